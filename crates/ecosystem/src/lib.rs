@@ -1,0 +1,1 @@
+//! One module per package family: scan, version rules, stages, outputs

@@ -1,0 +1,3 @@
+//! Kilnyard: rebuilds whole trees of packages.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Distfiles: fetched once, checked, resumed

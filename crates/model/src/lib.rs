@@ -1,0 +1,1 @@
+//! Names, packages, index, graph, resolver: pure data and decisions

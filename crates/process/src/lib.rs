@@ -1,0 +1,1 @@
+//! Run one stage: watch, measure, limit and end its process tree

@@ -1,0 +1,1 @@
+//! What coordinator and worker say to each other

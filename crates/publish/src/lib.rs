@@ -1,0 +1,1 @@
+//! Repositories: indexes written and switched atomically

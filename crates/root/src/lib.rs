@@ -1,0 +1,1 @@
+//! Build roots: an ordered list of operations that prints, dry-runs and executes

@@ -1,0 +1,1 @@
+//! What to build next: ranks, queue, lower bounds

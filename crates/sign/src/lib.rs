@@ -1,0 +1,1 @@
+//! OpenPGP: verify an archive, sign a repository

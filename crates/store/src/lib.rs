@@ -1,0 +1,1 @@
+//! Runs, builds, leases, history: SQLite embedded

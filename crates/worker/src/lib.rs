@@ -1,0 +1,1 @@
+//! Takes leases and performs builds: roots, stages, artifacts, logs

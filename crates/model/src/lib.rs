@@ -1,1 +1,6 @@
-//! Names, packages, index, graph, resolver: pure data and decisions
+//! The nouns of Kilnyard and the pure decisions about them: no I/O, no clock, no runtime.
+//!
+//! [`solver`] finds which binary packages go together; [`graph`] holds which package of a set waits
+//! for which, and cuts cycles; [`order`] is what a build is made of, ready to be performed anywhere.
+
+pub mod solver;

@@ -1,0 +1,130 @@
+//! Stanzas of `Field: value` lines (deb822(5)), read without copying.
+//!
+//! An archive's `Packages` and `Sources` are read in whole and walked in place: a [`Stanza`] is a piece
+//! of the text, and a field is found when it is asked for. Folded and multi-line values come back with
+//! their line breaks; [`unfold`] makes one line of them. Bytes that are not UTF-8 are the caller's to
+//! refuse or replace before.
+
+/// One stanza: a run of lines without an empty line between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stanza<'a> {
+    text: &'a str,
+}
+
+impl<'a> Stanza<'a> {
+    /// Takes a text as one stanza, whatever stands in it.
+    pub fn new(text: &'a str) -> Self {
+        Stanza { text }
+    }
+
+    /// The stanza as it stands in the file, without the empty line after it.
+    pub fn text(&self) -> &'a str {
+        self.text
+    }
+
+    /// The fields in their order: name and raw value (leading blank cut, folded lines kept).
+    pub fn fields(&self) -> Fields<'a> {
+        Fields { rest: self.text }
+    }
+
+    /// The value of a field; names compare without regard to case (deb822(5)).
+    pub fn get(&self, name: &str) -> Option<&'a str> {
+        self.fields().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+}
+
+/// The fields of a stanza, in order.
+#[derive(Clone, Debug)]
+pub struct Fields<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = (&'a str, &'a str);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if self.rest.is_empty() {
+                return None;
+            }
+            let bytes = self.rest.as_bytes();
+            let mut end = line_end(bytes, 0);
+            while bytes.get(end).is_some_and(|b| *b == b' ' || *b == b'\t') {
+                end = line_end(bytes, end);
+            }
+            let (field, rest) = self.rest.split_at(end);
+            self.rest = rest;
+            if field.starts_with('#') {
+                continue;
+            }
+            if let Some((name, value)) = field.split_once(':') {
+                return Some((name.trim(), value.trim_matches([' ', '\t', '\n', '\r'])));
+            }
+        }
+    }
+}
+
+/// The offset just after the line that begins at `start`.
+fn line_end(bytes: &[u8], start: usize) -> usize {
+    match bytes[start..].iter().position(|b| *b == b'\n') {
+        Some(position) => start + position + 1,
+        None => bytes.len(),
+    }
+}
+
+/// The stanzas of a text, in order; empty ones are passed over.
+pub fn stanzas(text: &str) -> Stanzas<'_> {
+    Stanzas { rest: text }
+}
+
+/// See [`stanzas`].
+#[derive(Clone, Debug)]
+pub struct Stanzas<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Iterator for Stanzas<'a> {
+    type Item = Stanza<'a>;
+
+    fn next(&mut self) -> Option<Stanza<'a>> {
+        self.rest = self.rest.trim_start_matches(['\n', '\r']);
+        if self.rest.is_empty() {
+            return None;
+        }
+        let end = self.rest.find("\n\n").map_or(self.rest.len(), |position| position + 1);
+        let (text, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        Some(Stanza { text })
+    }
+}
+
+/// A folded value as one line.
+pub fn unfold(value: &str) -> String {
+    value.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_fold_and_compare_without_case() {
+        let text =
+            "Package: a\nDepends: b,\n c (>= 1),\n\td\n# comment\nDescription: x\n .\n y\n\n\nPackage: e\n";
+        let all: Vec<Stanza> = stanzas(text).collect();
+        assert_eq!(all.len(), 2);
+        assert_eq!(all[0].get("package"), Some("a"));
+        assert_eq!(unfold(all[0].get("Depends").unwrap()), "b, c (>= 1), d");
+        assert_eq!(all[0].get("Description"), Some("x\n .\n y"));
+        assert_eq!(all[1].get("Package"), Some("e"));
+        assert_eq!(all[1].get("Depends"), None);
+    }
+
+    #[test]
+    fn lines_without_a_colon_are_passed_over() {
+        let stanza = Stanza::new("nonsense\nA: 1\n continued\nmore nonsense\nB:2");
+        assert_eq!(stanza.fields().collect::<Vec<_>>(), vec![("A", "1\n continued"), ("B", "2")]);
+        assert_eq!(stanzas("").count(), 0);
+        assert_eq!(stanzas("\n\n\n").count(), 0);
+    }
+}

@@ -1,0 +1,297 @@
+//! Source packages: the stanzas of `Sources` and what a build of one needs.
+
+use super::architecture;
+use super::deb822::{self, Stanza};
+use super::relation;
+use super::universe::Request;
+use super::version;
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A file of a source package, as `Sources` lists it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct SourceFile {
+    /// The file's name, without a folder.
+    pub name: String,
+    /// Its SHA-256, in lower-case hexadecimal digits.
+    pub sha256: String,
+    /// Its size.
+    pub size_bytes: u64,
+}
+
+/// A stanza of `Sources` cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SourceError {
+    /// A field that must be there is not, or cannot be read.
+    #[error("the source {package} has no usable field {field}")]
+    Field {
+        /// The source package.
+        package: String,
+        /// The field.
+        field: &'static str,
+    },
+    /// A file's name could lead out of its folder.
+    #[error("the source {package} lists a file with the name `{name}`")]
+    FileName {
+        /// The source package.
+        package: String,
+        /// The name as listed.
+        name: String,
+    },
+}
+
+/// Which parts of a source are built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Parts {
+    /// Architecture-dependent packages only (`dpkg-buildpackage -B`).
+    Dependent,
+    /// All binary packages (`-b`).
+    All,
+}
+
+/// One source package.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    stanza: Stanza<'a>,
+}
+
+impl<'a> Source<'a> {
+    /// Takes a stanza of `Sources` as a source package.
+    pub fn new(stanza: Stanza<'a>) -> Source<'a> {
+        Source { stanza }
+    }
+
+    /// The stanza.
+    pub fn stanza(&self) -> Stanza<'a> {
+        self.stanza
+    }
+
+    /// The name.
+    pub fn name(&self) -> &'a str {
+        self.stanza.get("Package").unwrap_or("")
+    }
+
+    /// The version.
+    pub fn version(&self) -> &'a str {
+        self.stanza.get("Version").unwrap_or("")
+    }
+
+    /// Whether the source is kept for another package's sake alone (`Extra-Source-Only: yes`).
+    pub fn is_extra(&self) -> bool {
+        self.stanza.get("Extra-Source-Only") == Some("yes")
+    }
+
+    /// Whether a build of these parts makes anything on this architecture.
+    pub fn builds_on(&self, architecture: &str, parts: Parts) -> bool {
+        let field = self.stanza.get("Architecture").unwrap_or("any");
+        match parts {
+            Parts::Dependent => architecture::source_has_dependent_outputs(field, architecture),
+            Parts::All => architecture::source_builds_on(field, architecture),
+        }
+    }
+
+    /// What must be there for a build, and what must not. `build-essential` always must.
+    pub fn request(&self, parts: Parts) -> Request {
+        let get =
+            |fields: &[&str]| fields.iter().filter_map(|f| self.stanza.get(f)).map(str::to_owned).collect();
+        let mut request = match parts {
+            Parts::Dependent => Request {
+                needs: get(&["Build-Depends", "Build-Depends-Arch"]),
+                excludes: get(&["Build-Conflicts", "Build-Conflicts-Arch"]),
+            },
+            Parts::All => Request {
+                needs: get(&["Build-Depends", "Build-Depends-Arch", "Build-Depends-Indep"]),
+                excludes: get(&["Build-Conflicts", "Build-Conflicts-Arch", "Build-Conflicts-Indep"]),
+            },
+        };
+        request.needs.push("build-essential:native".to_owned());
+        request
+    }
+
+    /// The names of the binary packages that these parts make on this architecture, by `Package-List`
+    /// (without build profiles' exclusions, and without packages for the installer), else `Binary`.
+    pub fn outputs(&self, context: &relation::Context, parts: Parts) -> Vec<&'a str> {
+        let Some(list) = self.stanza.get("Package-List") else {
+            let all = self.stanza.get("Binary").unwrap_or("").split(',');
+            return all.map(str::trim).filter(|name| relation::is_name(name)).collect();
+        };
+        list.lines().filter_map(|line| Output::parse(line)?.is_made(context, parts)).collect()
+    }
+
+    /// The folder of the source's files in the archive.
+    pub fn directory(&self) -> &'a str {
+        self.stanza.get("Directory").unwrap_or("")
+    }
+
+    /// The files, from `Checksums-Sha256`.
+    pub fn files(&self) -> Result<Vec<SourceFile>, SourceError> {
+        let field_error =
+            || SourceError::Field { package: self.name().to_owned(), field: "Checksums-Sha256" };
+        let list = self.stanza.get("Checksums-Sha256").ok_or_else(field_error)?;
+        let mut files = Vec::new();
+        for line in list.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            let parts: Vec<&str> = line.split_whitespace().collect();
+            let [sha256, size, name] = parts[..] else { return Err(field_error()) };
+            let is_hash = sha256.len() == 64 && sha256.bytes().all(|b| b.is_ascii_hexdigit());
+            let size_bytes = size.parse().map_err(|_| field_error())?;
+            if !is_hash {
+                return Err(field_error());
+            }
+            if name.contains('/') || name.starts_with('.') || name.contains('\0') {
+                return Err(SourceError::FileName { package: self.name().to_owned(), name: name.to_owned() });
+            }
+            files.push(SourceFile { name: name.to_owned(), sha256: sha256.to_ascii_lowercase(), size_bytes });
+        }
+        if files.iter().filter(|file| file.name.ends_with(".dsc")).count() != 1 {
+            return Err(field_error());
+        }
+        Ok(files)
+    }
+}
+
+/// A line of `Package-List`: name, type, section, priority, then `arch=`, `profile=`, `essential=`.
+struct Output<'a> {
+    name: &'a str,
+    kind: &'a str,
+    architectures: &'a str,
+    profiles: Option<&'a str>,
+}
+
+impl<'a> Output<'a> {
+    fn parse(line: &'a str) -> Option<Output<'a>> {
+        let mut words = line.split_whitespace();
+        let (name, kind) = (words.next()?, words.next()?);
+        let mut output = Output { name, kind, architectures: "any", profiles: None };
+        for word in words {
+            if let Some(value) = word.strip_prefix("arch=") {
+                output.architectures = value;
+            } else if let Some(value) = word.strip_prefix("profile=") {
+                output.profiles = Some(value);
+            }
+        }
+        relation::is_name(name).then_some(output)
+    }
+
+    fn is_made(&self, context: &relation::Context, parts: Parts) -> Option<&'a str> {
+        let architectures = || self.architectures.split(',');
+        let is_dependent =
+            architectures().any(|a| a != "all" && architecture::matches(a, &context.architecture));
+        let is_independent = architectures().any(|a| a == "all");
+        let has_profile = |term: &str| match term.strip_prefix('!') {
+            Some(profile) => !context.profiles.iter().any(|p| p == profile),
+            None => context.profiles.iter().any(|p| p == term),
+        };
+        // `profile=!a+b,c`: commas separate alternatives of terms joined by `+`.
+        let profiles_hold =
+            self.profiles.is_none_or(|list| list.split(',').any(|terms| terms.split('+').all(has_profile)));
+        let is_part = is_dependent || (is_independent && parts == Parts::All);
+        (self.kind == "deb" && is_part && profiles_hold).then_some(self.name)
+    }
+}
+
+/// The source packages of an archive, the latest version of each.
+#[derive(Debug, Default)]
+pub struct Sources {
+    texts: Vec<Arc<str>>,
+    latest: HashMap<String, Place>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    text: usize,
+    start: usize,
+    len: usize,
+}
+
+impl Sources {
+    /// Adds the stanzas of a `Sources` text; of several versions the latest stays. Sources that are kept
+    /// for another package's sake alone are passed over.
+    pub fn add(&mut self, text: Arc<str>) {
+        let number = self.texts.len();
+        self.texts.push(text.clone());
+        for stanza in deb822::stanzas(&text) {
+            let source = Source::new(stanza);
+            let name = source.name();
+            if !relation::is_name(name) || source.version().is_empty() || source.is_extra() {
+                continue;
+            }
+            let known = self.get(name).map(|known| version::compare(known.version(), source.version()));
+            if known.is_none_or(|order| order == Ordering::Less) {
+                let start = stanza.text().as_ptr() as usize - text.as_ptr() as usize;
+                let place = Place { text: number, start, len: stanza.text().len() };
+                self.latest.insert(name.to_owned(), place);
+            }
+        }
+    }
+
+    /// The source of this name.
+    pub fn get(&self, name: &str) -> Option<Source<'_>> {
+        self.latest.get(name).map(|place| self.at(*place))
+    }
+
+    /// All sources, ordered by name.
+    pub fn all(&self) -> Vec<Source<'_>> {
+        let mut all: Vec<_> = self.latest.iter().collect();
+        all.sort_unstable_by_key(|(name, _)| *name);
+        all.into_iter().map(|(_, place)| self.at(*place)).collect()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.latest.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.latest.is_empty()
+    }
+
+    fn at(&self, place: Place) -> Source<'_> {
+        Source::new(Stanza::new(&self.texts[place.text][place.start..place.start + place.len]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ZLIB: &str = "Package: zlib\nBinary: zlib1g, zlib1g-dev\nVersion: 1:1.2.13.dfsg-1\n\
+Architecture: any\nBuild-Depends: debhelper-compat (= 13), gcc-multilib [i386]\n\
+Package-List:\n lib64z1 deb libs optional arch=sparc,s390,i386,powerpc,mips,mipsel\n \
+zlib1g deb libs optional arch=any\n zlib1g-dev deb libdevel optional arch=any profile=!stage1\n \
+zlib-doc deb doc optional arch=all\n zlib1g-udeb udeb debian-installer optional arch=any\n\
+Checksums-Sha256:\n aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa 12 zlib_1.dsc\n\
+Directory: pool/main/z/zlib\n";
+
+    #[test]
+    fn outputs_are_those_of_the_architecture_and_profiles() {
+        let source = Source::new(Stanza::new(ZLIB));
+        let mut context = relation::Context::new("amd64");
+        assert_eq!(source.outputs(&context, Parts::Dependent), ["zlib1g", "zlib1g-dev"]);
+        assert_eq!(source.outputs(&context, Parts::All), ["zlib1g", "zlib1g-dev", "zlib-doc"]);
+        context.profiles.push("stage1".to_owned());
+        assert_eq!(source.outputs(&context, Parts::Dependent), ["zlib1g"]);
+    }
+
+    #[test]
+    fn file_names_stay_in_their_folder() {
+        for (bad, expected) in [("../a.dsc", "`../a.dsc`"), (".dsc", "`.dsc`"), ("a/b.dsc", "`a/b.dsc`")] {
+            let text = ZLIB.replace("zlib_1.dsc", bad);
+            let error = Source::new(Stanza::new(&text)).files().unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        assert_eq!(Source::new(Stanza::new(ZLIB)).files().unwrap()[0].size_bytes, 12);
+    }
+
+    #[test]
+    fn the_latest_version_stays() {
+        let mut sources = Sources::default();
+        for version in ["1:1.2.13.dfsg-1", "9", "1:1.2.13.dfsg-1+deb12u1"] {
+            sources.add(ZLIB.replace("1:1.2.13.dfsg-1", version).into());
+        }
+        assert_eq!(sources.get("zlib").unwrap().version(), "1:1.2.13.dfsg-1+deb12u1");
+        assert_eq!(sources.len(), 1);
+    }
+}

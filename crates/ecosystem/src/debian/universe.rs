@@ -1,0 +1,457 @@
+//! The binary packages that a build can draw from, as a universe of the solver.
+//!
+//! The texts of the archive's `Packages` are kept as they are, and a binary package is a few offsets
+//! into them. What a package needs is worked out when the solver first asks for it: a build looks at
+//! some hundred of the 63,000 packages of a release. Outputs of the set are added beside the archive's
+//! packages and replaced as builds end; what was worked out before is forgotten then.
+//!
+//! Rules: Policy 7.4 and 7.6 for what excludes what (a package never excludes itself through what it
+//! provides), 7.5 for virtual packages (a versioned relation is met by a versioned `Provides` alone),
+//! <https://wiki.ubuntu.com/MultiarchSpec> for qualifiers.
+
+use super::deb822::{self, Stanza};
+use super::relation::{self, Atom, Context, Qualifier, RelationError};
+use super::version;
+use kilnyard_model::solver::{Candidate, Requirements};
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+/// Where a candidate comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// The archive.
+    Archive,
+    /// The package of the set with this number.
+    Set(u32),
+    /// Not a package: a request.
+    Request,
+}
+
+/// A piece of one of the texts.
+#[derive(Clone, Copy, Debug, Default)]
+struct Span {
+    text: u32,
+    start: u32,
+    len: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MultiArch {
+    No,
+    Same,
+    Foreign,
+    Allowed,
+}
+
+#[derive(Debug)]
+struct Binary {
+    name: u32,
+    origin: Origin,
+    is_removed: bool,
+    is_essential: bool,
+    multi_arch: MultiArch,
+    stanza: Span,
+    version: Span,
+    pre_depends: Span,
+    depends: Span,
+    conflicts: Span,
+    breaks: Span,
+    provides: Span,
+}
+
+/// What a request asks for: relation fields that all must hold, and names that must be there.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// Fields of clauses, such as `Build-Depends`.
+    pub needs: Vec<String>,
+    /// Fields of what must not be there, such as `Build-Conflicts`.
+    pub excludes: Vec<String>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Universe {
+    context: Context,
+    texts: Vec<Arc<str>>,
+    names: HashMap<Box<str>, u32>,
+    real: Vec<Vec<Candidate>>,
+    providers: Vec<Vec<(Candidate, Span)>>,
+    binaries: Vec<Binary>,
+    requirements: Vec<OnceLock<Requirements>>,
+}
+
+impl Universe {
+    /// A universe without packages.
+    pub fn new(context: Context) -> Universe {
+        Universe {
+            context,
+            texts: Vec::new(),
+            names: HashMap::new(),
+            real: Vec::new(),
+            providers: Vec::new(),
+            binaries: Vec::new(),
+            requirements: Vec::new(),
+        }
+    }
+
+    /// The architecture and profiles that relations are read for.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// How many candidates there are, requests and removed ones among them.
+    pub fn len(&self) -> usize {
+        self.binaries.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.binaries.is_empty()
+    }
+
+    /// Adds every package of a `Packages` text. Stanzas without a name and a version, and packages of
+    /// other architectures, are passed over: they can never be chosen.
+    pub fn add_packages(&mut self, text: Arc<str>, origin: Origin) {
+        let number = self.texts.len() as u32;
+        self.texts.push(text.clone());
+        for stanza in deb822::stanzas(&text) {
+            self.add_stanza(number, &text, stanza, origin);
+        }
+    }
+
+    /// Adds one package from its stanza.
+    pub fn add_package(&mut self, stanza: &str, origin: Origin) -> Option<Candidate> {
+        let text: Arc<str> = Arc::from(stanza);
+        let number = self.texts.len() as u32;
+        self.texts.push(text.clone());
+        self.forget();
+        self.add_stanza(number, &text, Stanza::new(&text), origin)
+    }
+
+    /// Takes a candidate out: it is never an answer again.
+    pub fn remove(&mut self, candidate: Candidate) {
+        self.binaries[candidate.index()].is_removed = true;
+        let name = self.binaries[candidate.index()].name as usize;
+        self.real[name].retain(|other| *other != candidate);
+        for providers in &mut self.providers {
+            providers.retain(|(other, _)| *other != candidate);
+        }
+        self.forget();
+    }
+
+    /// Adds a request. Its requirements are read at once, so that an error is met here.
+    pub fn request(&mut self, request: &Request) -> Result<Candidate, RelationError> {
+        let candidate = Candidate(self.binaries.len() as u32);
+        let mut clauses = Vec::new();
+        for field in &request.needs {
+            self.resolve_clauses(field, &mut clauses)?;
+        }
+        let mut conflicts = Vec::new();
+        for field in &request.excludes {
+            self.resolve_conflicts(field, candidate, &mut conflicts)?;
+        }
+        let text: Arc<str> = Arc::from(request.needs.join(",\n"));
+        let depends = Span { text: self.texts.len() as u32, start: 0, len: text.len() as u32 };
+        self.texts.push(text);
+        let name = self.intern("");
+        let none = Span { text: depends.text, start: 0, len: 0 };
+        self.binaries.push(Binary {
+            name,
+            origin: Origin::Request,
+            is_removed: false,
+            is_essential: false,
+            multi_arch: MultiArch::No,
+            stanza: none,
+            version: none,
+            pre_depends: none,
+            depends,
+            conflicts: none,
+            breaks: none,
+            provides: none,
+        });
+        self.requirements.push(OnceLock::from(Requirements::new(&clauses, conflicts)));
+        Ok(candidate)
+    }
+
+    /// Takes back the candidates with this number and above; they must be requests.
+    pub fn truncate(&mut self, len: usize) {
+        debug_assert!(self.binaries[len..].iter().all(|b| b.origin == Origin::Request));
+        self.binaries.truncate(len);
+        self.requirements.truncate(len);
+    }
+
+    fn forget(&mut self) {
+        for (binary, requirements) in self.binaries.iter().zip(&mut self.requirements) {
+            if binary.origin != Origin::Request {
+                requirements.take();
+            }
+        }
+    }
+
+    fn add_stanza(&mut self, number: u32, text: &str, stanza: Stanza, origin: Origin) -> Option<Candidate> {
+        let base = text.as_ptr() as usize;
+        let span = |piece: &str| Span {
+            text: number,
+            start: (piece.as_ptr() as usize - base) as u32,
+            len: piece.len() as u32,
+        };
+        let none = Span { text: number, start: 0, len: 0 };
+        let mut name = "";
+        let mut binary = Binary {
+            name: 0,
+            origin,
+            is_removed: false,
+            is_essential: false,
+            multi_arch: MultiArch::No,
+            stanza: span(stanza.text()),
+            version: none,
+            pre_depends: none,
+            depends: none,
+            conflicts: none,
+            breaks: none,
+            provides: none,
+        };
+        for (field, value) in stanza.fields() {
+            match field {
+                "Package" => name = value,
+                "Version" => binary.version = span(value),
+                "Architecture" if value != "all" && value != self.context.architecture => return None,
+                "Pre-Depends" => binary.pre_depends = span(value),
+                "Depends" => binary.depends = span(value),
+                "Conflicts" => binary.conflicts = span(value),
+                "Breaks" => binary.breaks = span(value),
+                "Provides" => binary.provides = span(value),
+                "Essential" => binary.is_essential = value == "yes",
+                "Multi-Arch" => {
+                    binary.multi_arch = match value {
+                        "same" => MultiArch::Same,
+                        "foreign" => MultiArch::Foreign,
+                        "allowed" => MultiArch::Allowed,
+                        _ => MultiArch::No,
+                    }
+                }
+                _ => {}
+            }
+        }
+        if !relation::is_name(name) || binary.version.len == 0 {
+            return None;
+        }
+        let candidate = Candidate(self.binaries.len() as u32);
+        binary.name = self.intern(name);
+        let own_version = &text[binary.version.start as usize..][..binary.version.len as usize];
+        let position = self.real[binary.name as usize]
+            .partition_point(|other| version::compare(self.version(*other), own_version) != Ordering::Less);
+        self.real[binary.name as usize].insert(position, candidate);
+        if binary.provides.len > 0 {
+            let field = &text[binary.provides.start as usize..][..binary.provides.len as usize];
+            let context = Context::new(&self.context.architecture);
+            for clause in relation::clauses(field, &context).flatten() {
+                for provided in clause {
+                    let at = provided.version.map_or(none, |(_, version)| span(version));
+                    let name = self.intern(provided.name) as usize;
+                    self.providers[name].push((candidate, at));
+                }
+            }
+        }
+        self.binaries.push(binary);
+        self.requirements.push(OnceLock::new());
+        Some(candidate)
+    }
+
+    fn intern(&mut self, name: &str) -> u32 {
+        if let Some(number) = self.names.get(name) {
+            return *number;
+        }
+        let number = self.real.len() as u32;
+        self.names.insert(name.into(), number);
+        self.real.push(Vec::new());
+        self.providers.push(Vec::new());
+        number
+    }
+
+    fn text(&self, span: Span) -> &str {
+        &self.texts[span.text as usize][span.start as usize..][..span.len as usize]
+    }
+
+    /// The name of a package; empty for a request.
+    pub fn name(&self, candidate: Candidate) -> &str {
+        let stanza = Stanza::new(self.text(self.binaries[candidate.index()].stanza));
+        stanza.get("Package").unwrap_or("")
+    }
+
+    /// The version of a package; empty for a request.
+    pub fn version(&self, candidate: Candidate) -> &str {
+        self.text(self.binaries[candidate.index()].version)
+    }
+
+    /// The stanza of a package, as it stands in its `Packages`.
+    pub fn stanza(&self, candidate: Candidate) -> Stanza<'_> {
+        Stanza::new(self.text(self.binaries[candidate.index()].stanza))
+    }
+
+    /// Where a candidate comes from.
+    pub fn origin(&self, candidate: Candidate) -> Origin {
+        self.binaries[candidate.index()].origin
+    }
+
+    /// Whether a package says of itself that it is essential.
+    pub fn is_essential(&self, candidate: Candidate) -> bool {
+        self.binaries[candidate.index()].is_essential
+    }
+
+    /// A number for a package's name: two candidates with the same one are versions of one package.
+    pub fn name_number(&self, candidate: Candidate) -> u32 {
+        self.binaries[candidate.index()].name
+    }
+
+    /// The candidates of this name, the latest version first.
+    pub fn named(&self, name: &str) -> &[Candidate] {
+        self.names.get(name).map_or(&[], |number| &self.real[*number as usize])
+    }
+
+    /// The packages that provide this name.
+    pub fn providers(&self, name: &str) -> impl Iterator<Item = Candidate> {
+        let number = self.names.get(name).copied();
+        number.into_iter().flat_map(|n| self.providers[n as usize].iter().map(|(c, _)| *c))
+    }
+
+    /// Every package that is not a request and was not removed.
+    pub fn packages(&self) -> impl Iterator<Item = Candidate> {
+        self.binaries.iter().enumerate().filter_map(|(index, binary)| {
+            (!binary.is_removed && binary.origin != Origin::Request).then_some(Candidate(index as u32))
+        })
+    }
+
+    /// What a candidate needs, worked out once.
+    pub fn requirements(&self, candidate: Candidate) -> &Requirements {
+        self.requirements[candidate.index()].get_or_init(|| {
+            let binary = &self.binaries[candidate.index()];
+            let mut clauses = Vec::new();
+            for span in [binary.pre_depends, binary.depends] {
+                if self.resolve_clauses(self.text(span), &mut clauses).is_err() {
+                    // What cannot be read can never be met.
+                    clauses.push(Vec::new());
+                }
+            }
+            let mut conflicts = Vec::new();
+            for span in [binary.conflicts, binary.breaks] {
+                // A conflict that cannot be read excludes nothing; apt passes over it too.
+                let _ = self.resolve_conflicts(self.text(span), candidate, &mut conflicts);
+            }
+            let same_name = &self.real[binary.name as usize];
+            conflicts.extend(same_name.iter().copied().filter(|other| *other != candidate));
+            conflicts.sort_unstable();
+            conflicts.dedup();
+            Requirements::new(&clauses, conflicts)
+        })
+    }
+
+    /// The relation of each clause of a candidate, in the order of its requirements.
+    pub fn clause_texts(&self, candidate: Candidate) -> Vec<String> {
+        let binary = &self.binaries[candidate.index()];
+        let mut texts = Vec::new();
+        for span in [binary.pre_depends, binary.depends] {
+            for clause in relation::clauses(self.text(span), &self.context).flatten() {
+                texts.push(clause.iter().map(ToString::to_string).collect::<Vec<_>>().join(" | "));
+            }
+        }
+        texts
+    }
+
+    fn resolve_clauses(&self, field: &str, clauses: &mut Vec<Vec<Candidate>>) -> Result<(), RelationError> {
+        for clause in relation::clauses(field, &self.context) {
+            let mut candidates = Vec::with_capacity(2);
+            for atom in clause? {
+                self.matching(&atom, &mut candidates);
+            }
+            clauses.push(candidates);
+        }
+        Ok(())
+    }
+
+    fn resolve_conflicts(
+        &self,
+        field: &str,
+        own: Candidate,
+        conflicts: &mut Vec<Candidate>,
+    ) -> Result<(), RelationError> {
+        let start = conflicts.len();
+        for clause in relation::clauses(field, &self.context) {
+            for atom in clause? {
+                self.matching(&atom, conflicts);
+            }
+        }
+        let mut index = start;
+        while index < conflicts.len() {
+            if conflicts[index] == own {
+                conflicts.swap_remove(index);
+            } else {
+                index += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the candidates that satisfy an atom: real packages, the latest first, then providers.
+    pub fn matching(&self, atom: &Atom, candidates: &mut Vec<Candidate>) {
+        let Some(number) = self.names.get(atom.name) else { return };
+        let accepts = |version: &str| {
+            atom.version.is_none_or(|(operator, wanted)| operator.accepts(version::compare(version, wanted)))
+        };
+        let allows = |candidate: Candidate| match atom.qualifier {
+            Qualifier::None | Qualifier::Native => true,
+            Qualifier::Any => self.binaries[candidate.index()].multi_arch == MultiArch::Allowed,
+            Qualifier::Architecture(architecture) => architecture == self.context.architecture,
+        };
+        for candidate in &self.real[*number as usize] {
+            if accepts(self.version(*candidate)) && allows(*candidate) && !candidates.contains(candidate) {
+                candidates.push(*candidate);
+            }
+        }
+        for (candidate, version) in &self.providers[*number as usize] {
+            let is_met = atom.version.is_none() || (version.len > 0 && accepts(self.text(*version)));
+            if is_met && allows(*candidate) && !candidates.contains(candidate) {
+                candidates.push(*candidate);
+            }
+        }
+    }
+}
+
+/// A universe seen by one request: what may be chosen, and what is there already.
+pub struct View<'u> {
+    universe: &'u Universe,
+    allowed: &'u dyn Fn(Candidate) -> bool,
+    favoured: &'u dyn Fn(Candidate) -> bool,
+}
+
+impl<'u> View<'u> {
+    /// Everything allowed, nothing favoured.
+    pub fn whole(universe: &'u Universe) -> View<'u> {
+        View { universe, allowed: &|_| true, favoured: &|_| false }
+    }
+
+    /// Only what `allowed` lets pass, and first what `favoured` names.
+    pub fn new(
+        universe: &'u Universe,
+        allowed: &'u dyn Fn(Candidate) -> bool,
+        favoured: &'u dyn Fn(Candidate) -> bool,
+    ) -> View<'u> {
+        View { universe, allowed, favoured }
+    }
+}
+
+impl kilnyard_model::solver::Universe for View<'_> {
+    fn len(&self) -> usize {
+        self.universe.len()
+    }
+    fn requirements(&self, candidate: Candidate) -> &Requirements {
+        self.universe.requirements(candidate)
+    }
+    fn is_allowed(&self, candidate: Candidate) -> bool {
+        (self.allowed)(candidate)
+    }
+    fn is_favoured(&self, candidate: Candidate) -> bool {
+        (self.favoured)(candidate)
+    }
+}

@@ -1,1 +1,25 @@
-//! Build roots: an ordered list of operations that prints, dry-runs and executes
+//! Build roots: where one build happens, apart from everything else on the machine.
+//!
+//! A root is planned as an ordered list of [`Operation`]s that prints and executes: mounts, then the
+//! switch into the new root. It is performed by [`sandbox`]: the program starts itself once more as a
+//! small single-threaded process, which takes new user, mount, pid, ipc, uts, cgroup and network
+//! namespaces, performs the list and runs one command as the child of process 1 of the new namespace.
+//!
+//! What must hold: every mount lives in the namespace of the sandbox alone, and every process of it
+//! dies with its process 1, which dies with Kilnyard. So nothing stays mounted and nothing stays
+//! running, whoever is killed at whatever moment; what stays is a folder, which the next start removes.
+//!
+//! The way into the user namespace is the same for root and for an ordinary user: [`IdMap`] says which
+//! ids the root's users are outside. Nobody of the root is root outside.
+//!
+//! What it does not do: watch, measure or end the command (crate `process` does), or know what is built.
+//! Known downside: each stage mounts the overlay again, about a millisecond.
+
+mod ids;
+mod operation;
+pub mod probe;
+pub mod sandbox;
+
+pub use ids::{IdError, IdMap};
+pub use operation::{Access, Operation, base_operations, root_operations};
+pub use sandbox::{Report, Sandbox, User, View};

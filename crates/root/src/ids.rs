@@ -1,0 +1,109 @@
+//! Which ids the users of a root have outside of it.
+
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// How many ids a root has: enough for every id that Debian gives out, `nobody` (65534) among them.
+pub const IDS_COUNT: u32 = 65_536;
+
+/// The first id outside for root's own builds, where `/etc/subuid` gives root no range. It lies above the
+/// ranges that `useradd` hands out (100000 to 600100000, login.defs(5)) and those of systemd-nspawn
+/// (524288 to 1879048191, systemd's UIDS-GIDS), and below 2^31, which some tools take for negative.
+const FIRST_ID_OF_ROOT: u32 = 0x7800_0000;
+
+/// A map of ids for a user namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdMap {
+    /// Lines of `uid_map`: inside, outside, count (user_namespaces(7)).
+    pub users: Vec<(u32, u32, u32)>,
+    /// Lines of `gid_map`.
+    pub groups: Vec<(u32, u32, u32)>,
+    /// Whether the map is written by `newuidmap` and `newgidmap`, as an ordinary user must.
+    pub by_helper: bool,
+}
+
+/// No map can be made for this user.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IdError {
+    /// `newuidmap` or `newgidmap` is missing.
+    #[error("an ordinary user needs newuidmap and newgidmap to build")]
+    NoHelper,
+    /// There is no range of ids for this user, or it is too small.
+    #[error("{file} gives the user {user} no range of at least {IDS_COUNT} ids")]
+    NoRange {
+        /// `/etc/subuid` or `/etc/subgid`.
+        file: &'static str,
+        /// The user's name or number.
+        user: String,
+    },
+}
+
+impl IdMap {
+    /// The map for the user who runs this process. `name` is the user's name, as `/etc/subuid` has it.
+    pub fn of_this_user(name: &str) -> Result<IdMap, IdError> {
+        // SAFETY: these calls have no preconditions and cannot fail.
+        let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
+        if user == 0 {
+            let range = |file| range_of(file, "root", 0).unwrap_or(FIRST_ID_OF_ROOT);
+            return Ok(IdMap {
+                users: vec![(0, range("/etc/subuid"), IDS_COUNT)],
+                groups: vec![(0, range("/etc/subgid"), IDS_COUNT)],
+                by_helper: false,
+            });
+        }
+        if !["newuidmap", "newgidmap"].iter().all(|p| Path::new("/usr/bin").join(p).exists()) {
+            return Err(IdError::NoHelper);
+        }
+        let line = |file: &'static str, own: u32| match range_of(file, name, user) {
+            Some(first) => Ok(vec![(0, own, 1), (1, first, IDS_COUNT - 1)]),
+            None => Err(IdError::NoRange { file, user: name.to_owned() }),
+        };
+        Ok(IdMap { users: line("/etc/subuid", user)?, groups: line("/etc/subgid", group)?, by_helper: true })
+    }
+
+    /// The id outside of a user of the root.
+    pub fn user_outside(&self, inside: u32) -> Option<u32> {
+        outside(&self.users, inside)
+    }
+
+    /// The id outside of a group of the root.
+    pub fn group_outside(&self, inside: u32) -> Option<u32> {
+        outside(&self.groups, inside)
+    }
+}
+
+fn outside(lines: &[(u32, u32, u32)], id: u32) -> Option<u32> {
+    lines.iter().find_map(|(inside, outside, count)| {
+        (id >= *inside && id - inside < *count).then(|| outside + (id - inside))
+    })
+}
+
+/// The first range of a user in `/etc/subuid` or `/etc/subgid` that is large enough.
+fn range_of(file: &str, name: &str, id: u32) -> Option<u32> {
+    let text = fs_err::read_to_string(file).ok()?;
+    text.lines().find_map(|line| {
+        let mut parts = line.split(':');
+        let (user, first, count) = (parts.next()?, parts.next()?, parts.next()?);
+        let is_own = user == name || user.parse() == Ok(id);
+        let count: u32 = count.trim().parse().ok()?;
+        (is_own && count >= IDS_COUNT - 1).then(|| first.parse().ok())?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_outside_follow_the_lines() {
+        let map = IdMap {
+            users: vec![(0, 1000, 1), (1, 100_000, 65_535)],
+            groups: vec![(0, 100_000, 65_536)],
+            by_helper: true,
+        };
+        assert_eq!(map.user_outside(0), Some(1000));
+        assert_eq!(map.user_outside(1000), Some(100_999));
+        assert_eq!(map.user_outside(65_536), None);
+        assert_eq!(map.group_outside(65_535), Some(165_535));
+    }
+}

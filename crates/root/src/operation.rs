@@ -1,0 +1,220 @@
+//! The operations that make a root, in order.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Whether what is mounted can be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Access {
+    /// Only read.
+    Read,
+    /// Read and written.
+    Write,
+}
+
+/// One step of making a root. Paths are relative to the folder that the sandbox starts in (the yard),
+/// but for devices and what [`Operation::Pivot`] leaves behind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Operation {
+    /// Mounts read-only layers below a writable one. Flushes to the upper layer are discarded: a root
+    /// that was not finished is thrown away, never repaired.
+    Overlay {
+        /// The layers below, the uppermost first.
+        lower: Vec<PathBuf>,
+        /// What is written goes here.
+        upper: PathBuf,
+        /// The kernel's scratch folder, on the same file system as `upper`.
+        work: PathBuf,
+        /// Where it is mounted.
+        target: PathBuf,
+    },
+    /// Makes a folder of the machine visible in the root.
+    Bind {
+        /// What is shown.
+        source: PathBuf,
+        /// Where.
+        target: PathBuf,
+        /// How.
+        access: Access,
+    },
+    /// Makes an empty file system in memory.
+    Tmpfs {
+        /// Where.
+        target: PathBuf,
+        /// The permissions of its folder.
+        mode: u32,
+        /// How large it may grow.
+        size_bytes_max: u64,
+    },
+    /// Makes a device node of the machine visible in the root.
+    Device {
+        /// Its name below `/dev`.
+        name: String,
+        /// The root's `dev` folder.
+        folder: PathBuf,
+    },
+    /// Mounts the process list of the sandbox's own pid namespace.
+    Proc {
+        /// Where.
+        target: PathBuf,
+    },
+    /// Mounts a view of the devices' tree for reading, where the kernel allows.
+    Sys {
+        /// Where.
+        target: PathBuf,
+    },
+    /// Mounts pseudo-terminals of the sandbox's own.
+    Terminals {
+        /// Where.
+        target: PathBuf,
+    },
+    /// Makes a symbolic link.
+    Link {
+        /// What it points to.
+        content: PathBuf,
+        /// Where it is.
+        path: PathBuf,
+    },
+    /// Makes a folder, if it is not there.
+    Folder {
+        /// Where.
+        path: PathBuf,
+    },
+    /// Sets the name of the machine.
+    Hostname {
+        /// The name.
+        name: String,
+    },
+    /// Brings up the loopback device of the new network namespace.
+    Loopback,
+    /// Enters the root and leaves nothing of the machine's file systems behind.
+    Pivot {
+        /// The new root.
+        target: PathBuf,
+    },
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Operation::Overlay { lower, upper, target, .. } => {
+                let lower: Vec<_> = lower.iter().map(|path| path.display().to_string()).collect();
+                write!(f, "overlay {} over {} at {}", upper.display(), lower.join(":"), target.display())
+            }
+            Operation::Bind { source, target, access } => {
+                let how = match access {
+                    Access::Read => "for reading",
+                    Access::Write => "for writing",
+                };
+                write!(f, "bind {} at {} {how}", source.display(), target.display())
+            }
+            Operation::Tmpfs { target, size_bytes_max, .. } => {
+                write!(f, "tmpfs of at most {size_bytes_max} bytes at {}", target.display())
+            }
+            Operation::Device { name, folder } => write!(f, "device {name} in {}", folder.display()),
+            Operation::Proc { target } => write!(f, "proc at {}", target.display()),
+            Operation::Sys { target } => write!(f, "sysfs at {} where allowed", target.display()),
+            Operation::Terminals { target } => write!(f, "devpts at {}", target.display()),
+            Operation::Link { content, path } => {
+                write!(f, "link {} to {}", path.display(), content.display())
+            }
+            Operation::Folder { path } => write!(f, "folder {}", path.display()),
+            Operation::Hostname { name } => write!(f, "hostname {name}"),
+            Operation::Loopback => f.write_str("loopback up"),
+            Operation::Pivot { target } => write!(f, "pivot to {}", target.display()),
+        }
+    }
+}
+
+/// Shared memory of one root; what builds put there is counted as their memory.
+const SHARED_MEMORY_BYTES_MAX: u64 = 1 << 30;
+/// `/dev` and `/run` hold nodes and small files only.
+const SMALL_BYTES_MAX: u64 = 64 << 20;
+
+/// The operations that make a throw-away root of `layers` in `folder`, which must hold the empty folders
+/// `upper`, `work` and `merged`. `binds` are shown for reading, at paths inside the root.
+pub fn root_operations(layers: &[PathBuf], folder: &Path, binds: &[(PathBuf, PathBuf)]) -> Vec<Operation> {
+    let merged = folder.join("merged");
+    let overlay = Operation::Overlay {
+        lower: layers.to_vec(),
+        upper: folder.join("upper"),
+        work: folder.join("work"),
+        target: merged.clone(),
+    };
+    let mut operations = vec![overlay];
+    operations.extend(system_operations(&merged));
+    for (source, inside) in binds {
+        let target = merged.join(inside.strip_prefix("/").unwrap_or(inside));
+        operations.push(Operation::Folder { path: target.clone() });
+        operations.push(Operation::Bind { source: source.clone(), target, access: Access::Read });
+    }
+    operations.push(Operation::Pivot { target: merged });
+    operations
+}
+
+/// What every root needs besides its files: devices, processes, a name, loopback.
+fn system_operations(root: &Path) -> Vec<Operation> {
+    let dev = root.join("dev");
+    let tmpfs =
+        |path: &str, mode, size_bytes_max| Operation::Tmpfs { target: root.join(path), mode, size_bytes_max };
+    let mut operations = vec![tmpfs("dev", 0o755, SMALL_BYTES_MAX)];
+    for name in ["null", "zero", "full", "random", "urandom", "tty"] {
+        operations.push(Operation::Device { name: name.to_owned(), folder: dev.clone() });
+    }
+    for (name, content) in [
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+        ("ptmx", "pts/ptmx"),
+    ] {
+        operations.push(Operation::Link { content: content.into(), path: dev.join(name) });
+    }
+    operations.extend([
+        Operation::Folder { path: dev.join("pts") },
+        Operation::Terminals { target: dev.join("pts") },
+        Operation::Folder { path: dev.join("shm") },
+        tmpfs("dev/shm", 0o1777, SHARED_MEMORY_BYTES_MAX),
+        tmpfs("run", 0o755, SMALL_BYTES_MAX),
+        Operation::Folder { path: root.join("run/lock") },
+        Operation::Proc { target: root.join("proc") },
+        Operation::Sys { target: root.join("sys") },
+        Operation::Hostname { name: "kilnyard".to_owned() },
+        Operation::Loopback,
+    ]);
+    operations
+}
+
+/// The operations that open a folder itself as a root that keeps what is written: for making a base.
+pub fn base_operations(folder: &Path, binds: &[(PathBuf, PathBuf)]) -> Vec<Operation> {
+    let bind = Operation::Bind { source: folder.into(), target: folder.into(), access: Access::Write };
+    let mut operations = vec![bind];
+    operations.extend(system_operations(folder));
+    for (source, inside) in binds {
+        let target = folder.join(inside.strip_prefix("/").unwrap_or(inside));
+        operations.push(Operation::Folder { path: target.clone() });
+        operations.push(Operation::Bind { source: source.clone(), target, access: Access::Read });
+    }
+    operations.push(Operation::Pivot { target: folder.into() });
+    operations
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_prints_in_order_and_pivots_last() {
+        let binds = [(PathBuf::from("roots/1/inputs"), PathBuf::from("/kilnyard/inputs"))];
+        let plan = root_operations(&["layers/base".into()], Path::new("roots/1"), &binds);
+        let text: Vec<String> = plan.iter().map(ToString::to_string).collect();
+        assert_eq!(text[0], "overlay roots/1/upper over layers/base at roots/1/merged");
+        assert!(
+            text.contains(&"bind roots/1/inputs at roots/1/merged/kilnyard/inputs for reading".to_owned())
+        );
+        assert_eq!(text.last().unwrap(), "pivot to roots/1/merged");
+        let json = serde_json::to_string(&plan).unwrap();
+        assert_eq!(serde_json::from_str::<Vec<Operation>>(&json).unwrap(), plan);
+    }
+}

@@ -1,0 +1,220 @@
+//! One command in namespaces of its own.
+//!
+//! Three processes stand between Kilnyard and the command:
+//!
+//! 1. the *outer* one, this program started again by [`Sandbox::command`], reads the sandbox as JSON from
+//!    its standard input, takes the user namespace (a helper that stays outside writes the id map), then
+//!    the others, and waits;
+//! 2. the *first* one, process 1 of the new pid namespace, performs the operations, starts the command,
+//!    reaps every orphan, samples memory, and at the command's end names who is left and leaves;
+//! 3. the command.
+//!
+//! Standard output is the log of the command (its standard error goes there too); standard error carries
+//! [`Report`]s, one JSON object a line. Each process asks the kernel to be killed when its parent dies,
+//! so that killing any of them, or Kilnyard, ends all below it.
+
+mod execute;
+mod inner;
+mod outer;
+mod system;
+
+use crate::{IdMap, Operation};
+use serde::{Deserialize, Serialize};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+/// The hidden argument by which this program knows that it is to be a sandbox.
+const ARGUMENT: &str = "kilnyard-sandbox-process";
+
+/// Who runs the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum User {
+    /// Root of the root: nobody outside.
+    Root,
+    /// An ordinary user of the root with these ids, without any privilege or a way to get one.
+    Plain {
+        /// The user's id inside.
+        user: u32,
+        /// The group's id inside.
+        group: u32,
+    },
+}
+
+/// What the command sees of the file system.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum View {
+    /// A root, made by these operations.
+    Root(Vec<Operation>),
+    /// The machine's own file systems, with the ids of the map: for files that roots are made of.
+    Machine,
+}
+
+/// What is to be run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Task {
+    /// A program with its arguments.
+    Program(Vec<String>),
+    /// Remove these folders (relative to the yard) with all that is in them, by Kilnyard itself.
+    Remove(Vec<PathBuf>),
+}
+
+/// A sandbox and the one thing that is run in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sandbox {
+    /// The folder that paths of operations are relative to.
+    pub folder: PathBuf,
+    /// The ids.
+    pub ids: IdMap,
+    /// What is seen.
+    pub view: View,
+    /// Who runs the command.
+    pub user: User,
+    /// What is run.
+    pub task: Task,
+    /// The folder where the command starts, inside.
+    pub directory: PathBuf,
+    /// The whole environment of the command.
+    pub environment: Vec<(String, String)>,
+    /// Whether the command keeps the terminal of this process, for a shell.
+    pub is_interactive: bool,
+}
+
+/// What a sandbox says of itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Report {
+    /// The root stands and the command runs.
+    Started,
+    /// A sample of all processes of the sandbox.
+    Sample {
+        /// How many there are.
+        processes: u32,
+        /// The sum of their resident memory; shared pages count in each.
+        memory_bytes: u64,
+        /// The sum of user and system time of those that live.
+        cpu_seconds: f64,
+    },
+    /// Processes that the command left running; they are killed.
+    LeftBehind {
+        /// Number inside and command line of each, the first few.
+        processes: Vec<(i32, String)>,
+    },
+    /// The command ended.
+    Ended {
+        /// Its exit code, or 128 and the signal that killed it.
+        code: i32,
+        /// The signal, if it was killed.
+        signal: Option<i32>,
+        /// User and system time of all processes of the sandbox that were waited for.
+        cpu_seconds: f64,
+    },
+    /// The sandbox could not be made.
+    Failed {
+        /// What it did, reads after "failed to".
+        step: String,
+        /// Why not.
+        error: String,
+        /// The error's number (errno(3)).
+        number: Option<i32>,
+    },
+}
+
+impl Sandbox {
+    /// Starts the sandbox: its standard output is the command's log, its standard error the reports.
+    pub fn spawn(&self) -> io::Result<Child> {
+        let specification = serde_json::to_vec(self).map_err(io::Error::other)?;
+        let mut child = this_program()
+            .args([ARGUMENT, "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let written = child.stdin.take().map(|mut stdin| stdin.write_all(&specification));
+        if let Some(Err(error)) = written {
+            // It died before it had read; what it said, if anything, is in its reports.
+            if error.kind() != io::ErrorKind::BrokenPipe {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(error);
+            }
+        }
+        Ok(child)
+    }
+
+    /// Runs the sandbox on this process's own terminal and waits; the command's exit code.
+    pub fn run_interactively(&self, specification_file: &std::path::Path) -> io::Result<i32> {
+        fs_err::write(specification_file, serde_json::to_vec(self).map_err(io::Error::other)?)?;
+        let status = this_program().arg(ARGUMENT).arg(specification_file).status();
+        fs_err::remove_file(specification_file)?;
+        Ok(status?.code().unwrap_or(1))
+    }
+
+    /// Runs a short task and waits for it; its output on success.
+    pub fn run(&self) -> Result<String, RunError> {
+        let child = self.spawn().map_err(RunError::Spawn)?;
+        let output = child.wait_with_output().map_err(RunError::Spawn)?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let mut code = None;
+        for line in String::from_utf8_lossy(&output.stderr).lines() {
+            match serde_json::from_str(line) {
+                Ok(Report::Failed { step, error, number }) => {
+                    return Err(RunError::Sandbox { step, error, number });
+                }
+                Ok(Report::Ended { code: ended, .. }) => code = Some(ended),
+                _ => {}
+            }
+        }
+        match code {
+            Some(0) => Ok(text),
+            Some(code) => Err(RunError::Command { code, output: text }),
+            None => Err(RunError::Vanished),
+        }
+    }
+}
+
+fn this_program() -> Command {
+    // The link still leads to this very program when its file was replaced meanwhile.
+    let mut command = Command::new("/proc/self/exe");
+    command.env_clear();
+    command
+}
+
+/// A short task in a sandbox did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The program could not be started again.
+    #[error("failed to start a sandbox")]
+    Spawn(#[source] io::Error),
+    /// The sandbox could not be made.
+    #[error("failed to {step}: {error}")]
+    Sandbox {
+        /// What it did.
+        step: String,
+        /// Why not.
+        error: String,
+        /// The error's number.
+        number: Option<i32>,
+    },
+    /// The command failed.
+    #[error("the command ended with {code}: {output}")]
+    Command {
+        /// Its exit code.
+        code: i32,
+        /// What it printed.
+        output: String,
+    },
+    /// The sandbox was killed.
+    #[error("the sandbox was killed")]
+    Vanished,
+}
+
+/// Becomes a sandbox if this program was started as one; then it does not return. To be called first
+/// of all in `main`, while there is one thread.
+pub fn become_sandbox_if_asked() {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|argument| argument == ARGUMENT) {
+        let source = arguments.next().unwrap_or_default();
+        std::process::exit(outer::run(&source));
+    }
+}

@@ -1,0 +1,101 @@
+//! Performs one operation. Paths are relative to the folder that the sandbox started in.
+
+use super::system::{check, mount};
+use crate::{Access, Operation};
+use std::io;
+use std::path::Path;
+
+pub(super) fn execute(operation: &Operation) -> io::Result<()> {
+    match operation {
+        Operation::Overlay { lower, upper, work, target } => overlay(lower, upper, work, target),
+        Operation::Bind { source, target, access } => bind(source, target, *access),
+        Operation::Tmpfs { target, mode, size_bytes_max } => {
+            let data = format!("mode={mode:o},size={size_bytes_max}");
+            mount("tmpfs", target, "tmpfs", libc::MS_NOSUID | libc::MS_NODEV, &data)
+        }
+        Operation::Device { name, folder } => {
+            let path = folder.join(name);
+            std::fs::File::create(&path)?;
+            mount(&format!("/dev/{name}"), &path, "", libc::MS_BIND, "")
+        }
+        Operation::Proc { target } => {
+            let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+            mount("proc", target, "proc", flags, "")
+        }
+        Operation::Sys { target } => {
+            let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC | libc::MS_RDONLY;
+            // A kernel that shows only a part of its own tree refuses this; builds do without.
+            mount("sysfs", target, "sysfs", flags, "").or(Ok(()))
+        }
+        Operation::Terminals { target } => {
+            let flags = libc::MS_NOSUID | libc::MS_NOEXEC;
+            mount("devpts", target, "devpts", flags, "newinstance,ptmxmode=0666,mode=620,gid=5")
+        }
+        Operation::Link { content, path } => std::os::unix::fs::symlink(content, path),
+        Operation::Folder { path } => std::fs::create_dir_all(path),
+        Operation::Hostname { name } => {
+            // SAFETY: the pointer and the length are those of a string that lives to the end of the call.
+            check(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) })?;
+            Ok(())
+        }
+        Operation::Loopback => loopback_up(),
+        Operation::Pivot { target } => pivot(target),
+    }
+}
+
+fn overlay(lower: &[std::path::PathBuf], upper: &Path, work: &Path, target: &Path) -> io::Result<()> {
+    let lower: Vec<_> = lower.iter().map(|path| path.display().to_string()).collect();
+    // The mark of an earlier `volatile` mount is taken away: the flushes that it warns of matter only
+    // where the machine went down meanwhile, and then the whole root is thrown away.
+    match std::fs::remove_dir_all(work.join("work/incompat")) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let data = format!(
+        "lowerdir={},upperdir={},workdir={},userxattr,volatile",
+        lower.join(":"),
+        upper.display(),
+        work.display()
+    );
+    mount("overlay", target, "overlay", libc::MS_NODEV, &data)
+}
+
+fn bind(source: &Path, target: &Path, access: Access) -> io::Result<()> {
+    let source = source.to_str().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+    mount(source, target, "", libc::MS_BIND, "")?;
+    match access {
+        Access::Write => Ok(()),
+        Access::Read => {
+            let flags = libc::MS_BIND | libc::MS_REMOUNT | libc::MS_RDONLY | libc::MS_NOSUID | libc::MS_NODEV;
+            mount("", target, "", flags, "")
+        }
+    }
+}
+
+/// Makes `target` the root and detaches the old one, so that no path leads back (pivot_root(2)).
+fn pivot(target: &Path) -> io::Result<()> {
+    std::env::set_current_dir(target)?;
+    // SAFETY: both strings are constants. The old root is mounted over the new one and detached next.
+    let result = unsafe { libc::syscall(libc::SYS_pivot_root, c".".as_ptr(), c".".as_ptr()) };
+    check(result as libc::c_int)?;
+    // SAFETY: the string is a constant.
+    check(unsafe { libc::umount2(c".".as_ptr(), libc::MNT_DETACH) })?;
+    std::env::set_current_dir("/")
+}
+
+/// Sets the flag "up" of the device `lo` (netdevice(7)).
+fn loopback_up() -> io::Result<()> {
+    // SAFETY: numbers alone.
+    let socket = check(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
+    // SAFETY: an all-zero request is valid; name and flags are set next.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+        *to = *from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: the request lives to the end of the call and is of the type that this one takes.
+    let result = check(unsafe { libc::ioctl(socket, libc::SIOCSIFFLAGS as _, &request) });
+    // SAFETY: the socket is open and has no other owner.
+    unsafe { libc::close(socket) };
+    result.map(|_| ())
+}

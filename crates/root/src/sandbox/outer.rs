@@ -1,0 +1,144 @@
+//! The outer process: namespaces, then waiting.
+
+use super::{Report, Sandbox, inner, system};
+use crate::IdMap;
+use std::ffi::OsStr;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::process::Command;
+
+/// A step that failed, with the words that follow "failed to".
+pub(super) type StepError = (String, io::Error);
+
+pub(super) fn at<T>(step: impl Into<String>, result: io::Result<T>) -> Result<T, StepError> {
+    result.map_err(|error| (step.into(), error))
+}
+
+pub(super) fn say(report: &Report) {
+    if let Ok(mut line) = serde_json::to_vec(report) {
+        line.push(b'\n');
+        // One write a line: lines of several processes stay whole. Nobody listens in a shell's sandbox.
+        let _ = io::stderr().write_all(&line);
+    }
+}
+
+pub(super) fn say_failed((step, error): StepError) {
+    say(&Report::Failed { step, error: error.to_string(), number: error.raw_os_error() });
+}
+
+pub(super) fn run(source: &OsStr) -> i32 {
+    match enter(source) {
+        Ok(code) => code,
+        Err(error) => {
+            say_failed(error);
+            125
+        }
+    }
+}
+
+fn enter(source: &OsStr) -> Result<i32, StepError> {
+    // SAFETY: no preconditions.
+    at("follow Kilnyard", system::die_with_parent(unsafe { libc::getppid() }))?;
+    let sandbox = at("read the sandbox's description", read(source))?;
+    at(format!("enter {}", sandbox.folder.display()), std::env::set_current_dir(&sandbox.folder))?;
+    enter_user_namespace(&sandbox.ids)?;
+    let spaces = libc::CLONE_NEWNS
+        | libc::CLONE_NEWPID
+        | libc::CLONE_NEWIPC
+        | libc::CLONE_NEWUTS
+        | libc::CLONE_NEWNET
+        | libc::CLONE_NEWCGROUP;
+    at("make new namespaces", system::unshare(spaces))?;
+    let private = libc::MS_PRIVATE | libc::MS_REC;
+    at("keep mounts private", system::mount("none", "/".as_ref(), "", private, ""))?;
+    match at("start process 1", system::fork())? {
+        None => std::process::exit(inner::run(&sandbox)),
+        Some(first) => {
+            let (_, status, usage) = at("wait for process 1", system::wait(first, 0))?;
+            let (code, signal) = system::code_of(status);
+            say(&Report::Ended { code, signal, cpu_seconds: system::cpu_seconds(&usage) });
+            Ok(code)
+        }
+    }
+}
+
+fn read(source: &OsStr) -> io::Result<Sandbox> {
+    let mut text = Vec::new();
+    if source == "-" {
+        io::stdin().read_to_end(&mut text)?;
+        let null = fs_err::File::open("/dev/null")?;
+        // SAFETY: both descriptors are open; 0 is standard input, which nobody else uses here.
+        system::check(unsafe { libc::dup2(null.as_raw_fd(), 0) })?;
+    } else {
+        text = fs_err::read(source)?;
+    }
+    serde_json::from_slice(&text).map_err(io::Error::other)
+}
+
+/// Takes a user namespace. The map must be written by a process outside of it.
+fn enter_user_namespace(ids: &IdMap) -> Result<(), StepError> {
+    let own = system::own_pid();
+    let (wait, go) = at("make a pipe", pipe())?;
+    let helper = match at("start the helper that maps ids", system::fork())? {
+        Some(helper) => helper,
+        None => {
+            drop(go);
+            let mut byte = [0];
+            let is_ready = into_file(wait).read(&mut byte).is_ok_and(|count| count == 1);
+            let code = match is_ready.then(|| write_maps(ids, own)) {
+                Some(Ok(())) => 0,
+                Some(Err(error)) => {
+                    say_failed(error);
+                    1
+                }
+                None => 1,
+            };
+            std::process::exit(code);
+        }
+    };
+    drop(wait);
+    at("make a user namespace", system::unshare(libc::CLONE_NEWUSER))?;
+    at("wake the helper that maps ids", into_file(go).write_all(b"g"))?;
+    let (_, status, _) = at("wait for the helper that maps ids", system::wait(helper, 0))?;
+    if status != 0 {
+        return Err(("map ids into the user namespace".to_owned(), io::Error::other("see above")));
+    }
+    at("become root of the user namespace", system::become_user(0, 0))?;
+    // Changing ids takes the request back that the parent's death kills this process.
+    // SAFETY: no preconditions.
+    at("follow Kilnyard", system::die_with_parent(unsafe { libc::getppid() }))
+}
+
+fn into_file(descriptor: OwnedFd) -> std::fs::File {
+    std::fs::File::from(descriptor)
+}
+
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: the array has room for the two descriptors.
+    system::check(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) })?;
+    // SAFETY: both were just opened and have no other owner.
+    Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
+}
+
+fn write_maps(ids: &IdMap, process: libc::pid_t) -> Result<(), StepError> {
+    for (file, program, lines) in
+        [("uid_map", "newuidmap", &ids.users), ("gid_map", "newgidmap", &ids.groups)]
+    {
+        if ids.by_helper {
+            let numbers = lines.iter().flat_map(|(a, b, c)| [a, b, c].map(ToString::to_string));
+            let program = format!("/usr/bin/{program}");
+            let output = Command::new(&program).arg(process.to_string()).args(numbers).output();
+            let output = at(format!("run {program}"), output)?;
+            if !output.status.success() {
+                let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+                return Err((format!("map ids with {program}"), io::Error::other(text)));
+            }
+        } else {
+            let text: String = lines.iter().map(|(a, b, c)| format!("{a} {b} {c}\n")).collect();
+            let path = format!("/proc/{process}/{file}");
+            at(format!("write {path}"), std::fs::write(&path, text))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! The calls to the kernel that a sandbox needs, each with a checked result.
+
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+pub(super) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+pub(super) fn c_string(text: &[u8]) -> io::Result<CString> {
+    CString::new(text).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
+}
+
+pub(super) fn c_path(path: &Path) -> io::Result<CString> {
+    c_string(path.as_os_str().as_bytes())
+}
+
+pub(super) fn mount(
+    source: &str,
+    target: &Path,
+    kind: &str,
+    flags: libc::c_ulong,
+    data: &str,
+) -> io::Result<()> {
+    let (source, target) = (c_string(source.as_bytes())?, c_path(target)?);
+    let (kind, data) = (c_string(kind.as_bytes())?, c_string(data.as_bytes())?);
+    // SAFETY: all four pointers are strings that live to the end of the call.
+    check(unsafe {
+        libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, data.as_ptr().cast())
+    })?;
+    Ok(())
+}
+
+pub(super) fn unshare(flags: libc::c_int) -> io::Result<()> {
+    // SAFETY: takes a number alone; this process has one thread.
+    check(unsafe { libc::unshare(flags) })?;
+    Ok(())
+}
+
+/// Forks; none in the child. This process has one thread, so the child may do as it likes.
+pub(super) fn fork() -> io::Result<Option<libc::pid_t>> {
+    // SAFETY: this process has one thread.
+    let child = check(unsafe { libc::fork() })?;
+    Ok((child != 0).then_some(child))
+}
+
+/// Asks to be killed when the parent dies; an error if it has died already.
+pub(super) fn die_with_parent(parent: libc::pid_t) -> io::Result<()> {
+    // SAFETY: prctl with these arguments touches no memory.
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) })?;
+    // SAFETY: no preconditions.
+    if unsafe { libc::getppid() } != parent {
+        return Err(io::Error::other("the parent is gone"));
+    }
+    Ok(())
+}
+
+pub(super) fn own_pid() -> libc::pid_t {
+    // SAFETY: no preconditions.
+    unsafe { libc::getpid() }
+}
+
+pub(super) fn become_user(user: u32, group: u32) -> io::Result<()> {
+    // SAFETY: a list of no groups needs no pointer.
+    check(unsafe { libc::setgroups(0, std::ptr::null()) })?;
+    // SAFETY: numbers alone.
+    check(unsafe { libc::setresgid(group, group, group) })?;
+    // SAFETY: numbers alone.
+    check(unsafe { libc::setresuid(user, user, user) })?;
+    Ok(())
+}
+
+/// Waits for a child, or for any with -1; the child, its status, and what it and its own waited-for
+/// children used.
+pub(super) fn wait(
+    child: libc::pid_t,
+    options: libc::c_int,
+) -> io::Result<(libc::pid_t, libc::c_int, libc::rusage)> {
+    let mut status = 0;
+    // SAFETY: an all-zero rusage is a valid one.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    loop {
+        // SAFETY: both pointers are to locals that live to the end of the call.
+        let pid = unsafe { libc::wait4(child, &mut status, options, &mut usage) };
+        match check(pid) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other.map(|pid| (pid, status, usage)),
+        }
+    }
+}
+
+/// The exit code of a status, 128 and the signal where one killed it, and that signal.
+pub(super) fn code_of(status: libc::c_int) -> (i32, Option<i32>) {
+    if libc::WIFSIGNALED(status) {
+        let signal = libc::WTERMSIG(status);
+        (128 + signal, Some(signal))
+    } else {
+        (libc::WEXITSTATUS(status), None)
+    }
+}
+
+/// User and system time.
+pub(super) fn cpu_seconds(usage: &libc::rusage) -> f64 {
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}

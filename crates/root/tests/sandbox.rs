@@ -1,0 +1,259 @@
+//! Real namespaces, real mounts, real processes. A root is made of the machine's own `/usr`, so that
+//! nothing needs to be fetched.
+
+use kilnyard_root::sandbox::{RunError, Task};
+use kilnyard_root::{Access, IdMap, Operation, Report, Sandbox, User, View, probe, root_operations};
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+fn main() {
+    kilnyard_root::sandbox::become_sandbox_if_asked();
+    let arguments = Arguments::from_args();
+    let need = missing();
+    let test = |name: &'static str, run: fn(&Yard) -> Result<(), Failed>| {
+        let is_ignored = need.is_some();
+        Trial::test(name, move || run(&Yard::new())).with_ignored_flag(is_ignored)
+    };
+    let tests = vec![
+        test("a_command_runs_as_nobody_outside", a_command_runs_as_nobody_outside),
+        test("an_ordinary_user_has_no_way_to_privileges", an_ordinary_user_has_no_way_to_privileges),
+        test("the_machine_is_out_of_sight", the_machine_is_out_of_sight),
+        test("there_is_no_network_but_loopback", there_is_no_network_but_loopback),
+        test("what_is_written_goes_to_the_upper_layer", what_is_written_goes_to_the_upper_layer),
+        test("processes_left_behind_are_named_and_ended", processes_left_behind_are_named_and_ended),
+        test("killing_the_outer_process_ends_all", killing_the_outer_process_ends_all),
+        test("memory_is_sampled_and_time_is_counted", memory_is_sampled_and_time_is_counted),
+        test("a_refused_step_is_named", a_refused_step_is_named),
+        test("a_missing_command_is_named", a_missing_command_is_named),
+        test("exit_codes_and_signals_come_through", exit_codes_and_signals_come_through),
+    ];
+    let conclusion = libtest_mimic::run(&arguments, tests);
+    if let Some(reason) = need {
+        eprintln!("skipped: all tests of roots: {reason}");
+    }
+    conclusion.exit();
+}
+
+/// Why these tests cannot run here.
+fn missing() -> Option<String> {
+    let folder = tempfile::tempdir().ok()?;
+    let ids = match IdMap::of_this_user(&std::env::var("USER").unwrap_or_default()) {
+        Ok(ids) => ids,
+        Err(error) => return Some(error.to_string()),
+    };
+    open(folder.path());
+    probe::try_root(folder.path(), &ids).err().map(|error| error.to_string())
+}
+
+fn open(folder: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+struct Yard {
+    folder: tempfile::TempDir,
+    ids: IdMap,
+}
+
+impl Yard {
+    fn new() -> Yard {
+        let ids = IdMap::of_this_user(&std::env::var("USER").unwrap_or_default()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        open(folder.path());
+        let yard = Yard { folder, ids };
+        for part in ["base", "base/usr", "base/proc", "base/sys", "base/dev", "base/run", "base/tmp"] {
+            yard.make(part);
+        }
+        for part in ["root", "root/upper", "root/work", "root/merged"] {
+            yard.make(part);
+        }
+        for link in ["bin", "lib", "lib64", "sbin"] {
+            std::os::unix::fs::symlink(format!("usr/{link}"), yard.path(&format!("base/{link}"))).unwrap();
+        }
+        yard
+    }
+
+    fn path(&self, relative: &str) -> PathBuf {
+        self.folder.path().join(relative)
+    }
+
+    fn make(&self, relative: &str) {
+        fs::create_dir_all(self.path(relative)).unwrap();
+        probe::give_to_root(&self.path(relative), &self.ids).unwrap();
+    }
+
+    fn sandbox(&self, user: User, script: &str) -> Sandbox {
+        let mut operations = root_operations(&["base".into()], Path::new("root"), &[]);
+        let usr =
+            Operation::Bind { source: "/usr".into(), target: "root/merged/usr".into(), access: Access::Read };
+        operations.insert(1, usr);
+        Sandbox {
+            folder: self.folder.path().into(),
+            ids: self.ids.clone(),
+            view: View::Root(operations),
+            user,
+            task: Task::Program(["/bin/sh", "-c", script].map(str::to_owned).into()),
+            directory: "/".into(),
+            environment: vec![("PATH".into(), "/usr/sbin:/usr/bin".into())],
+            is_interactive: false,
+        }
+    }
+
+    fn run(&self, user: User, script: &str) -> Result<String, RunError> {
+        self.sandbox(user, script).run()
+    }
+}
+
+const PLAIN: User = User::Plain { user: 1000, group: 1000 };
+
+fn a_command_runs_as_nobody_outside(yard: &Yard) -> Result<(), Failed> {
+    assert_eq!(yard.run(User::Root, "id -u; hostname")?, "0\nkilnyard\n");
+    let outside = yard.run(User::Root, "cat /proc/1/uid_map")?;
+    let numbers: Vec<u32> = outside.split_whitespace().map(|n| n.parse().unwrap()).collect();
+    assert_ne!(numbers[1], 0, "root of the root is root outside: {outside}");
+    Ok(())
+}
+
+fn an_ordinary_user_has_no_way_to_privileges(yard: &Yard) -> Result<(), Failed> {
+    let status = yard.run(PLAIN, "id -u; grep -E '^(CapEff|CapPrm|NoNewPrivs|Groups)' /proc/self/status")?;
+    let words: Vec<&str> = status.split_whitespace().collect();
+    assert_eq!(words[0], "1000");
+    assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+    assert!(status.contains("CapEff:\t0000000000000000"), "{status}");
+    assert!(status.contains("CapPrm:\t0000000000000000"), "{status}");
+    Ok(())
+}
+
+fn the_machine_is_out_of_sight(yard: &Yard) -> Result<(), Failed> {
+    fs::write(yard.path("secret"), "secret")?;
+    let seen =
+        yard.run(User::Root, "ls /; ls /proc | grep -c '^[0-9]'; cut -d' ' -f5 /proc/self/mountinfo")?;
+    assert!(!seen.contains("secret") && !seen.contains("root\n"), "{seen}");
+    assert!(!seen.contains(&yard.folder.path().display().to_string()), "{seen}");
+    let mounts_here = fs::read_to_string("/proc/self/mountinfo")?;
+    assert!(!mounts_here.contains(&yard.folder.path().display().to_string()), "a mount leaked");
+    let denied = yard.run(
+        User::Root,
+        "echo 1 > /proc/sys/kernel/panic && echo written; mount -t proc p /proc 2>&1; true",
+    )?;
+    assert!(!denied.contains("written"), "{denied}");
+    Ok(())
+}
+
+fn there_is_no_network_but_loopback(yard: &Yard) -> Result<(), Failed> {
+    let devices = yard.run(User::Root, "cat /proc/net/dev | tail -n +3; cat /proc/net/route | tail -n +2")?;
+    assert_eq!(devices.lines().count(), 1, "{devices}");
+    assert!(devices.trim_start().starts_with("lo:"), "{devices}");
+    let up = yard.run(User::Root, "cat /proc/net/fib_trie")?;
+    assert!(up.contains("127.0.0.1"), "loopback is down: {up}");
+    Ok(())
+}
+
+fn what_is_written_goes_to_the_upper_layer(yard: &Yard) -> Result<(), Failed> {
+    yard.run(User::Root, "mkdir /made && echo text > /made/file && chown 1000:1000 /made/file")?;
+    assert_eq!(fs::read_to_string(yard.path("root/upper/made/file"))?, "text\n");
+    assert!(!yard.path("base/made").exists());
+    // The next stage of the same build sees it.
+    assert_eq!(yard.run(PLAIN, "cat /made/file; stat -c %u /made/file")?, "text\n1000\n");
+    let mut sandbox = yard.sandbox(User::Root, "");
+    sandbox.view = View::Machine;
+    sandbox.task = Task::Remove(vec!["root".into()]);
+    sandbox.run()?;
+    assert_eq!(fs::read_dir(yard.path("root"))?.count(), 0);
+    Ok(())
+}
+
+fn reports(mut child: std::process::Child) -> Vec<Report> {
+    let mut log = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut log).unwrap();
+    let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let reports = lines.map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
+    child.wait().unwrap();
+    reports
+}
+
+fn processes_left_behind_are_named_and_ended(yard: &Yard) -> Result<(), Failed> {
+    let child = yard.sandbox(User::Root, "setsid sleep 4242 >/dev/null 2>&1 & sleep 0.3").spawn()?;
+    let reports = reports(child);
+    let named = reports.iter().find_map(|report| match report {
+        Report::LeftBehind { processes } => Some(processes.clone()),
+        _ => None,
+    });
+    let named = named.ok_or("nobody was named")?;
+    assert_eq!(named.len(), 1, "{named:?}");
+    assert_eq!(named[0].1, "sleep 4242");
+    assert_eq!(processes_with("4242"), 0);
+    Ok(())
+}
+
+fn processes_with(argument: &str) -> usize {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    entries
+        .filter_map(|entry| fs::read(entry.path().join("cmdline")).ok())
+        .filter(|line| line.split(|b| *b == 0).any(|part| part == argument.as_bytes()))
+        .count()
+}
+
+fn killing_the_outer_process_ends_all(yard: &Yard) -> Result<(), Failed> {
+    let mut child = yard.sandbox(PLAIN, "echo ready; setsid sleep 4343 & sleep 4343").spawn()?;
+    let mut line = String::new();
+    let mut log = BufReader::new(child.stdout.take().unwrap());
+    log.read_line(&mut line)?;
+    assert_eq!(line, "ready\n");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while processes_with("4343") < 2 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.kill()?;
+    child.wait()?;
+    while processes_with("4343") > 0 {
+        assert!(Instant::now() < deadline, "processes outlive their sandbox");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+fn memory_is_sampled_and_time_is_counted(yard: &Yard) -> Result<(), Failed> {
+    let script = "head -c 200000000 /dev/zero | tail -c 150000000 | sleep 1";
+    let reports = reports(yard.sandbox(PLAIN, script).spawn()?);
+    let peak = reports.iter().filter_map(|report| match report {
+        Report::Sample { memory_bytes, .. } => Some(*memory_bytes),
+        _ => None,
+    });
+    assert!(peak.max().unwrap_or(0) > 100_000_000, "{reports:?}");
+    let Some(Report::Ended { cpu_seconds, code, .. }) = reports.last() else { return Err("no end".into()) };
+    assert_eq!(*code, 0);
+    assert!(*cpu_seconds > 0.0);
+    Ok(())
+}
+
+fn a_refused_step_is_named(yard: &Yard) -> Result<(), Failed> {
+    let mut sandbox = yard.sandbox(User::Root, "true");
+    let View::Root(operations) = &mut sandbox.view else { unreachable!() };
+    operations
+        .insert(0, Operation::Bind { source: "nowhere".into(), target: "base".into(), access: Access::Read });
+    let error = sandbox.run().unwrap_err().to_string();
+    assert!(error.starts_with("failed to bind nowhere at base"), "{error}");
+    Ok(())
+}
+
+fn a_missing_command_is_named(yard: &Yard) -> Result<(), Failed> {
+    let mut sandbox = yard.sandbox(PLAIN, "");
+    sandbox.task = Task::Program(vec!["/no/such".into()]);
+    let error = sandbox.run().unwrap_err().to_string();
+    assert!(error.contains("failed to run /no/such"), "{error}");
+    Ok(())
+}
+
+fn exit_codes_and_signals_come_through(yard: &Yard) -> Result<(), Failed> {
+    for (script, expected) in [("exit 7", 7), ("kill -9 $$", 137)] {
+        match yard.run(PLAIN, script) {
+            Err(RunError::Command { code, .. }) => assert_eq!(code, expected),
+            other => return Err(format!("{script}: {other:?}").into()),
+        }
+    }
+    Ok(())
+}

@@ -3,4 +3,6 @@
 //! [`solver`] finds which binary packages go together; [`graph`] holds which package of a set waits
 //! for which, and cuts cycles; [`order`] is what a build is made of, ready to be performed anywhere.
 
+pub mod graph;
+pub mod order;
 pub mod solver;

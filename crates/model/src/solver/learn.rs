@@ -169,11 +169,6 @@ impl Search {
         }
     }
 
-    fn clause(&self, at: ClauseAt) -> &[u32] {
-        let start = at as usize + 1;
-        &self.arena[start..start + self.arena[at as usize] as usize]
-    }
-
     /// Puts a clause into the arena and watches its first two literals.
     fn store(&mut self, literals: &[Literal]) -> ClauseAt {
         let at = self.arena.len() as ClauseAt;
@@ -388,7 +383,7 @@ impl Search {
     pub(super) fn clause_count(&self) -> usize {
         let (mut at, mut count) = (0, 0);
         while at < self.arena.len() {
-            at += self.clause(at as ClauseAt).len() + 1;
+            at += self.arena[at] as usize + 1;
             count += 1;
         }
         count

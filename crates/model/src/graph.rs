@@ -1,0 +1,359 @@
+//! Which package of a set waits for which, and where cycles are cut.
+
+use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
+
+/// A package of a graph, numbered from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PackageId(pub u32);
+
+impl PackageId {
+    /// The number as an index.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// How a dependency that would close a cycle is done without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StandIn {
+    /// A binary package of the archive stands in for the set's own.
+    Archive,
+    /// The dependency falls away under a build profile.
+    Profile,
+}
+
+/// An edge that was taken out to cut a cycle.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cut {
+    /// Who depends.
+    pub package: PackageId,
+    /// On whom.
+    pub dependency: PackageId,
+    /// All packages of the cycle, or of the knot of cycles.
+    pub members: Vec<PackageId>,
+    /// What serves instead.
+    pub stand_in: StandIn,
+}
+
+/// A cycle that nothing may cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Uncut {
+    /// Its packages.
+    pub members: Vec<PackageId>,
+}
+
+/// Packages and their direct dependencies.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    names: Vec<String>,
+    by_name: HashMap<String, PackageId>,
+    dependencies: Vec<BTreeSet<PackageId>>,
+    dependents: Vec<BTreeSet<PackageId>>,
+}
+
+impl Graph {
+    /// A graph without packages.
+    pub fn new() -> Graph {
+        Graph::default()
+    }
+
+    /// Adds a package, or finds the one of this name.
+    pub fn add(&mut self, name: &str) -> PackageId {
+        if let Some(id) = self.by_name.get(name) {
+            return *id;
+        }
+        let id = PackageId(self.names.len() as u32);
+        self.names.push(name.to_owned());
+        self.by_name.insert(name.to_owned(), id);
+        self.dependencies.push(BTreeSet::new());
+        self.dependents.push(BTreeSet::new());
+        id
+    }
+
+    /// Says that a package waits for another one. A package does not wait for itself.
+    pub fn depend(&mut self, package: PackageId, dependency: PackageId) {
+        if package != dependency {
+            self.dependencies[package.index()].insert(dependency);
+            self.dependents[dependency.index()].insert(package);
+        }
+    }
+
+    fn remove(&mut self, package: PackageId, dependency: PackageId) {
+        self.dependencies[package.index()].remove(&dependency);
+        self.dependents[dependency.index()].remove(&package);
+    }
+
+    /// How many packages there are.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// All packages.
+    pub fn packages(&self) -> impl Iterator<Item = PackageId> + use<> {
+        (0..self.names.len() as u32).map(PackageId)
+    }
+
+    /// The name of a package.
+    pub fn name(&self, package: PackageId) -> &str {
+        &self.names[package.index()]
+    }
+
+    /// The package of this name.
+    pub fn find(&self, name: &str) -> Option<PackageId> {
+        self.by_name.get(name).copied()
+    }
+
+    /// What a package waits for.
+    pub fn dependencies(&self, package: PackageId) -> &BTreeSet<PackageId> {
+        &self.dependencies[package.index()]
+    }
+
+    /// Who waits for a package.
+    pub fn dependents(&self, package: PackageId) -> &BTreeSet<PackageId> {
+        &self.dependents[package.index()]
+    }
+
+    /// All that a package waits for, directly or through others.
+    pub fn ancestors(&self, package: PackageId) -> BTreeSet<PackageId> {
+        reach(package, |id| &self.dependencies[id.index()])
+    }
+
+    /// All who wait for a package, directly or through others.
+    pub fn descendants(&self, package: PackageId) -> BTreeSet<PackageId> {
+        reach(package, |id| &self.dependents[id.index()])
+    }
+
+    /// The packages so that each comes after what it waits for; those of a cycle are not there.
+    pub fn order(&self) -> Vec<PackageId> {
+        let mut waits: Vec<usize> = self.dependencies.iter().map(BTreeSet::len).collect();
+        let mut order: Vec<PackageId> = self.packages().filter(|id| waits[id.index()] == 0).collect();
+        let mut position = 0;
+        while let Some(&id) = order.get(position) {
+            position += 1;
+            for dependent in &self.dependents[id.index()] {
+                waits[dependent.index()] -= 1;
+                if waits[dependent.index()] == 0 {
+                    order.push(*dependent);
+                }
+            }
+        }
+        order
+    }
+
+    /// The strongly connected components of more than one package (Tarjan 1972), without recursion.
+    pub fn cycles(&self) -> Vec<Vec<PackageId>> {
+        const UNSEEN: u32 = u32::MAX;
+        let len = self.len();
+        let (mut index, mut low) = (vec![UNSEEN; len], vec![0; len]);
+        let mut on_stack = vec![false; len];
+        let (mut stack, mut found, mut next) = (Vec::new(), Vec::new(), 0);
+        for start in self.packages() {
+            if index[start.index()] != UNSEEN {
+                continue;
+            }
+            let mut calls = vec![(start, self.dependencies[start.index()].iter())];
+            index[start.index()] = next;
+            low[start.index()] = next;
+            next += 1;
+            stack.push(start);
+            on_stack[start.index()] = true;
+            while let Some((id, edges)) = calls.last_mut() {
+                let id = *id;
+                match edges.next() {
+                    Some(&to) if index[to.index()] == UNSEEN => {
+                        index[to.index()] = next;
+                        low[to.index()] = next;
+                        next += 1;
+                        stack.push(to);
+                        on_stack[to.index()] = true;
+                        calls.push((to, self.dependencies[to.index()].iter()));
+                    }
+                    Some(&to) => {
+                        if on_stack[to.index()] {
+                            low[id.index()] = low[id.index()].min(index[to.index()]);
+                        }
+                    }
+                    None => {
+                        calls.pop();
+                        if let Some((caller, _)) = calls.last() {
+                            low[caller.index()] = low[caller.index()].min(low[id.index()]);
+                        }
+                        if low[id.index()] == index[id.index()] {
+                            let mut members = Vec::new();
+                            while let Some(member) = stack.pop() {
+                                on_stack[member.index()] = false;
+                                members.push(member);
+                                if member == id {
+                                    break;
+                                }
+                            }
+                            if members.len() > 1 {
+                                members.sort_unstable();
+                                found.push(members);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// Takes out edges until no cycle is left. `stand_in` says whether, and how, a package can do without
+    /// the set's own package of a dependency. In a cycle the package with the fewest dependencies in it
+    /// that can all be done without is freed of them; an edge that turns out not to close a cycle in the
+    /// end is put back. What can be cut nowhere is returned as uncut, with its edges as they are.
+    pub fn cut_cycles(
+        &mut self,
+        stand_in: &dyn Fn(PackageId, PackageId) -> Option<StandIn>,
+    ) -> (Vec<Cut>, Vec<Uncut>) {
+        let mut cuts: Vec<Cut> = Vec::new();
+        let mut uncut = Vec::new();
+        let mut given_up = BTreeSet::new();
+        loop {
+            let cycles: Vec<_> = self.cycles().into_iter().filter(|c| !given_up.contains(c)).collect();
+            if cycles.is_empty() {
+                break;
+            }
+            for members in cycles {
+                match self.freed(&members, stand_in) {
+                    Some((package, edges)) => {
+                        for (dependency, stand_in) in edges {
+                            self.remove(package, dependency);
+                            cuts.push(Cut { package, dependency, members: members.clone(), stand_in });
+                        }
+                    }
+                    None => {
+                        given_up.insert(members.clone());
+                        uncut.push(Uncut { members });
+                    }
+                }
+            }
+        }
+        cuts.retain(|cut| {
+            let closes = self.ancestors(cut.dependency).contains(&cut.package);
+            if !closes {
+                self.depend(cut.package, cut.dependency);
+            }
+            closes
+        });
+        (cuts, uncut)
+    }
+
+    /// The member that loses the fewest edges when it is freed of the cycle, and those edges.
+    #[allow(clippy::type_complexity)]
+    fn freed(
+        &self,
+        members: &[PackageId],
+        stand_in: &dyn Fn(PackageId, PackageId) -> Option<StandIn>,
+    ) -> Option<(PackageId, Vec<(PackageId, StandIn)>)> {
+        let inside = |package: &PackageId| -> Vec<PackageId> {
+            let edges = self.dependencies[package.index()].iter();
+            edges.filter(|to| members.binary_search(to).is_ok()).copied().collect()
+        };
+        let whole = members.iter().filter_map(|package| {
+            let edges: Option<Vec<_>> =
+                inside(package).into_iter().map(|to| Some((to, stand_in(*package, to)?))).collect();
+            Some((*package, edges?))
+        });
+        // Where no member can be freed as a whole, any single edge that can be cut is a step.
+        let waiting = |package: &PackageId| {
+            let dependents = self.dependents[package.index()].iter();
+            dependents.filter(|from| members.binary_search(from).is_ok()).count()
+        };
+        // Among equals, the one that most others wait for.
+        let cost =
+            |(package, edges): &(PackageId, Vec<_>)| (edges.len(), Reverse(waiting(package)), *package);
+        whole.min_by_key(cost).or_else(|| {
+            members.iter().find_map(|package| {
+                let edge = inside(package).into_iter().find_map(|to| Some((to, stand_in(*package, to)?)))?;
+                Some((*package, vec![edge]))
+            })
+        })
+    }
+}
+
+fn reach<'a>(start: PackageId, next: impl Fn(PackageId) -> &'a BTreeSet<PackageId>) -> BTreeSet<PackageId> {
+    let mut found = BTreeSet::new();
+    let mut open = vec![start];
+    while let Some(id) = open.pop() {
+        for to in next(id) {
+            if found.insert(*to) {
+                open.push(*to);
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn graph(edges: &[(&str, &str)]) -> Graph {
+        let mut graph = Graph::new();
+        for (package, dependency) in edges {
+            let (package, dependency) = (graph.add(package), graph.add(dependency));
+            graph.depend(package, dependency);
+        }
+        graph
+    }
+
+    #[test]
+    fn order_comes_after_dependencies() {
+        let graph = graph(&[("rsync", "acl"), ("acl", "attr"), ("rsync", "zlib")]);
+        let names: Vec<&str> = graph.order().into_iter().map(|id| graph.name(id)).collect();
+        let at = |name| names.iter().position(|n| *n == name).unwrap();
+        assert!(at("attr") < at("acl") && at("acl") < at("rsync") && at("zlib") < at("rsync"));
+        assert_eq!(graph.ancestors(graph.find("rsync").unwrap()).len(), 3);
+        assert_eq!(graph.descendants(graph.find("attr").unwrap()).len(), 2);
+    }
+
+    #[test]
+    fn a_cycle_is_cut_where_it_costs_least_and_names_its_members() {
+        let mut graph = graph(&[("a", "b"), ("b", "c"), ("c", "a"), ("a", "c"), ("d", "a")]);
+        let (cuts, uncut) = graph.cut_cycles(&|_, _| Some(StandIn::Archive));
+        assert_eq!((cuts.len(), uncut.len()), (1, 0), "{cuts:?}");
+        assert_eq!(cuts[0].members.len(), 3);
+        assert_eq!(graph.order().len(), 4);
+    }
+
+    #[test]
+    fn what_has_no_stand_in_stays_uncut() {
+        let mut graph = graph(&[("a", "b"), ("b", "a")]);
+        let (cuts, uncut) = graph.cut_cycles(&|_, _| None);
+        assert_eq!((cuts.len(), uncut.len()), (0, 1));
+        assert_eq!(graph.order(), []);
+    }
+
+    proptest! {
+        #[test]
+        fn after_the_cut_all_packages_have_an_order(edges in prop::collection::vec((0u32..12, 0u32..12), 0..60)) {
+            let mut graph = Graph::new();
+            for number in 0..12 {
+                graph.add(&number.to_string());
+            }
+            for (package, dependency) in &edges {
+                graph.depend(PackageId(*package), PackageId(*dependency));
+            }
+            let before = graph.clone();
+            let (cuts, uncut) = graph.cut_cycles(&|_, _| Some(StandIn::Archive));
+            prop_assert!(uncut.is_empty());
+            prop_assert_eq!(graph.order().len(), 12);
+            prop_assert!(before.cycles().is_empty() == cuts.is_empty());
+            // Nothing is cut but what the cuts say.
+            let edges_of = |g: &Graph| g.packages().map(|p| g.dependencies(p).len()).sum::<usize>();
+            prop_assert_eq!(edges_of(&before), edges_of(&graph) + cuts.len());
+        }
+    }
+}

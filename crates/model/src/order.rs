@@ -1,0 +1,187 @@
+//! What a build is made of: everything a worker needs to know, and nothing of the run.
+//!
+//! An ecosystem makes a [`BuildOrder`] for a package whose dependencies are there; a worker performs it
+//! on any machine. Its [`Key`] is the hash of all that goes in, with the lines that were hashed, so that
+//! two keys can be compared and the difference told.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A named step of a build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stage {
+    /// Sources and binary packages come to this machine.
+    Fetch,
+    /// The source is unpacked and gets its changelog entry.
+    Unpack,
+    /// Dependencies are installed.
+    Depends,
+    /// The package is built.
+    Build,
+    /// Outputs are read and taken over.
+    Collect,
+    /// Outputs are installed in a clean root and removed again.
+    Test,
+}
+
+impl Stage {
+    /// All stages, in their order.
+    pub const ALL: [Stage; 6] =
+        [Stage::Fetch, Stage::Unpack, Stage::Depends, Stage::Build, Stage::Collect, Stage::Test];
+
+    /// The stage's name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Stage::Fetch => "fetch",
+            Stage::Unpack => "unpack",
+            Stage::Depends => "depends",
+            Stage::Build => "build",
+            Stage::Collect => "collect",
+            Stage::Test => "test",
+        }
+    }
+
+    /// The stage of this name.
+    pub fn parse(name: &str) -> Option<Stage> {
+        Stage::ALL.into_iter().find(|stage| stage.as_str() == name)
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// The key of a build.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Key {
+    /// The hash of the lines, in hexadecimal digits.
+    pub digest: String,
+    /// What was hashed: a line `KIND NAME VALUE` for each thing that goes in, ordered.
+    pub lines: Vec<String>,
+}
+
+/// A file that must be there before a build begins, by its content.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Input {
+    /// The file's name in the root's folder of inputs.
+    pub name: String,
+    /// Its SHA-256, in hexadecimal digits.
+    pub sha256: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// Where it can be had; empty for what the yard made itself.
+    pub urls: Vec<String>,
+}
+
+/// A small file that is written into the root's folder of inputs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InputText {
+    /// The file's name.
+    pub name: String,
+    /// What stands in it.
+    pub text: String,
+}
+
+/// Who runs a command in a root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Account {
+    /// Root of the root: installs packages.
+    Root,
+    /// The ordinary user that builds.
+    Builder,
+}
+
+/// One command of a stage.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommandOrder {
+    /// The program and its arguments.
+    pub arguments: Vec<String>,
+    /// Who runs it.
+    pub account: Account,
+    /// The folder it starts in.
+    pub directory: String,
+    /// Its environment, besides what every command gets.
+    pub environment: Vec<(String, String)>,
+}
+
+/// One stage: commands in a root, in order, until one fails.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StageOrder {
+    /// Which stage.
+    pub stage: Stage,
+    /// The commands.
+    pub commands: Vec<CommandOrder>,
+}
+
+/// Everything a worker needs for one build.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BuildOrder {
+    /// The package.
+    pub package: String,
+    /// The version that the outputs get.
+    pub version: String,
+    /// The key.
+    pub key: Key,
+    /// The layers of the root, relative to the yard, the uppermost first.
+    pub layers: Vec<String>,
+    /// Files that must be there.
+    pub inputs: Vec<Input>,
+    /// Files that are written.
+    pub texts: Vec<InputText>,
+    /// The stages that run in the root, in order.
+    pub stages: Vec<StageOrder>,
+    /// The folder, inside the root, where outputs are found after the stages.
+    pub output_folder: String,
+}
+
+/// What is tried with a build's outputs in a clean root.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TestOrder {
+    /// The layers of the root.
+    pub layers: Vec<String>,
+    /// Files that must be there, the outputs among them.
+    pub inputs: Vec<Input>,
+    /// Files that are written.
+    pub texts: Vec<InputText>,
+    /// The commands.
+    pub stage: StageOrder,
+}
+
+/// A binary package that a build made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Output {
+    /// The package's name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Its architecture, as the ecosystem names it.
+    pub architecture: String,
+    /// The file's name.
+    pub file: String,
+    /// The file's SHA-256, in hexadecimal digits.
+    pub sha256: String,
+    /// The file's size.
+    pub size_bytes: u64,
+    /// The hash of what it holds, but for what differs between two builds of the same thing.
+    pub content: String,
+    /// What an index says of it, in the ecosystem's own format, without file name, size and hashes.
+    pub description: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stages_are_known_by_their_names() {
+        for stage in Stage::ALL {
+            assert_eq!(Stage::parse(stage.as_str()), Some(stage));
+            assert_eq!(serde_json::to_string(&stage).unwrap(), format!("\"{stage}\""));
+        }
+        assert_eq!(Stage::parse("nonsense"), None);
+    }
+}

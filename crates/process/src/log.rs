@@ -1,0 +1,153 @@
+//! The log of a stage: bounded, the head and the tail kept, compressed when done.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// How much of a log is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogLimits {
+    /// The first bytes that are kept.
+    pub head_bytes_max: u64,
+    /// The last bytes that are kept when there are more.
+    pub tail_bytes_max: usize,
+}
+
+impl Default for LogLimits {
+    /// 32 MiB and 2 MiB: the largest logs of a Debian release's builds (LLVM, LibreOffice) fit the head;
+    /// what is larger floods, and matters at its end.
+    fn default() -> Self {
+        LogLimits { head_bytes_max: 32 << 20, tail_bytes_max: 2 << 20 }
+    }
+}
+
+/// How much was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogFacts {
+    /// All that the commands printed.
+    pub bytes_total: u64,
+    /// How much of it is not in the log.
+    pub bytes_dropped: u64,
+}
+
+/// A log that is being written. Followers read the plain file; [`Log::finish`] replaces it by a
+/// compressed one.
+#[derive(Debug)]
+pub struct Log {
+    path: PathBuf,
+    file: fs_err::File,
+    limits: LogLimits,
+    bytes_total: u64,
+    tail: VecDeque<u8>,
+}
+
+impl Log {
+    /// Creates the log's file and the folders above it.
+    pub fn create(path: &Path, limits: LogLimits) -> io::Result<Log> {
+        if let Some(folder) = path.parent() {
+            fs_err::create_dir_all(folder)?;
+        }
+        let file = fs_err::File::create(path)?;
+        Ok(Log { path: path.to_owned(), file, limits, bytes_total: 0, tail: VecDeque::new() })
+    }
+
+    /// Appends.
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let room = self.limits.head_bytes_max.saturating_sub(self.bytes_total);
+        let (head, rest) = bytes.split_at(bytes.len().min(room.try_into().unwrap_or(usize::MAX)));
+        self.bytes_total += bytes.len() as u64;
+        if !head.is_empty() {
+            self.file.write_all(head)?;
+        }
+        self.tail.extend(rest);
+        let excess = self.tail.len().saturating_sub(self.limits.tail_bytes_max);
+        self.tail.drain(..excess);
+        Ok(())
+    }
+
+    /// Writes the tail, compresses the log to `PATH.zst` and removes the plain file.
+    pub fn finish(mut self) -> io::Result<LogFacts> {
+        let head = self.bytes_total.min(self.limits.head_bytes_max);
+        let bytes_dropped = self.bytes_total - head - self.tail.len() as u64;
+        if bytes_dropped > 0 {
+            let limit = self.limits.head_bytes_max;
+            write!(
+                self.file,
+                "\n[kilnyard: {bytes_dropped} bytes after the first {limit} are left out here]\n"
+            )?;
+        }
+        let (first, second) = self.tail.as_slices();
+        self.file.write_all(first)?;
+        self.file.write_all(second)?;
+        compress(&self.path)?;
+        Ok(LogFacts { bytes_total: self.bytes_total, bytes_dropped })
+    }
+}
+
+fn compress(path: &Path) -> io::Result<()> {
+    let (compressed, part) = (with_suffix(path, ".zst"), with_suffix(path, ".zst.part"));
+    let mut encoder = zstd::Encoder::new(fs_err::File::create(&part)?, 3)?;
+    io::copy(&mut fs_err::File::open(path)?, &mut encoder)?;
+    encoder.finish()?;
+    fs_err::rename(&part, &compressed)?;
+    fs_err::remove_file(path)
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Reads a log, compressed or still being written; what is not UTF-8 is replaced.
+pub fn read_log(path: &Path) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    match fs_err::File::open(with_suffix(path, ".zst")) {
+        Ok(file) => zstd::Decoder::new(file)?.read_to_end(&mut bytes)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            fs_err::File::open(path)?.read_to_end(&mut bytes)?
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(limits: LogLimits, pieces: &[&[u8]]) -> (String, LogFacts, PathBuf, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/b/build.log");
+        let mut log = Log::create(&path, limits).unwrap();
+        for piece in pieces {
+            log.write(piece).unwrap();
+        }
+        let facts = log.finish().unwrap();
+        (read_log(&path).unwrap(), facts, path, folder)
+    }
+
+    #[test]
+    fn a_short_log_is_kept_whole_and_compressed() {
+        let (text, facts, path, _folder) = written(LogLimits::default(), &[b"one\n", b"t\xffwo\n"]);
+        assert_eq!(text, "one\nt\u{fffd}wo\n");
+        assert_eq!(facts, LogFacts { bytes_total: 9, bytes_dropped: 0 });
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_flood_keeps_head_and_tail() {
+        let limits = LogLimits { head_bytes_max: 10, tail_bytes_max: 5 };
+        let (text, facts, ..) = written(limits, &[b"0123456", b"789abcdefghij", b"klmn"]);
+        assert!(text.starts_with("0123456789\n[kilnyard: 9 bytes"), "{text}");
+        assert!(text.ends_with("]\njklmn"), "{text}");
+        assert_eq!(facts, LogFacts { bytes_total: 24, bytes_dropped: 9 });
+    }
+
+    #[test]
+    fn between_head_and_tail_nothing_is_dropped_before_it_must() {
+        let limits = LogLimits { head_bytes_max: 4, tail_bytes_max: 4 };
+        let (text, facts, ..) = written(limits, &[b"01234567"]);
+        assert_eq!((text.as_str(), facts.bytes_dropped), ("01234567", 0));
+    }
+}

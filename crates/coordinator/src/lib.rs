@@ -1,1 +1,299 @@
-//! The one owner of the state of a run: events in, actions out
+//! The one owner of a run's state: [`Coordinator::apply`] takes an event and says what is to be done.
+//!
+//! A package goes this way:
+//!
+//! ```text
+//! Waiting --all dependencies there--> Ready: prepare --key is known--> UpToDate
+//!                                            |
+//!                                            +--> fetch --> queue --slot free--> Building --> Built | Unchanged
+//! ```
+//!
+//! and from anywhere to Failed, Skipped, or Blocked by somebody else's failure. `apply` is pure: it reads
+//! no clock (the time comes with the event), writes nothing, and calls nobody. Whoever drives it performs
+//! the actions in their order; all [`Action::Record`]s of one event go to the store in one transaction
+//! before any other action of that event is performed.
+//!
+//! What must hold: a package is granted only when everything it depends on is there; a result counts once,
+//! and only while its lease lasts; a failure stops only what depends on it; with no package left to decide
+//! the run ends. Downside: one thing happens at a time, which is enough for thousands of events a second.
+
+mod apply;
+#[cfg(test)]
+mod tests;
+
+use kilnyard_model::graph::{Graph, PackageId};
+use kilnyard_model::order::Output;
+use kilnyard_model::result::{Failure, PackageState};
+use kilnyard_protocol::{BuildResult, Progress};
+use kilnyard_schedule::Queue;
+use kilnyard_store::{Number, Record, Request, RunState};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// How long a lease lasts without a word from its worker, on the coordinator's clock.
+pub const LEASE_SECONDS: f64 = 120.0;
+/// How often a package is tried again when the machine, not the package, was at fault.
+pub const MACHINE_RETRIES_MAX: u32 = 2;
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// The run begins, or goes on after a crash.
+    Begin,
+    /// It is known what a ready package needs.
+    Prepared {
+        /// The package.
+        package: PackageId,
+        /// What was found.
+        prepared: Prepared,
+    },
+    /// What a package needs is on this machine, or cannot be had.
+    Fetched {
+        /// The package.
+        package: PackageId,
+        /// Why it cannot be had.
+        outcome: Result<(), Failure>,
+    },
+    /// A worker says how a build goes.
+    Progress {
+        /// The build.
+        build: Number,
+        /// How it goes.
+        progress: Progress,
+    },
+    /// A worker returns a result.
+    Ended(BuildResult),
+    /// Somebody asks for something.
+    Requested(Request),
+    /// The run is to end soon: what is being built is cancelled.
+    Stop,
+    /// Time went by.
+    Tick,
+}
+
+/// What preparing a package found.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Prepared {
+    /// The outputs that are there are right.
+    UpToDate,
+    /// It is to be built.
+    Build {
+        /// Why.
+        reason: String,
+        /// The version of the outputs.
+        version: String,
+        /// The key.
+        key: kilnyard_model::order::Key,
+    },
+    /// It cannot be built; the explanation.
+    Impossible(String),
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Write this to the store, before everything else.
+    Record(Record),
+    /// Work out what a package needs.
+    Prepare(PackageId),
+    /// Fetch what a package needs.
+    Fetch(PackageId),
+    /// Let a worker's slot build a package.
+    Grant {
+        /// The number of the build.
+        build: Number,
+        /// The package.
+        package: PackageId,
+        /// The slot.
+        slot: u32,
+    },
+    /// End a build.
+    Cancel {
+        /// The number of the build.
+        build: Number,
+    },
+    /// New outputs of a package are there.
+    Adopt {
+        /// The package.
+        package: PackageId,
+        /// The outputs.
+        outputs: Vec<Output>,
+    },
+    /// Say what happened to whoever watches.
+    Tell(Notice),
+    /// The run is over.
+    Finish(RunState),
+}
+
+/// Something that people who watch want to know.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Notice {
+    /// A package stands elsewhere now.
+    State {
+        /// The package.
+        package: PackageId,
+        /// Where it stands.
+        state: PackageState,
+        /// Why.
+        reason: String,
+    },
+    /// A request could not be granted.
+    Refused {
+        /// The request.
+        request: Request,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A package's outputs from an earlier run or this one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The version of the recipe.
+    pub recipe_version: String,
+    /// How often outputs of this recipe version were kept.
+    pub revision: u32,
+    /// The content of each output, by name.
+    pub contents: BTreeMap<String, String>,
+}
+
+/// A package as the coordinator is given it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Start {
+    /// Where it stands: final ones stay, all others begin anew.
+    pub state: PackageState,
+    /// Why.
+    pub reason: String,
+    /// Who is to blame, where another package is.
+    pub blamed: Option<PackageId>,
+    /// Whether this run is concerned with it.
+    pub is_in_run: bool,
+    /// The version of the recipe.
+    pub recipe_version: String,
+    /// What is there of it.
+    pub kept: Option<Kept>,
+}
+
+#[derive(Clone, Debug)]
+struct Package {
+    state: PackageState,
+    reason: String,
+    blamed: Option<PackageId>,
+    is_in_run: bool,
+    recipe_version: String,
+    kept: Option<Kept>,
+    version: String,
+    key: Option<kilnyard_model::order::Key>,
+    is_prepared: bool,
+    is_fetched: bool,
+    machine_failures: u32,
+    build: Option<Number>,
+}
+
+#[derive(Clone, Debug)]
+struct LeaseState {
+    package: PackageId,
+    slot: u32,
+    ends_seconds: f64,
+    /// A cancelled build keeps its slot until its worker is done with it.
+    is_cancelled: bool,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Coordinator {
+    run: Number,
+    graph: Graph,
+    packages: Vec<Package>,
+    queue: Queue,
+    slots_free: BTreeSet<u32>,
+    leases: HashMap<Number, LeaseState>,
+    next_build: Number,
+    is_stopping: bool,
+    is_finished: bool,
+}
+
+impl Coordinator {
+    /// A run of this graph, with these slots. `ranks` are in seconds; `next_build` is the first free
+    /// number of a build.
+    pub fn new(
+        run: Number,
+        graph: Graph,
+        start: Vec<Start>,
+        ranks: Vec<f64>,
+        slots: u32,
+        next_build: Number,
+    ) -> Coordinator {
+        let packages = start
+            .into_iter()
+            .map(|start| Package {
+                state: if start.state.is_final() { start.state } else { PackageState::Waiting },
+                reason: start.reason,
+                blamed: start.blamed,
+                is_in_run: start.is_in_run,
+                recipe_version: start.recipe_version,
+                kept: start.kept,
+                version: String::new(),
+                key: None,
+                is_prepared: false,
+                is_fetched: false,
+                machine_failures: 0,
+                build: None,
+            })
+            .collect();
+        Coordinator {
+            run,
+            graph,
+            packages,
+            queue: Queue::new(ranks),
+            slots_free: (0..slots).collect(),
+            leases: HashMap::new(),
+            next_build,
+            is_stopping: false,
+            is_finished: false,
+        }
+    }
+
+    /// Where a package stands.
+    pub fn state(&self, package: PackageId) -> PackageState {
+        self.packages[package.index()].state
+    }
+
+    /// Why it stands there.
+    pub fn reason(&self, package: PackageId) -> &str {
+        &self.packages[package.index()].reason
+    }
+
+    /// Whether the run is concerned with a package.
+    pub fn is_in_run(&self, package: PackageId) -> bool {
+        self.packages[package.index()].is_in_run
+    }
+
+    /// The number that the next kept outputs of a package get.
+    pub fn next_revision(&self, package: PackageId) -> u32 {
+        let package = &self.packages[package.index()];
+        match &package.kept {
+            Some(kept) if kept.recipe_version == package.recipe_version => kept.revision + 1,
+            _ => 1,
+        }
+    }
+
+    /// How many packages of the run are in each state.
+    pub fn counts(&self) -> Vec<(PackageState, u64)> {
+        PackageState::ALL
+            .into_iter()
+            .map(|state| {
+                let count = self.packages.iter().filter(|p| p.is_in_run && p.state == state).count();
+                (state, count as u64)
+            })
+            .collect()
+    }
+
+    /// The longest remaining path in seconds over what is not decided yet.
+    pub fn remaining_path_seconds(&self) -> f64 {
+        let open = self.graph.packages().filter(|id| {
+            let package = &self.packages[id.index()];
+            package.is_in_run && !package.state.is_final()
+        });
+        open.map(|id| self.queue.rank_seconds(id)).fold(0.0, f64::max)
+    }
+}

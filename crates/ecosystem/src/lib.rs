@@ -5,3 +5,70 @@
 //! knows nothing of runs, leases or who performs the commands. There is one family today, [`debian`].
 
 pub mod debian;
+mod telling;
+
+pub use telling::{Telling, telling_lines};
+
+use kilnyard_model::graph::{Cut, Graph, PackageId};
+use kilnyard_model::order::{BuildOrder, Key, Output, TestOrder};
+use std::path::Path;
+
+/// A package that cannot be built now, and the explanation, a line for each step.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{explanation}")]
+pub struct Impossible {
+    /// Who needs what, and why it is not there.
+    pub explanation: String,
+}
+
+/// A package that is not in the graph, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Its name.
+    pub name: String,
+    /// Why, a line for each step.
+    pub explanation: String,
+}
+
+/// An output could not be taken over from a root.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct CollectError(pub String);
+
+/// What a resolved set knows of its packages, and how each is built. All methods decide; none of them
+/// runs a command. They may be called from several threads.
+pub trait Ecosystem: Send + Sync {
+    /// The family's name.
+    fn name(&self) -> &'static str;
+
+    /// Which package waits for which; cycles are cut.
+    fn graph(&self) -> &Graph;
+
+    /// The edges that were taken out.
+    fn cuts(&self) -> &[Cut];
+
+    /// The packages of the set that are not in the graph.
+    fn left_out(&self) -> &[LeftOut];
+
+    /// The version of a package's recipe.
+    fn version(&self, package: PackageId) -> String;
+
+    /// A package's size as a prior for its time: the bytes of its sources.
+    fn source_bytes(&self, package: PackageId) -> u64;
+
+    /// The key of a build of this package from what is there now.
+    fn key(&self, package: PackageId) -> Result<Key, Impossible>;
+
+    /// The build of this package from what is there now. `revision` counts the builds of one version of
+    /// the recipe whose outputs were kept, from 1; `jobs` is how many processes a build may run at once.
+    fn order(&self, package: PackageId, revision: u32, jobs: u32) -> Result<BuildOrder, Impossible>;
+
+    /// Reads the outputs of a build from the folder that the order names, as seen from outside the root.
+    fn collect(&self, package: PackageId, folder: &Path) -> Result<Vec<Output>, CollectError>;
+
+    /// How outputs are tried in a clean root.
+    fn test(&self, package: PackageId, outputs: &[Output]) -> Result<TestOrder, Impossible>;
+
+    /// Says that these outputs of a package are there from now on, in place of earlier ones.
+    fn adopt(&self, package: PackageId, outputs: &[Output]);
+}

@@ -1,8 +1,10 @@
 //! The nouns of Kilnyard and the pure decisions about them: no I/O, no clock, no runtime.
 //!
 //! [`solver`] finds which binary packages go together; [`graph`] holds which package of a set waits
-//! for which, and cuts cycles; [`order`] is what a build is made of, ready to be performed anywhere.
+//! for which, and cuts cycles; [`order`] is what a build is made of, ready to be performed anywhere;
+//! [`result`] is what became of it.
 
 pub mod graph;
 pub mod order;
+pub mod result;
 pub mod solver;

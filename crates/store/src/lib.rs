@@ -1,1 +1,99 @@
-//! Runs, builds, leases, history: SQLite embedded
+//! The yard's memory: runs, packages, builds, outputs, requests, plans.
+//!
+//! Whoever decides writes [`Record`]s, all of one decision in one transaction, before acting on them; so
+//! after a crash the store says what was decided, and nothing half. Readers in other processes see the
+//! last whole decision (SQLite's write-ahead log). There is one writer of a run, the coordinator; other
+//! commands only leave [`Request`]s, which it takes.
+//!
+//! [`Store`] is the interface, `sqlite` the store of one machine. Known downside: a decision costs a flush
+//! of the disk, some milliseconds; there are a few of them for each build.
+
+mod rows;
+mod sqlite;
+
+pub use rows::{
+    BuildRow, Current, OutputRow, PackageRow, Plan, PlanRow, Record, Request, RequestKind, RunRow, RunState,
+};
+pub use sqlite::Sqlite;
+
+use std::path::PathBuf;
+
+/// The store could not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The database refused.
+    #[error("the store {path}: {source}")]
+    Database {
+        /// The file.
+        path: PathBuf,
+        /// What it said.
+        source: rusqlite::Error,
+    },
+    /// The store was written by a later version of Kilnyard.
+    #[error("the store {path} is of format {found}, and this version of Kilnyard knows {known} at most")]
+    TooNew {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: i64,
+        /// The latest known one.
+        known: i64,
+    },
+    /// Something in the store cannot be read.
+    #[error("the store {path} holds {what} that cannot be read: {reason}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+        /// Why not.
+        reason: String,
+    },
+}
+
+/// A number that counts up: of runs and of builds.
+pub type Number = u64;
+
+/// The interface of every store.
+pub trait Store {
+    /// Begins a run of these packages; its number.
+    fn begin_run(&mut self, run: &RunRow, packages: &[PackageRow]) -> Result<Number, StoreError>;
+    /// Writes the records of one decision, all or none.
+    fn record(&mut self, records: &[Record]) -> Result<(), StoreError>;
+    /// All runs, the latest first.
+    fn runs(&self) -> Result<Vec<RunRow>, StoreError>;
+    /// The latest run.
+    fn last_run(&self) -> Result<Option<RunRow>, StoreError>;
+    /// The packages of a run, ordered by name.
+    fn packages(&self, run: Number) -> Result<Vec<PackageRow>, StoreError>;
+    /// One package of a run.
+    fn package(&self, run: Number, name: &str) -> Result<Option<PackageRow>, StoreError>;
+    /// How many packages of a run are in each state.
+    fn counts(&self, run: Number) -> Result<Vec<(kilnyard_model::result::PackageState, u64)>, StoreError>;
+    /// The builds of a package, the latest first, at most so many.
+    fn builds_of(&self, name: &str, count_max: usize) -> Result<Vec<BuildRow>, StoreError>;
+    /// The builds of a run, in the order of their numbers.
+    fn builds_in(&self, run: Number) -> Result<Vec<BuildRow>, StoreError>;
+    /// What a package's last good build left.
+    fn current(&self, name: &str) -> Result<Option<Current>, StoreError>;
+    /// The same for every package that has any; without the lines of keys.
+    fn all_current(&self) -> Result<Vec<Current>, StoreError>;
+    /// Wall and CPU seconds of the last successful build of every package.
+    fn durations(&self) -> Result<Vec<(String, f64, f64)>, StoreError>;
+    /// The next number of a build.
+    fn next_build(&self) -> Result<Number, StoreError>;
+    /// Leaves a request for whoever runs the yard.
+    fn request(&mut self, kind: RequestKind, package: &str, at_seconds: f64) -> Result<(), StoreError>;
+    /// Takes all requests, in the order in which they came.
+    fn take_requests(&mut self) -> Result<Vec<Request>, StoreError>;
+    /// Keeps a plan, in place of the one before.
+    fn save_plan(&mut self, plan: &Plan) -> Result<(), StoreError>;
+    /// The plan that was kept, with its packages.
+    fn plan(&self) -> Result<Option<Plan>, StoreError>;
+    /// One package of the plan that was kept.
+    fn planned(&self, name: &str) -> Result<Option<PlanRow>, StoreError>;
+    /// Outputs that are there now, of all packages, ordered by name and version.
+    fn outputs(&self) -> Result<Vec<OutputRow>, StoreError>;
+    /// Logs of runs before this one that no build of the latest `keep` runs refers to.
+    fn runs_before(&self, keep: usize) -> Result<Vec<Number>, StoreError>;
+}

@@ -1,10 +1,22 @@
 //! Debian: source packages of a release, built with `dpkg-buildpackage`, published for apt.
+//!
+//! [`universe`] and [`source`] read the archive's indexes; `set` resolves the sources of a yard into a
+//! graph; [`Workshop`] says for one package what is installed, what is run, what keys it; [`check`] asks
+//! for a whole release what can be built at all.
 
 pub mod architecture;
 pub mod check;
 pub mod deb822;
+pub mod deb_file;
 pub mod explain;
 pub mod relation;
+mod set;
+mod settings;
 pub mod source;
+pub mod stages;
 pub mod universe;
 pub mod version;
+mod workshop;
+
+pub use settings::{Base, Cycles, Settings};
+pub use workshop::Workshop;

@@ -1,0 +1,409 @@
+//! The decisions.
+
+use crate::{
+    Action, Coordinator, Event, Kept, LEASE_SECONDS, LeaseState, MACHINE_RETRIES_MAX, Notice, Prepared,
+};
+use kilnyard_model::graph::PackageId;
+use kilnyard_model::order::Output;
+use kilnyard_model::result::{Failure, FailureKind, PackageState};
+use kilnyard_protocol::{BuildResult, Progress};
+use kilnyard_store::{BuildRow, Current, Number, Record, Request, RequestKind, RunState};
+use std::collections::BTreeMap;
+
+impl Coordinator {
+    /// Takes one event at this time (seconds since 1970) and appends what is to be done.
+    pub fn apply(&mut self, now_seconds: f64, event: Event, actions: &mut Vec<Action>) {
+        match event {
+            Event::Begin => self.begin(actions),
+            Event::Prepared { package, prepared } => self.prepared(package, prepared, actions),
+            Event::Fetched { package, outcome } => self.fetched(package, outcome, actions),
+            Event::Progress { build, progress } => self.progress(now_seconds, build, progress, actions),
+            Event::Ended(result) => self.ended(now_seconds, result, actions),
+            Event::Requested(request) => self.requested(request, actions),
+            Event::Stop => self.stop(actions),
+            Event::Tick => self.expire(now_seconds, actions),
+        }
+        self.grant(now_seconds, actions);
+        self.finish(now_seconds, actions);
+    }
+
+    fn move_to(
+        &mut self,
+        id: PackageId,
+        state: PackageState,
+        reason: &str,
+        blamed: Option<PackageId>,
+        actions: &mut Vec<Action>,
+    ) {
+        let package = &mut self.packages[id.index()];
+        package.state = state;
+        package.reason = reason.to_owned();
+        package.blamed = blamed;
+        if !package.is_in_run {
+            return;
+        }
+        actions.push(Action::Record(Record::Package {
+            run: self.run,
+            name: self.graph.name(id).to_owned(),
+            state,
+            reason: reason.to_owned(),
+            blamed: blamed.map(|id| self.graph.name(id).to_owned()),
+        }));
+        actions.push(Action::Tell(Notice::State { package: id, state, reason: reason.to_owned() }));
+    }
+
+    fn begin(&mut self, actions: &mut Vec<Action>) {
+        for id in self.graph.order() {
+            if self.packages[id.index()].state == PackageState::Blocked {
+                self.packages[id.index()].state = PackageState::Waiting;
+            }
+            self.look_at(id, actions);
+        }
+    }
+
+    /// A waiting package becomes ready, or blocked, if what it depends on says so.
+    fn look_at(&mut self, id: PackageId, actions: &mut Vec<Action>) {
+        if self.packages[id.index()].state != PackageState::Waiting || !self.packages[id.index()].is_in_run {
+            return;
+        }
+        let states = || self.graph.dependencies(id).iter().map(|d| (*d, &self.packages[d.index()]));
+        let gone = |state| {
+            matches!(
+                state,
+                PackageState::Failed | PackageState::Blocked | PackageState::Skipped | PackageState::LeftOut
+            )
+        };
+        let culprit = states().find(|(_, package)| gone(package.state));
+        if let Some((dependency, package)) = culprit {
+            let root = package.blamed.unwrap_or(dependency);
+            let (name, what) = (self.graph.name(root), self.packages[root.index()].state);
+            let mut reason = format!("it needs {name}, which is {what}");
+            if root != dependency {
+                reason =
+                    format!("it needs {}, which needs {name}, which is {what}", self.graph.name(dependency));
+            }
+            self.move_to(id, PackageState::Blocked, &reason, Some(root), actions);
+            for dependent in self.graph.dependents(id).clone() {
+                self.look_at(dependent, actions);
+            }
+        } else if states().all(|(_, package)| package.state.is_there()) && !self.is_stopping {
+            self.move_to(id, PackageState::Ready, "what it needs is there", None, actions);
+            self.packages[id.index()].is_prepared = false;
+            self.packages[id.index()].is_fetched = false;
+            actions.push(Action::Prepare(id));
+        }
+    }
+
+    fn is_expected(&self, id: PackageId) -> bool {
+        self.packages[id.index()].state == PackageState::Ready
+    }
+
+    fn prepared(&mut self, id: PackageId, prepared: Prepared, actions: &mut Vec<Action>) {
+        if !self.is_expected(id) || self.packages[id.index()].is_prepared {
+            return;
+        }
+        match prepared {
+            Prepared::UpToDate => {
+                let is_rebuilt = |d: &PackageId| {
+                    matches!(self.packages[d.index()].state, PackageState::Built | PackageState::Unchanged)
+                };
+                let reason = if self.graph.dependencies(id).iter().any(is_rebuilt) {
+                    "what it needs was rebuilt with the same content"
+                } else {
+                    "nothing that goes into it has changed"
+                };
+                self.arrive(id, PackageState::UpToDate, reason, actions);
+            }
+            Prepared::Build { reason, version, key } => {
+                let package = &mut self.packages[id.index()];
+                package.is_prepared = true;
+                package.version = version;
+                package.key = Some(key);
+                self.move_to(id, PackageState::Ready, &reason, None, actions);
+                actions.push(Action::Fetch(id));
+            }
+            Prepared::Impossible(explanation) => self.fail(id, &explanation, actions),
+        }
+    }
+
+    fn fetched(&mut self, id: PackageId, outcome: Result<(), Failure>, actions: &mut Vec<Action>) {
+        if !self.is_expected(id) || self.packages[id.index()].is_fetched {
+            return;
+        }
+        match outcome {
+            Ok(()) => {
+                self.packages[id.index()].is_fetched = true;
+                self.queue.push(id);
+            }
+            Err(failure) => self.fail(id, &failure.message, actions),
+        }
+    }
+
+    /// The package's outputs are there.
+    fn arrive(&mut self, id: PackageId, state: PackageState, reason: &str, actions: &mut Vec<Action>) {
+        self.move_to(id, state, reason, None, actions);
+        for dependent in self.graph.dependents(id).clone() {
+            self.look_at(dependent, actions);
+        }
+    }
+
+    fn fail(&mut self, id: PackageId, reason: &str, actions: &mut Vec<Action>) {
+        self.move_to(id, PackageState::Failed, reason, None, actions);
+        for dependent in self.graph.dependents(id).clone() {
+            self.look_at(dependent, actions);
+        }
+    }
+
+    fn grant(&mut self, now_seconds: f64, actions: &mut Vec<Action>) {
+        while !self.is_stopping && !self.queue.is_empty() {
+            let Some(slot) = self.slots_free.pop_first() else { return };
+            let Some(id) = self.queue.pop() else { return };
+            let build = self.next_build;
+            self.next_build += 1;
+            let ends_seconds = now_seconds + LEASE_SECONDS;
+            self.leases.insert(build, LeaseState { package: id, slot, ends_seconds, is_cancelled: false });
+            let reason = self.packages[id.index()].reason.clone();
+            self.packages[id.index()].build = Some(build);
+            actions.push(Action::Record(Record::BuildBegan(BuildRow {
+                number: build,
+                run: self.run,
+                package: self.graph.name(id).to_owned(),
+                version: self.packages[id.index()].version.clone(),
+                slot,
+                key: self.packages[id.index()].key.as_ref().map_or(String::new(), |key| key.digest.clone()),
+                started_seconds: now_seconds,
+                ended_seconds: None,
+                outcome: "building".to_owned(),
+                failure: None,
+                is_reproducible: None,
+                stages: Vec::new(),
+            })));
+            self.move_to(id, PackageState::Building, &reason, None, actions);
+            actions.push(Action::Grant { build, package: id, slot });
+        }
+    }
+
+    fn progress(&mut self, now_seconds: f64, build: Number, progress: Progress, actions: &mut Vec<Action>) {
+        let Some(lease) = self.leases.get_mut(&build) else { return };
+        lease.ends_seconds = now_seconds + LEASE_SECONDS;
+        if let Progress::StageEnded(stage) = progress {
+            actions.push(Action::Record(Record::StageEnded { build, stage }));
+        }
+    }
+
+    fn ended(&mut self, now_seconds: f64, result: BuildResult, actions: &mut Vec<Action>) {
+        // A result whose lease is over is nobody's: the build was given away or is not wanted any more.
+        let Some(lease) = self.leases.remove(&result.build) else { return };
+        self.slots_free.insert(lease.slot);
+        let id = lease.package;
+        let record = |outcome, failure| {
+            Action::Record(Record::BuildEnded {
+                build: result.build,
+                at_seconds: now_seconds,
+                outcome,
+                failure,
+                is_reproducible: result.is_reproducible,
+            })
+        };
+        if lease.is_cancelled {
+            actions.push(record("lost", result.outcome.err()));
+            return;
+        }
+        self.packages[id.index()].build = None;
+        match result.outcome {
+            Ok(outputs) => {
+                if self.is_same(id, &outputs) {
+                    actions.push(record("unchanged", None));
+                    if let Some(key) = self.packages[id.index()].key.clone() {
+                        let package = self.graph.name(id).to_owned();
+                        actions.push(Action::Record(Record::KeyConfirmed { package, key }));
+                    }
+                    let reason = "it was rebuilt with the same content; the outputs that were there stay";
+                    self.arrive(id, PackageState::Unchanged, reason, actions);
+                } else {
+                    actions.push(record("built", None));
+                    self.keep(id, result.build, &outputs, actions);
+                    let reason = self.packages[id.index()].reason.clone();
+                    actions.push(Action::Adopt { package: id, outputs });
+                    self.arrive(id, PackageState::Built, &reason, actions);
+                }
+            }
+            Err(failure) if failure.kind == FailureKind::Cancelled => {
+                actions.push(record("lost", Some(failure)));
+                self.move_to(id, PackageState::Waiting, "its build was cancelled", None, actions);
+                self.look_at(id, actions);
+            }
+            Err(failure) => {
+                let package = &mut self.packages[id.index()];
+                let is_machine = failure.kind == FailureKind::Machine;
+                let text = format!("{} failed: {}", failure.stage, failure.message);
+                actions.push(record("failed", Some(failure)));
+                if is_machine && package.machine_failures < MACHINE_RETRIES_MAX && !self.is_stopping {
+                    package.machine_failures += 1;
+                    let reason = format!("again, since the machine was at fault: {text}");
+                    self.move_to(id, PackageState::Ready, &reason, None, actions);
+                    self.queue.push(id);
+                } else {
+                    self.fail(id, &text, actions);
+                }
+            }
+        }
+    }
+
+    fn is_same(&self, id: PackageId, outputs: &[Output]) -> bool {
+        let package = &self.packages[id.index()];
+        package.kept.as_ref().is_some_and(|kept| {
+            kept.recipe_version == package.recipe_version && kept.contents == contents(outputs)
+        })
+    }
+
+    fn keep(&mut self, id: PackageId, build: Number, outputs: &[Output], actions: &mut Vec<Action>) {
+        let revision = self.next_revision(id);
+        let package = &mut self.packages[id.index()];
+        let recipe_version = package.recipe_version.clone();
+        package.kept =
+            Some(Kept { recipe_version: recipe_version.clone(), revision, contents: contents(outputs) });
+        if let Some(key) = package.key.clone() {
+            actions.push(Action::Record(Record::Outputs(Current {
+                package: self.graph.name(id).to_owned(),
+                build,
+                recipe_version,
+                revision,
+                key,
+                outputs: outputs.to_vec(),
+            })));
+        }
+    }
+
+    /// Ends leases whose workers said nothing for too long; their packages are built again.
+    fn expire(&mut self, now_seconds: f64, actions: &mut Vec<Action>) {
+        let mut over: Vec<Number> = self
+            .leases
+            .iter()
+            .filter(|(_, lease)| lease.ends_seconds < now_seconds)
+            .map(|(build, _)| *build)
+            .collect();
+        over.sort_unstable();
+        for build in over {
+            let Some(lease) = self.leases.remove(&build) else { continue };
+            self.slots_free.insert(lease.slot);
+            actions.push(Action::Record(Record::BuildEnded {
+                build,
+                at_seconds: now_seconds,
+                outcome: "lost",
+                failure: None,
+                is_reproducible: None,
+            }));
+            actions.push(Action::Cancel { build });
+            if !lease.is_cancelled {
+                self.packages[lease.package.index()].build = None;
+                let reason = "again, since its worker was not heard of any more";
+                self.move_to(lease.package, PackageState::Ready, reason, None, actions);
+                self.queue.push(lease.package);
+            }
+        }
+    }
+
+    fn stop(&mut self, actions: &mut Vec<Action>) {
+        self.is_stopping = true;
+        let builds: Vec<Number> = self.leases.keys().copied().collect();
+        for build in builds {
+            self.cancel(build, actions);
+        }
+    }
+
+    fn cancel(&mut self, build: Number, actions: &mut Vec<Action>) {
+        if let Some(lease) = self.leases.get_mut(&build) {
+            lease.is_cancelled = true;
+            let id = lease.package;
+            self.packages[id.index()].build = None;
+            if self.packages[id.index()].state == PackageState::Building {
+                self.move_to(id, PackageState::Waiting, "its build was cancelled", None, actions);
+            }
+            actions.push(Action::Cancel { build });
+        }
+    }
+
+    fn requested(&mut self, request: Request, actions: &mut Vec<Action>) {
+        let found = self.graph.find(&request.package).filter(|id| self.packages[id.index()].is_in_run);
+        let Some(id) = found else {
+            let reason = format!("{} is not in this run", request.package);
+            return actions.push(Action::Tell(Notice::Refused { request, reason }));
+        };
+        let state = self.state(id);
+        match request.kind {
+            RequestKind::Retry => match state {
+                PackageState::Failed | PackageState::Skipped => self.retry(id, actions),
+                _ => {
+                    let mut reason = format!("it is {state}");
+                    if let Some(blamed) = self.packages[id.index()].blamed {
+                        reason = format!("it is {state}; retry {} instead", self.graph.name(blamed));
+                    }
+                    actions.push(Action::Tell(Notice::Refused { request, reason }));
+                }
+            },
+            RequestKind::Skip => {
+                if state.is_final() && state != PackageState::Blocked {
+                    let reason = format!("it is {state} already");
+                    return actions.push(Action::Tell(Notice::Refused { request, reason }));
+                }
+                if let Some(build) = self.packages[id.index()].build {
+                    self.cancel(build, actions);
+                }
+                self.queue.remove(id);
+                self.move_to(id, PackageState::Skipped, "somebody asked to skip it", None, actions);
+                for dependent in self.graph.dependents(id).clone() {
+                    self.look_at(dependent, actions);
+                }
+            }
+            RequestKind::Bump => {
+                let mut all = self.graph.ancestors(id);
+                all.insert(id);
+                self.queue.bump(all);
+            }
+        }
+    }
+
+    fn retry(&mut self, id: PackageId, actions: &mut Vec<Action>) {
+        self.packages[id.index()].machine_failures = 0;
+        self.move_to(id, PackageState::Waiting, "somebody asked to try it again", None, actions);
+        self.look_at(id, actions);
+        // Whom it blocked waits for it again, unless somebody else blocks it too.
+        let descendants = self.graph.descendants(id);
+        for other in self.graph.order() {
+            if descendants.contains(&other) && self.state(other) == PackageState::Blocked {
+                let reason = format!("it waits for {}", self.graph.name(id));
+                self.move_to(other, PackageState::Waiting, &reason, None, actions);
+                self.look_at(other, actions);
+            }
+        }
+    }
+
+    fn finish(&mut self, now_seconds: f64, actions: &mut Vec<Action>) {
+        if self.is_finished || !self.leases.is_empty() {
+            return;
+        }
+        let is_done = self.packages.iter().all(|package| !package.is_in_run || package.state.is_final());
+        let state = match (is_done, self.is_stopping) {
+            (true, _) => RunState::Finished,
+            (false, true) => RunState::Interrupted,
+            (false, false) => return,
+        };
+        self.is_finished = true;
+        let ended_seconds = Some(now_seconds);
+        actions.push(Action::Record(Record::Run { run: self.run, state, ended_seconds }));
+        actions.push(Action::Finish(state));
+    }
+}
+
+impl LeaseState {
+    /// The package that the lease is for.
+    #[cfg(test)]
+    pub(crate) fn package(&self) -> PackageId {
+        self.package
+    }
+}
+
+fn contents(outputs: &[Output]) -> BTreeMap<String, String> {
+    outputs.iter().map(|output| (output.name.clone(), output.content.clone())).collect()
+}

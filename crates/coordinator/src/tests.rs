@@ -1,0 +1,309 @@
+//! Made-up events, and a seeded simulation with workers that fail, lie, come late and vanish.
+
+use super::*;
+use kilnyard_model::order::{Key, Stage};
+use kilnyard_model::result::FailureKind;
+use kilnyard_store::RequestKind;
+use std::collections::VecDeque;
+
+struct Run {
+    coordinator: Coordinator,
+    actions: Vec<Action>,
+    now_seconds: f64,
+}
+
+fn start() -> Start {
+    Start {
+        state: PackageState::Waiting,
+        reason: String::new(),
+        blamed: None,
+        is_in_run: true,
+        recipe_version: "1".into(),
+        kept: None,
+    }
+}
+
+impl Run {
+    fn new(edges: &[(&str, &str)], slots: u32) -> Run {
+        let mut graph = Graph::new();
+        for (package, dependency) in edges {
+            let (package, dependency) = (graph.add(package), graph.add(dependency));
+            graph.depend(package, dependency);
+        }
+        let len = graph.len();
+        let ranks = kilnyard_schedule::ranks(&graph, &vec![1.0; len]);
+        let coordinator = Coordinator::new(1, graph, vec![start(); len], ranks, slots, 1);
+        Run { coordinator, actions: Vec::new(), now_seconds: 0.0 }
+    }
+
+    fn id(&self, name: &str) -> PackageId {
+        self.coordinator.graph.find(name).unwrap()
+    }
+
+    fn state(&self, name: &str) -> PackageState {
+        self.coordinator.state(self.id(name))
+    }
+
+    /// Applies an event, and answers at once to what is asked: all packages are to be built, all files are
+    /// there. Grants are returned.
+    fn send(&mut self, event: Event) -> Vec<(Number, String)> {
+        let mut grants = Vec::new();
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            let mut actions = Vec::new();
+            self.coordinator.apply(self.now_seconds, event, &mut actions);
+            for action in &actions {
+                match action {
+                    Action::Prepare(package) => {
+                        let key = Key { digest: "k".into(), lines: Vec::new() };
+                        let prepared = Prepared::Build { reason: "new".into(), version: "1".into(), key };
+                        events.push_back(Event::Prepared { package: *package, prepared });
+                    }
+                    Action::Fetch(package) => {
+                        events.push(Event::Fetched { package: *package, outcome: Ok(()) })
+                    }
+                    Action::Grant { build, package, .. } => {
+                        grants.push((*build, self.coordinator.graph.name(*package).to_owned()));
+                    }
+                    _ => {}
+                }
+            }
+            self.actions.extend(actions);
+        }
+        grants
+    }
+
+    fn finished(&self) -> Option<RunState> {
+        self.actions.iter().find_map(|action| match action {
+            Action::Finish(state) => Some(*state),
+            _ => None,
+        })
+    }
+}
+
+fn output(name: &str, content: &str) -> Output {
+    Output {
+        name: name.into(),
+        version: "1".into(),
+        architecture: "amd64".into(),
+        file: name.into(),
+        sha256: content.into(),
+        size_bytes: 1,
+        content: content.into(),
+        description: String::new(),
+    }
+}
+
+fn good(build: Number) -> Event {
+    let outcome = Ok(vec![output("x", &build.to_string())]);
+    Event::Ended(BuildResult { build, outcome, is_reproducible: None })
+}
+
+fn bad(build: Number, kind: FailureKind) -> Event {
+    let failure =
+        Failure { stage: Stage::Build, kind, message: "no".into(), line_number: None, lines: Vec::new() };
+    Event::Ended(BuildResult { build, outcome: Err(failure), is_reproducible: None })
+}
+
+fn asked(kind: RequestKind, package: &str) -> Event {
+    Event::Requested(Request { kind, package: package.into() })
+}
+
+#[test]
+fn packages_are_granted_in_dependency_order() {
+    let mut run = Run::new(&[("rsync", "acl"), ("acl", "attr"), ("rsync", "zlib")], 1);
+    let grants = run.send(Event::Begin);
+    assert_eq!(grants, [(1, "attr".to_owned())], "the longest path first, one slot");
+    assert_eq!(run.send(good(1)), [(2, "acl".to_owned())]);
+    assert_eq!(run.send(good(2)), [(3, "zlib".to_owned())]);
+    assert_eq!(run.send(good(3)), [(4, "rsync".to_owned())]);
+    run.send(good(4));
+    assert_eq!(run.finished(), Some(RunState::Finished));
+    assert_eq!(run.state("rsync"), PackageState::Built);
+}
+
+#[test]
+fn a_failure_stops_only_what_depends_on_it_and_is_blamed() {
+    let mut run = Run::new(&[("rsync", "acl"), ("acl", "attr"), ("jq", "libonig")], 2);
+    run.send(Event::Begin);
+    run.send(bad(1, FailureKind::Command));
+    assert_eq!(run.state("attr"), PackageState::Failed);
+    assert_eq!(run.state("acl"), PackageState::Blocked);
+    assert_eq!(run.coordinator.reason(run.id("rsync")), "it needs acl, which needs attr, which is failed");
+    run.send(good(2));
+    run.send(good(3));
+    assert_eq!(run.state("jq"), PackageState::Built);
+    assert_eq!(run.finished(), Some(RunState::Finished));
+}
+
+#[test]
+fn a_failed_package_is_retried_on_request_and_frees_whom_it_blocked() {
+    let mut run = Run::new(&[("acl", "attr"), ("zlib", "zlib"), ("long", "zlib")], 2);
+    run.send(Event::Begin);
+    let attr = run.actions.iter().find_map(|action| match action {
+        Action::Grant { build, package, .. } if *package == run.id("attr") => Some(*build),
+        _ => None,
+    });
+    run.send(bad(attr.unwrap(), FailureKind::Command));
+    assert_eq!(run.state("acl"), PackageState::Blocked);
+    let grants = run.send(asked(RequestKind::Retry, "attr"));
+    assert_eq!(grants[0].1, "attr");
+    assert_eq!(run.state("acl"), PackageState::Waiting);
+    let acl = run.send(good(grants[0].0));
+    assert_eq!(acl[0].1, "acl");
+    run.send(asked(RequestKind::Retry, "acl"));
+    assert!(run.actions.iter().any(|a| matches!(a, Action::Tell(Notice::Refused { .. }))));
+}
+
+#[test]
+fn a_skipped_package_is_cancelled_and_blocks_its_dependents() {
+    let mut run = Run::new(&[("acl", "attr"), ("jq", "libonig")], 1);
+    run.send(Event::Begin);
+    assert_eq!(run.state("attr"), PackageState::Building);
+    run.send(asked(RequestKind::Skip, "attr"));
+    assert!(run.actions.contains(&Action::Cancel { build: 1 }));
+    assert_eq!((run.state("attr"), run.state("acl")), (PackageState::Skipped, PackageState::Blocked));
+    // The slot is free when the worker says so, and what it built does not count.
+    assert_eq!(run.send(good(1)), [(2, "libonig".to_owned())]);
+    assert_eq!(run.state("attr"), PackageState::Skipped);
+}
+
+#[test]
+fn a_bumped_package_comes_before_longer_paths() {
+    let mut run = Run::new(&[("c", "b"), ("b", "a"), ("y", "x"), ("other", "other2")], 1);
+    run.send(Event::Begin);
+    run.send(asked(RequestKind::Bump, "y"));
+    assert_eq!(run.send(good(1))[0].1, "x");
+    assert_eq!(run.send(good(2))[0].1, "y");
+}
+
+#[test]
+fn a_build_with_the_same_content_keeps_what_is_there() {
+    let mut graph = Graph::new();
+    let id = graph.add("a");
+    let kept = Kept {
+        recipe_version: "1".into(),
+        revision: 4,
+        contents: [("x".to_owned(), "same".to_owned())].into(),
+    };
+    let coordinator =
+        Coordinator::new(1, graph, vec![Start { kept: Some(kept), ..start() }], vec![1.0], 1, 7);
+    assert_eq!(coordinator.next_revision(id), 5);
+    let mut run = Run { coordinator, actions: Vec::new(), now_seconds: 0.0 };
+    run.send(Event::Begin);
+    let outcome = Ok(vec![output("x", "same")]);
+    run.send(Event::Ended(BuildResult { build: 7, outcome, is_reproducible: None }));
+    assert_eq!(run.state("a"), PackageState::Unchanged);
+    assert!(run.actions.iter().any(|a| matches!(a, Action::Record(Record::KeyConfirmed { .. }))));
+    assert!(!run.actions.iter().any(|a| matches!(a, Action::Adopt { .. })));
+    assert_eq!(run.coordinator.next_revision(id), 5);
+}
+
+#[test]
+fn a_silent_worker_loses_its_lease_and_its_late_result_does_not_count() {
+    let mut run = Run::new(&[("b", "a")], 1);
+    run.send(Event::Begin);
+    run.now_seconds = LEASE_SECONDS - 1.0;
+    run.send(Event::Progress { build: 1, progress: Progress::StageBegan(Stage::Build) });
+    run.now_seconds += LEASE_SECONDS - 1.0;
+    assert_eq!(run.send(Event::Tick), [], "progress renewed the lease");
+    run.now_seconds += 2.0;
+    assert_eq!(run.send(Event::Tick), [(2, "a".to_owned())]);
+    run.send(good(1));
+    assert_eq!(run.state("a"), PackageState::Building, "the late result is nobody's");
+    run.send(good(2));
+    assert_eq!(run.state("a"), PackageState::Built);
+}
+
+#[test]
+fn the_machines_faults_are_tried_again_but_not_for_ever() {
+    let mut run = Run::new(&[("b", "a")], 1);
+    run.send(Event::Begin);
+    for build in 1..=u64::from(MACHINE_RETRIES_MAX) {
+        assert_eq!(run.send(bad(build, FailureKind::Machine)), [(build + 1, "a".to_owned())]);
+    }
+    run.send(bad(u64::from(MACHINE_RETRIES_MAX) + 1, FailureKind::Machine));
+    assert_eq!(run.state("a"), PackageState::Failed);
+}
+
+#[test]
+fn stopping_ends_the_run_and_loses_nothing() {
+    let mut run = Run::new(&[("b", "a"), ("d", "c")], 2);
+    run.send(Event::Begin);
+    run.send(good(1));
+    assert_eq!(run.send(Event::Stop), []);
+    assert_eq!(run.finished(), None, "workers are still at it");
+    run.send(bad(2, FailureKind::Cancelled));
+    run.send(good(3));
+    assert_eq!(run.finished(), Some(RunState::Interrupted));
+    assert_eq!(run.state("a"), PackageState::Built);
+    assert_eq!(run.state("c"), PackageState::Waiting);
+}
+
+/// A small generator (Marsaglia's xorshift), so that a seed gives the same run everywhere.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+#[test]
+fn in_every_seeded_run_dependencies_come_first_and_the_run_ends() {
+    for seed in 1..=200 {
+        let mut random = Random(0x9E37_79B9_7F4A_7C15u64.wrapping_mul(seed));
+        let names: Vec<String> = (0..25).map(|n| format!("p{n}")).collect();
+        let mut edges = vec![("p24", "p0")];
+        for package in 1..25 {
+            for _ in 0..random.below(3) {
+                edges.push((&names[package], &names[random.below(package as u64) as usize]));
+            }
+        }
+        for name in &names {
+            edges.push((name, name));
+        }
+        let mut run = Run::new(&edges, 3);
+        let mut open = run.send(Event::Begin);
+        for step in 0.. {
+            assert!(step < 10_000, "seed {seed}: the run does not end");
+            if run.finished().is_some() {
+                break;
+            }
+            run.now_seconds += 1.0;
+            let event = match random.below(12) {
+                0 => asked(RequestKind::Skip, &names[random.below(25) as usize]),
+                1 => asked(RequestKind::Retry, &names[random.below(25) as usize]),
+                2 => asked(RequestKind::Bump, &names[random.below(25) as usize]),
+                3 => {
+                    run.now_seconds += LEASE_SECONDS;
+                    Event::Tick
+                }
+                4 => good(random.below(60)),
+                5 if !open.is_empty() => bad(open.swap_remove(0).0, FailureKind::Machine),
+                6 if !open.is_empty() => bad(open.swap_remove(0).0, FailureKind::Command),
+                _ if !open.is_empty() => {
+                    let index = random.below(open.len() as u64) as usize;
+                    good(open.swap_remove(index).0)
+                }
+                _ => Event::Tick,
+            };
+            let grants = run.send(event);
+            for (_, name) in &grants {
+                for dependency in run.coordinator.graph.dependencies(run.id(name)) {
+                    let state = run.coordinator.state(*dependency);
+                    assert!(state.is_there(), "seed {seed}: {name} granted while a dependency is {state}");
+                }
+            }
+            open.extend(grants);
+            let building = run.coordinator.leases.values().map(LeaseState::package).collect::<Vec<_>>();
+            assert!(building.len() <= 3, "seed {seed}: more builds than slots");
+        }
+        for name in &names {
+            assert!(run.state(name).is_final(), "seed {seed}: {name} is {}", run.state(name));
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The commands of each stage.
+//!
+//! Everything a root needs lies in [`INPUTS`], for reading: the source's files, the binary packages of
+//! the exact closure, and a small `Packages` of these alone. apt does the installing: it knows the order
+//! of unpacking and configuring, and with a few hundred packages in its index it costs next to nothing.
+
+use super::source::Source;
+use super::version;
+use kilnyard_model::order::{Account, CommandOrder, InputText, Stage, StageOrder};
+
+/// Where inputs are seen in a root.
+pub const INPUTS: &str = "/kilnyard/inputs";
+/// Where sources are unpacked and built, in every root the same.
+pub const BUILD: &str = "/build";
+
+/// The name under which the inputs' index is known to apt.
+pub(super) const PACKAGES: &str = "Packages";
+const SOURCES_LIST: &str = "sources.list";
+const APT_CONF: &str = "apt.conf";
+
+/// The small files that apt reads in the root.
+pub(super) fn apt_texts(packages: String) -> Vec<InputText> {
+    let text = |name: &str, text: String| InputText { name: name.to_owned(), text };
+    vec![
+        text(PACKAGES, packages),
+        text(SOURCES_LIST, format!("deb [trusted=yes] file:{INPUTS} ./\n")),
+        text(
+            APT_CONF,
+            format!(
+                "Dir::Etc::SourceList \"{INPUTS}/{SOURCES_LIST}\";\n\
+                 Dir::Etc::SourceParts \"/dev/null\";\n\
+                 APT::Sandbox::User \"root\";\n\
+                 APT::Install-Recommends \"false\";\n\
+                 APT::Get::Assume-Yes \"true\";\n\
+                 APT::Get::allow-downgrades \"true\";\n\
+                 Acquire::Languages \"none\";\n\
+                 Dpkg::Use-Pty \"false\";\n\
+                 DPkg::Options {{ \"--force-unsafe-io\"; \"--force-confnew\"; }};\n\
+                 quiet \"1\";\n"
+            ),
+        ),
+    ]
+}
+
+fn as_root(arguments: &[&str], more: Vec<String>) -> CommandOrder {
+    CommandOrder {
+        arguments: arguments.iter().map(|a| (*a).to_owned()).chain(more).collect(),
+        account: Account::Root,
+        directory: "/".to_owned(),
+        environment: vec![
+            ("DEBIAN_FRONTEND".to_owned(), "noninteractive".to_owned()),
+            ("APT_CONFIG".to_owned(), format!("{INPUTS}/{APT_CONF}")),
+            ("HOME".to_owned(), "/root".to_owned()),
+        ],
+    }
+}
+
+fn as_builder(script: &str, more: &[&str], environment: Vec<(String, String)>) -> CommandOrder {
+    let arguments = ["/bin/sh", "-eu", "-c", script, "sh"].into_iter().chain(more.iter().copied());
+    CommandOrder {
+        arguments: arguments.map(str::to_owned).collect(),
+        account: Account::Builder,
+        directory: BUILD.to_owned(),
+        environment,
+    }
+}
+
+/// Unpacks a source and puts the entry of a binary-only rebuild on top of its changelog, with the date of
+/// the entry below it, so that a second rebuild has the same `SOURCE_DATE_EPOCH`.
+const UNPACK: &str = r#"
+dsc=$1 folder=$2 name=$3 version=$4 maintainer=$5
+dpkg-source --no-check -x "$dsc" "$folder"
+cd "$folder"
+date=$(dpkg-parsechangelog -S Date)
+release=$(dpkg-parsechangelog -S Distribution)
+{
+  printf '%s (%s) %s; urgency=low, binary-only=yes\n\n' "$name" "$version" "${release%% *}"
+  printf '  * Rebuilt by Kilnyard, without changes to the source.\n\n'
+  printf ' -- %s  %s\n\n' "$maintainer" "$date"
+  cat debian/changelog
+} > ../changelog.new
+cat ../changelog.new > debian/changelog
+rm ../changelog.new
+"#;
+
+pub(super) fn source_folder(source: &Source) -> String {
+    format!("{BUILD}/{}-{}", source.name(), version::without_epoch(source.version()))
+}
+
+pub(super) fn unpack(source: &Source, dsc: &str, rebuilt: &str, maintainer: &str) -> StageOrder {
+    let (dsc, folder) = (format!("{INPUTS}/{dsc}"), source_folder(source));
+    let more = [dsc.as_str(), folder.as_str(), source.name(), rebuilt, maintainer];
+    StageOrder { stage: Stage::Unpack, commands: vec![as_builder(UNPACK, &more, Vec::new())] }
+}
+
+pub(super) fn depends(install: Vec<String>) -> StageOrder {
+    let mut commands = Vec::new();
+    if !install.is_empty() {
+        commands.push(as_root(&["apt-get", "update"], Vec::new()));
+        commands.push(as_root(&["apt-get", "install"], install));
+    }
+    StageOrder { stage: Stage::Depends, commands }
+}
+
+/// How a source is built.
+pub(super) struct BuildOptions<'a> {
+    pub all_parts: bool,
+    pub runs_checks: bool,
+    pub profiles: &'a [String],
+    pub jobs: u32,
+}
+
+pub(super) fn build(source: &Source, options: &BuildOptions) -> StageOrder {
+    let mut build_options = format!("parallel={}", options.jobs);
+    if !options.runs_checks {
+        build_options.push_str(" nocheck");
+    }
+    let mut environment = vec![("DEB_BUILD_OPTIONS".to_owned(), build_options)];
+    if !options.profiles.is_empty() {
+        environment.push(("DEB_BUILD_PROFILES".to_owned(), options.profiles.join(" ")));
+    }
+    let parts = if options.all_parts { "-b" } else { "-B" };
+    let script = r#"cd "$1"; exec dpkg-buildpackage --no-sign "$2""#;
+    let folder = source_folder(source);
+    StageOrder { stage: Stage::Build, commands: vec![as_builder(script, &[&folder, parts], environment)] }
+}
+
+/// Checks that the packages of a group are gone or have only configuration left, and nothing is broken.
+const CHECK_REMOVED: &str = r#"
+for name in "$@"; do
+  status=$(dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null || true)
+  case "$status" in ''|not-installed|config-files) ;; *) echo "E: $name is still $status"; exit 1 ;; esac
+done
+audit=$(dpkg --audit)
+if [ -n "$audit" ]; then echo "E: dpkg finds faults:"; echo "$audit"; exit 1; fi
+"#;
+
+/// A group of outputs that go together: installed, looked at, removed.
+pub(super) struct Group {
+    /// `name=version` of all that is installed for it.
+    pub install: Vec<String>,
+    /// Names of the outputs that can be removed again: those that the base does without.
+    pub remove: Vec<String>,
+}
+
+pub(super) fn test(groups: Vec<Group>) -> StageOrder {
+    let mut commands = vec![as_root(&["apt-get", "update"], Vec::new())];
+    for group in groups {
+        commands.push(as_root(&["apt-get", "install"], group.install));
+        commands.push(as_root(&["apt-get", "check"], Vec::new()));
+        if !group.remove.is_empty() {
+            commands.push(as_root(&["apt-get", "purge"], group.remove.clone()));
+        }
+        commands.push(as_root(&["/bin/sh", "-eu", "-c", CHECK_REMOVED, "sh"], group.remove));
+    }
+    StageOrder { stage: Stage::Test, commands }
+}

@@ -1,0 +1,447 @@
+//! A resolved set of Debian packages: what each build is made of.
+
+use super::deb822::Stanza;
+use super::set::{self, Resolved};
+use super::settings::{Base, Settings};
+use super::source::{Parts, Source, Sources};
+use super::stages::{self, BuildOptions, Group};
+use super::universe::{Origin, Request, Universe, View};
+use super::{deb_file, explain};
+use crate::{CollectError, Ecosystem, Impossible, LeftOut};
+use kilnyard_model::graph::{Cut, Graph, PackageId};
+use kilnyard_model::order::{BuildOrder, Input, Key, Output, TestOrder};
+use kilnyard_model::solver::{Candidate, Solver};
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard};
+
+/// How many groups of outputs that exclude each other are tried apart.
+const GROUPS_MAX: usize = 16;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Workshop {
+    settings: Settings,
+    sources: Sources,
+    base: Base,
+    in_base: HashMap<String, String>,
+    resolved: Resolved,
+    /// The one place that changes: which outputs are there now. A leaf lock, held for one decision.
+    stock: Mutex<Stock>,
+}
+
+/// The universe with the outputs that are there, and the outputs themselves.
+#[derive(Debug)]
+struct Stock {
+    universe: Universe,
+    outputs: HashMap<Candidate, Output>,
+    of_package: Vec<Vec<Candidate>>,
+}
+
+impl Workshop {
+    /// Resolves the named sources. The universe holds the archive's packages.
+    pub fn new(
+        settings: Settings,
+        mut universe: Universe,
+        sources: Sources,
+        names: &[String],
+        base: Base,
+    ) -> Workshop {
+        let resolved = set::resolve(&mut universe, &sources, names, &settings);
+        let mut of_package = vec![Vec::new(); resolved.graph.len()];
+        for candidate in universe.packages().collect::<Vec<_>>() {
+            if let Origin::Set(number) = universe.origin(candidate) {
+                of_package[number as usize].push(candidate);
+            }
+        }
+        let in_base = base.packages.iter().cloned().collect();
+        let stock = Mutex::new(Stock { universe, outputs: HashMap::new(), of_package });
+        Workshop { settings, sources, base, in_base, resolved, stock }
+    }
+
+    /// The source of a package.
+    pub fn source(&self, package: PackageId) -> Source<'_> {
+        let name = self.resolved.graph.name(package);
+        // Only sources that were found have a number.
+        self.sources.get(name).unwrap_or(Source::new(Stanza::new("")))
+    }
+
+    fn stock(&self) -> MutexGuard<'_, Stock> {
+        self.stock.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn profiles(&self, package: PackageId) -> Vec<String> {
+        let mut profiles = self.settings.context().profiles;
+        if self.resolved.profiled.contains(&package) {
+            for profile in ["nodoc", "stage1"] {
+                if !profiles.iter().any(|p| p == profile) {
+                    profiles.push(profile.to_owned());
+                }
+            }
+        }
+        profiles
+    }
+
+    /// Solves a request of a package: outputs of its ancestors come from the set, all else from the
+    /// archive. `own` may be chosen too.
+    fn closure(
+        &self,
+        stock: &mut Stock,
+        package: PackageId,
+        request: &Request,
+        own: &HashSet<Candidate>,
+    ) -> Result<Vec<Candidate>, Impossible> {
+        let name = self.resolved.graph.name(package);
+        let ancestors = self.resolved.graph.ancestors(package);
+        let len_before = stock.universe.len();
+        let root = stock
+            .universe
+            .request(request)
+            .map_err(|e| Impossible { explanation: format!("{name}: {e}") })?;
+        let universe = &stock.universe;
+        let replaced: HashSet<u32> = ancestors
+            .iter()
+            .flat_map(|id| &stock.of_package[id.index()])
+            .chain(own)
+            .map(|c| universe.name_number(*c))
+            .collect();
+        let is_allowed = |candidate: Candidate| match universe.origin(candidate) {
+            Origin::Set(number) => ancestors.contains(&PackageId(number)) || own.contains(&candidate),
+            Origin::Archive => !replaced.contains(&universe.name_number(candidate)),
+            Origin::Request => candidate == root,
+        };
+        let is_there = |candidate: Candidate| {
+            self.in_base.get(universe.name(candidate)).is_some_and(|v| v == universe.version(candidate))
+        };
+        let view = View::new(universe, &is_allowed, &is_there);
+        let mut solver = Solver::new(&view);
+        let outcome = match solver.solve(root) {
+            Ok(mut chosen) => {
+                chosen.retain(|candidate| *candidate != root);
+                chosen.sort_by(|a, b| universe.name(*a).cmp(universe.name(*b)));
+                Ok(chosen)
+            }
+            Err(_) => {
+                Err(Impossible { explanation: explain::text(universe, root, name, &solver.explain(root)) })
+            }
+        };
+        stock.universe.truncate(len_before);
+        outcome
+    }
+
+    fn build_closure(&self, stock: &mut Stock, package: PackageId) -> Result<Vec<Candidate>, Impossible> {
+        let request = self.source(package).request(self.settings.parts);
+        self.closure(stock, package, &request, &HashSet::new())
+    }
+
+    fn key_of(&self, stock: &Stock, package: PackageId, closure: &[Candidate]) -> Key {
+        let source = self.source(package);
+        let settings = &self.settings;
+        let parts = match settings.parts {
+            Parts::Dependent => "dependent",
+            Parts::All => "all",
+        };
+        let mut lines = vec![
+            "format kilnyard-key 1".to_owned(),
+            format!("ecosystem debian {}", settings.architecture),
+            format!("recipe {} {}", source.name(), source.version()),
+            format!("option checks {}", settings.runs_checks),
+            format!("option maintainer {}", settings.maintainer),
+            format!("option parts {parts}"),
+            format!("option profiles {}", self.profiles(package).join(",")),
+            format!("option suffix {}", settings.version_suffix),
+            format!("root {}", self.base.digest),
+        ];
+        for file in source.files().unwrap_or_default() {
+            lines.push(format!("source {} {}", file.name, file.sha256));
+        }
+        for candidate in closure {
+            let name = stock.universe.name(*candidate);
+            match stock.outputs.get(candidate) {
+                Some(output) => lines.push(format!("depends {name} set {}", output.content)),
+                None => {
+                    let hash = stock.universe.stanza(*candidate).get("SHA256").unwrap_or("?");
+                    lines.push(format!("depends {name} archive {hash}"));
+                }
+            }
+        }
+        lines[1..].sort_unstable();
+        let mut hash = Sha256::new();
+        for line in &lines {
+            hash.update(line.as_bytes());
+            hash.update(b"\n");
+        }
+        Key { digest: hex(&hash.finalize()), lines }
+    }
+
+    fn urls(&self, path: &str) -> Vec<String> {
+        self.settings
+            .mirrors
+            .iter()
+            .map(|mirror| format!("{}/{path}", mirror.trim_end_matches('/')))
+            .collect()
+    }
+
+    /// Inputs, index and install list for candidates that the base does not have already.
+    fn provisions(&self, stock: &Stock, candidates: &[Candidate]) -> Result<Provisions, Impossible> {
+        let mut provisions = Provisions::default();
+        for candidate in candidates {
+            let (name, version) = (stock.universe.name(*candidate), stock.universe.version(*candidate));
+            let stanza = stock.universe.stanza(*candidate);
+            if self.in_base.get(name).is_some_and(|installed| installed == version) {
+                continue;
+            }
+            let input = match stock.outputs.get(candidate) {
+                Some(output) => Input {
+                    name: output.file.clone(),
+                    sha256: output.sha256.clone(),
+                    size_bytes: output.size_bytes,
+                    urls: Vec::new(),
+                },
+                None => self.archive_input(name, stanza)?,
+            };
+            for (field, value) in stanza.fields() {
+                if !matches!(
+                    field,
+                    "Filename" | "Size" | "SHA256" | "MD5sum" | "SHA1" | "Description-md5" | "Tag"
+                ) {
+                    provisions.index.push_str(&format!("{field}: {value}\n"));
+                }
+            }
+            provisions.index.push_str(&format!(
+                "Filename: ./{}\nSize: {}\nSHA256: {}\n\n",
+                input.name, input.size_bytes, input.sha256
+            ));
+            provisions.install.push(format!("{name}={version}"));
+            provisions.inputs.push(input);
+        }
+        Ok(provisions)
+    }
+
+    fn archive_input(&self, name: &str, stanza: Stanza) -> Result<Input, Impossible> {
+        let broken = |field| Impossible {
+            explanation: format!("the archive's index has no usable {field} for {name}"),
+        };
+        let path = stanza.get("Filename").filter(|p| is_safe_path(p)).ok_or_else(|| broken("Filename"))?;
+        Ok(Input {
+            name: path.rsplit('/').next().unwrap_or(path).to_owned(),
+            sha256: stanza.get("SHA256").ok_or_else(|| broken("SHA256"))?.to_owned(),
+            size_bytes: stanza.get("Size").and_then(|s| s.parse().ok()).ok_or_else(|| broken("Size"))?,
+            urls: self.urls(path),
+        })
+    }
+}
+
+#[derive(Default)]
+struct Provisions {
+    inputs: Vec<Input>,
+    index: String,
+    install: Vec<String>,
+}
+
+fn is_safe_path(path: &str) -> bool {
+    !path.starts_with('/') && path.split('/').all(|part| !part.is_empty() && part != ".." && part != ".")
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Ecosystem for Workshop {
+    fn name(&self) -> &'static str {
+        "debian"
+    }
+
+    fn graph(&self) -> &Graph {
+        &self.resolved.graph
+    }
+
+    fn cuts(&self) -> &[Cut] {
+        &self.resolved.cuts
+    }
+
+    fn left_out(&self) -> &[LeftOut] {
+        &self.resolved.left_out
+    }
+
+    fn version(&self, package: PackageId) -> String {
+        self.source(package).version().to_owned()
+    }
+
+    fn source_bytes(&self, package: PackageId) -> u64 {
+        self.source(package).files().unwrap_or_default().iter().map(|file| file.size_bytes).sum()
+    }
+
+    fn key(&self, package: PackageId) -> Result<Key, Impossible> {
+        let mut stock = self.stock();
+        let closure = self.build_closure(&mut stock, package)?;
+        Ok(self.key_of(&stock, package, &closure))
+    }
+
+    fn order(&self, package: PackageId, revision: u32, jobs: u32) -> Result<BuildOrder, Impossible> {
+        let source = self.source(package);
+        let mut stock = self.stock();
+        let closure = self.build_closure(&mut stock, package)?;
+        let provisions = self.provisions(&stock, &closure)?;
+        let key = self.key_of(&stock, package, &closure);
+        let files = source.files().map_err(|error| Impossible { explanation: error.to_string() })?;
+        let mut inputs = provisions.inputs;
+        let mut dsc = String::new();
+        for file in files {
+            if file.name.ends_with(".dsc") {
+                dsc.clone_from(&file.name);
+            }
+            let urls = self.urls(&format!("{}/{}", source.directory(), file.name));
+            inputs.push(Input { name: file.name, sha256: file.sha256, size_bytes: file.size_bytes, urls });
+        }
+        let version = format!("{}{}{revision}", source.version(), self.settings.version_suffix);
+        let options = BuildOptions {
+            all_parts: self.settings.parts == Parts::All,
+            runs_checks: self.settings.runs_checks,
+            profiles: &self.profiles(package),
+            jobs,
+        };
+        Ok(BuildOrder {
+            package: source.name().to_owned(),
+            key,
+            layers: vec![self.base.layer.clone()],
+            inputs,
+            texts: stages::apt_texts(provisions.index),
+            stages: vec![
+                stages::unpack(&source, &dsc, &version, &self.settings.maintainer),
+                stages::depends(provisions.install),
+                stages::build(&source, &options),
+            ],
+            output_folder: stages::BUILD.to_owned(),
+            version,
+        })
+    }
+
+    fn collect(&self, package: PackageId, folder: &Path) -> Result<Vec<Output>, CollectError> {
+        let source = self.source(package);
+        let mut outputs = Vec::new();
+        let at = |error: std::io::Error| CollectError(format!("failed to read the outputs: {error}"));
+        let mut paths = Vec::new();
+        for entry in fs_err::read_dir(folder).map_err(at)? {
+            let entry = entry.map_err(at)?;
+            // A link could lead anywhere outside of the root.
+            if entry.file_type().map_err(at)?.is_file()
+                && entry.file_name().to_string_lossy().ends_with(".deb")
+            {
+                paths.push(entry.path());
+            }
+        }
+        paths.sort();
+        for path in paths {
+            let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let deb = deb_file::read(&path).map_err(|error| CollectError(format!("{file}: {error}")))?;
+            let control = Stanza::new(&deb.control);
+            let field = |name: &str| control.get(name).unwrap_or("").to_owned();
+            let made_by =
+                control.get("Source").map_or(control.get("Package"), |s| s.split_whitespace().next());
+            if made_by != Some(source.name()) {
+                let text = format!("{file} says that it is made by {}", made_by.unwrap_or("nobody"));
+                return Err(CollectError(text));
+            }
+            outputs.push(Output {
+                name: field("Package"),
+                version: field("Version"),
+                architecture: field("Architecture"),
+                file,
+                sha256: deb.sha256,
+                size_bytes: deb.size_bytes,
+                content: deb.content,
+                description: deb.control,
+            });
+        }
+        if outputs.is_empty() {
+            return Err(CollectError("the build ended well but made no package".to_owned()));
+        }
+        Ok(outputs)
+    }
+
+    fn test(&self, package: PackageId, outputs: &[Output]) -> Result<TestOrder, Impossible> {
+        let mut stock = self.stock();
+        let own: HashMap<Candidate, &Output> = outputs
+            .iter()
+            .filter_map(|output| {
+                let candidate = stock.universe.add_package(&output.description, Origin::Set(package.0))?;
+                stock.outputs.insert(candidate, output.clone());
+                Some((candidate, output))
+            })
+            .collect();
+        let order = self.test_order(&mut stock, package, outputs, &own);
+        for candidate in own.keys() {
+            stock.universe.remove(*candidate);
+            stock.outputs.remove(candidate);
+        }
+        order
+    }
+
+    fn adopt(&self, package: PackageId, outputs: &[Output]) {
+        let mut stock = self.stock();
+        for candidate in std::mem::take(&mut stock.of_package[package.index()]) {
+            stock.universe.remove(candidate);
+            stock.outputs.remove(&candidate);
+        }
+        for output in outputs {
+            if let Some(candidate) = stock.universe.add_package(&output.description, Origin::Set(package.0)) {
+                stock.outputs.insert(candidate, output.clone());
+                stock.of_package[package.index()].push(candidate);
+            }
+        }
+    }
+}
+
+impl Workshop {
+    fn test_order(
+        &self,
+        stock: &mut Stock,
+        package: PackageId,
+        outputs: &[Output],
+        own: &HashMap<Candidate, &Output>,
+    ) -> Result<TestOrder, Impossible> {
+        let own_set: HashSet<Candidate> = own.keys().copied().collect();
+        let request = |members: &[&Output]| Request {
+            needs: members.iter().map(|o| format!("{} (= {})", o.name, o.version)).collect(),
+            excludes: Vec::new(),
+        };
+        let mut waiting: Vec<&Output> = outputs.iter().collect();
+        let mut groups = Vec::new();
+        let mut needed: BTreeSet<Candidate> = BTreeSet::new();
+        while !waiting.is_empty() && groups.len() < GROUPS_MAX {
+            let mut members: Vec<&Output> = waiting.clone();
+            let mut rest = Vec::new();
+            let closure = match self.closure(stock, package, &request(&members), &own_set) {
+                Ok(closure) => closure,
+                Err(_) => {
+                    members = vec![waiting[0]];
+                    let mut closure = self.closure(stock, package, &request(&members), &own_set)?;
+                    for output in &waiting[1..] {
+                        members.push(output);
+                        match self.closure(stock, package, &request(&members), &own_set) {
+                            Ok(larger) => closure = larger,
+                            Err(_) => rest.extend(members.pop()),
+                        }
+                    }
+                    closure
+                }
+            };
+            let install = self.provisions(stock, &closure)?.install;
+            needed.extend(closure);
+            let is_extra = |name: &&Output| !self.in_base.contains_key(&name.name);
+            let remove = members.iter().copied().filter(is_extra).map(|o| o.name.clone()).collect();
+            groups.push(Group { install, remove });
+            waiting = rest;
+        }
+        let needed: Vec<Candidate> = needed.into_iter().collect();
+        let provisions = self.provisions(stock, &needed)?;
+        Ok(TestOrder {
+            layers: vec![self.base.layer.clone()],
+            inputs: provisions.inputs,
+            texts: stages::apt_texts(provisions.index),
+            stage: stages::test(groups),
+        })
+    }
+}

@@ -1,0 +1,113 @@
+//! The lines of a log that tell why a build failed.
+
+/// A place in a log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Telling {
+    /// The number of the line that matters, from 1.
+    pub line_number: u64,
+    /// That line with some before and after it.
+    pub lines: Vec<String>,
+    /// Which of `lines` it is.
+    pub index: usize,
+}
+
+/// How many lines are told before and after the one that matters.
+const LINES_BEFORE: usize = 3;
+const LINES_AFTER: usize = 6;
+/// How far before the end the cause is looked for: what failed first may stand far above the end when
+/// many jobs run, but not in another part of the build.
+const LINES_LOOKED_AT_MAX: usize = 3000;
+/// The longest line that is told.
+const LINE_CHARS_MAX: usize = 400;
+
+/// Text that a line with the cause has, by weight: compilers and linkers name the cause, make and the
+/// packaging tools only repeat that there was one.
+const CAUSES: &[&str] = &[
+    ": error: ",
+    ": fatal error: ",
+    "error: ",
+    "Error: ",
+    "undefined reference to",
+    "cannot find -l",
+    "No space left on device",
+    "Segmentation fault",
+    "Traceback (most recent call last)",
+    "CMake Error",
+    "ModuleNotFoundError",
+    "configure: error",
+    "unmet build dependencies",
+    "command not found",
+    "not found",
+    "No such file or directory",
+    "Permission denied",
+    "FAILED",
+    "FAIL:",
+];
+const CONSEQUENCES: &[&str] = &["*** ", "error:", "E: ", "returned exit code", "failed"];
+
+/// Finds the line that matters in a failed log; none in an empty one.
+pub fn telling_lines(log: &str) -> Option<Telling> {
+    let lines: Vec<&str> = log.lines().collect();
+    let last = lines.iter().rposition(|line| !line.trim().is_empty())?;
+    let from = last.saturating_sub(LINES_LOOKED_AT_MAX);
+    let window = &lines[from..=last];
+    let is_harmless = |line: &str| line.contains("(ignored)") || line.contains("warning:");
+    let of_kind = |texts: &[&str], line: &str| !is_harmless(line) && texts.iter().any(|t| line.contains(t));
+    // make's own line says where the failing part begins; the cause stands between the start of the
+    // failing command's output and there.
+    let end = window.iter().position(|line| line.contains("*** [")).unwrap_or(window.len() - 1);
+    let strong = window[..=end].iter().rposition(|line| of_kind(&CAUSES[..8], line)).map(|position| {
+        // A compiler tells several errors of one file; the first one of the run matters.
+        let mut first = position;
+        while first > 0 && position - first < 200 {
+            match window[..first].iter().rposition(|line| of_kind(&CAUSES[..2], line)) {
+                Some(earlier) if first - earlier <= 20 => first = earlier,
+                _ => break,
+            }
+        }
+        first
+    });
+    let position = strong
+        .or_else(|| window[..=end].iter().rposition(|line| of_kind(CAUSES, line)))
+        .or_else(|| window.iter().position(|line| of_kind(CONSEQUENCES, line)))
+        .unwrap_or(window.len() - 1);
+    let at = from + position;
+    let start = at.saturating_sub(LINES_BEFORE);
+    let stop = (at + LINES_AFTER).min(last);
+    Some(Telling {
+        line_number: at as u64 + 1,
+        lines: lines[start..=stop].iter().map(|l| l.chars().take(LINE_CHARS_MAX).collect()).collect(),
+        index: at - start,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(log: &str) -> String {
+        let telling = telling_lines(log).unwrap();
+        let line = telling.lines[telling.index].clone();
+        assert_eq!(log.lines().nth(telling.line_number as usize - 1), Some(line.as_str()));
+        line
+    }
+
+    #[test]
+    fn a_compiler_error_is_told_and_not_what_follows_from_it() {
+        let log = "cc -c a.c\na.c:1:9: warning: error: in a string\ncc -c b.c\nb.c:3:5: error: unknown type 'x'\n    3 | x\nb.c:9:5: error: y\nmake[1]: *** [Makefile:3: b.o] Error 1\nmake: *** [all] Error 2\ndpkg-buildpackage: error: debian/rules binary subprocess returned exit status 2\n";
+        assert_eq!(told(log), "b.c:3:5: error: unknown type 'x'");
+    }
+
+    #[test]
+    fn a_configure_error_is_told() {
+        let log = "checking for foo... no\nconfigure: error: foo is needed\n\ttail -v config.log\nmake: *** [debian/rules:5: build] Error 25\n";
+        assert_eq!(told(log), "configure: error: foo is needed");
+    }
+
+    #[test]
+    fn without_a_cause_the_last_line_is_told() {
+        assert_eq!(told("one\ntwo\n\n"), "two");
+        assert_eq!(telling_lines(""), None);
+        assert_eq!(telling_lines("\n\n"), None);
+    }
+}

@@ -1,0 +1,251 @@
+//! What the store holds.
+
+use crate::Number;
+use kilnyard_model::order::{Key, Output};
+use kilnyard_model::result::{Failure, PackageState, StageResult};
+
+/// Whether a run goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunState {
+    /// It goes on, or was killed: whoever holds the yard's lock knows which.
+    Running,
+    /// Everything was done.
+    Finished,
+    /// It was ended on request before everything was done.
+    Interrupted,
+}
+
+impl RunState {
+    /// The state's name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RunState::Running => "running",
+            RunState::Finished => "finished",
+            RunState::Interrupted => "interrupted",
+        }
+    }
+
+    pub(crate) fn parse(name: &str) -> Option<RunState> {
+        [RunState::Running, RunState::Finished, RunState::Interrupted]
+            .into_iter()
+            .find(|s| s.as_str() == name)
+    }
+}
+
+/// A run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunRow {
+    /// Its number; 0 before it has one.
+    pub number: Number,
+    /// When it began, in seconds since 1970.
+    pub started_seconds: f64,
+    /// When it ended.
+    pub ended_seconds: Option<f64>,
+    /// Whether it goes on.
+    pub state: RunState,
+    /// A hash of what it was planned from.
+    pub plan_digest: String,
+    /// Cores of the machine.
+    pub cores: u32,
+    /// Builds at once.
+    pub slots: u32,
+    /// How long it was expected to take, and what no schedule could beat.
+    pub expected_seconds: f64,
+    /// See `expected_seconds`.
+    pub bound_seconds: f64,
+}
+
+/// A package of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PackageRow {
+    /// Its name.
+    pub name: String,
+    /// The version of its recipe.
+    pub version: String,
+    /// Where it stands.
+    pub state: PackageState,
+    /// Why it stands there: why it is built, what it waits for, why it was left out; lines.
+    pub reason: String,
+    /// Who is to blame, where another package is.
+    pub blamed: Option<String>,
+    /// The estimate that the schedule uses.
+    pub estimate_seconds: f64,
+    /// The longest remaining path.
+    pub rank_seconds: f64,
+}
+
+/// One attempt at one package.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BuildRow {
+    /// Its number.
+    pub number: Number,
+    /// Its run.
+    pub run: Number,
+    /// The package.
+    pub package: String,
+    /// The version of the outputs.
+    pub version: String,
+    /// The slot it ran in.
+    pub slot: u32,
+    /// The key's digest.
+    pub key: String,
+    /// When it began, in seconds since 1970.
+    pub started_seconds: f64,
+    /// When it ended; none while it goes on, and for ever if it was lost.
+    pub ended_seconds: Option<f64>,
+    /// `building`, `built`, `unchanged`, `failed`, `lost`.
+    pub outcome: String,
+    /// Why it failed.
+    pub failure: Option<Failure>,
+    /// Whether a second build gave the same bytes.
+    pub is_reproducible: Option<bool>,
+    /// Its stages so far.
+    pub stages: Vec<StageResult>,
+}
+
+/// What a package's last good build left.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Current {
+    /// The package.
+    pub package: String,
+    /// The build that made the outputs.
+    pub build: Number,
+    /// The version of the recipe.
+    pub recipe_version: String,
+    /// How often outputs of this recipe version were kept, this one counted.
+    pub revision: u32,
+    /// The key for which the outputs are known to be right.
+    pub key: Key,
+    /// The outputs.
+    pub outputs: Vec<Output>,
+}
+
+/// An output that is there, with who made it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OutputRow {
+    /// The package that made it.
+    pub package: String,
+    /// The output.
+    pub output: Output,
+}
+
+/// What somebody asks of a run from another terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestKind {
+    /// Try a failed package again.
+    Retry,
+    /// Leave a package out.
+    Skip,
+    /// Build a package, and what it needs, before all others.
+    Bump,
+}
+
+impl RequestKind {
+    /// The kind's name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RequestKind::Retry => "retry",
+            RequestKind::Skip => "skip",
+            RequestKind::Bump => "bump",
+        }
+    }
+
+    pub(crate) fn parse(name: &str) -> Option<RequestKind> {
+        [RequestKind::Retry, RequestKind::Skip, RequestKind::Bump].into_iter().find(|k| k.as_str() == name)
+    }
+}
+
+/// See [`RequestKind`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What is asked.
+    pub kind: RequestKind,
+    /// Of which package.
+    pub package: String,
+}
+
+/// A plan: what a run would do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// A hash of what it was made from.
+    pub digest: String,
+    /// When it was made, in seconds since 1970.
+    pub made_seconds: f64,
+    /// How long it would take, and what no schedule could beat.
+    pub expected_seconds: f64,
+    /// See `expected_seconds`.
+    pub bound_seconds: f64,
+    /// Cycles that were cut, a line each.
+    pub cuts: Vec<String>,
+    /// The packages of the longest path.
+    pub path: Vec<String>,
+    /// The packages, ordered by name.
+    pub packages: Vec<PlanRow>,
+}
+
+/// A package of a plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlanRow {
+    /// What a run would start from.
+    pub package: PackageRow,
+    /// Packages of the set that it waits for.
+    pub dependencies: Vec<String>,
+}
+
+/// Part of a decision.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Record {
+    /// A package stands elsewhere now.
+    Package {
+        /// The run.
+        run: Number,
+        /// The package.
+        name: String,
+        /// Where it stands.
+        state: PackageState,
+        /// Why.
+        reason: String,
+        /// Who is to blame.
+        blamed: Option<String>,
+    },
+    /// A build begins.
+    BuildBegan(BuildRow),
+    /// A stage of a build ended.
+    StageEnded {
+        /// The build.
+        build: Number,
+        /// What it did.
+        stage: StageResult,
+    },
+    /// A build ended.
+    BuildEnded {
+        /// The build.
+        build: Number,
+        /// When.
+        at_seconds: f64,
+        /// How.
+        outcome: &'static str,
+        /// Why it failed.
+        failure: Option<Failure>,
+        /// Whether a second build gave the same bytes.
+        is_reproducible: Option<bool>,
+    },
+    /// These outputs are there from now on.
+    Outputs(Current),
+    /// The outputs that are there are right for this key as well.
+    KeyConfirmed {
+        /// The package.
+        package: String,
+        /// The key.
+        key: Key,
+    },
+    /// The run's state changes.
+    Run {
+        /// The run.
+        run: Number,
+        /// Its state.
+        state: RunState,
+        /// When it ended, if it did.
+        ended_seconds: Option<f64>,
+    },
+}

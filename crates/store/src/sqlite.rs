@@ -1,0 +1,163 @@
+//! The store of one machine.
+
+mod read;
+mod write;
+
+use crate::rows::{
+    BuildRow, Current, OutputRow, PackageRow, Plan, PlanRow, Record, Request, RequestKind, RunRow,
+};
+use crate::{Number, Store, StoreError};
+use kilnyard_model::result::PackageState;
+use rusqlite::Connection;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The format that this version writes.
+const FORMAT: i64 = 1;
+/// How long a writer waits for another process's decision.
+const BUSY_WAIT: Duration = Duration::from_secs(20);
+
+/// A store in one SQLite file.
+#[derive(Debug)]
+pub struct Sqlite {
+    connection: Connection,
+    path: PathBuf,
+}
+
+impl Sqlite {
+    /// Opens the store, or makes it.
+    pub fn open(path: &Path) -> Result<Sqlite, StoreError> {
+        let connection = Connection::open(path).map_err(|e| database(path, e))?;
+        let mut store = Sqlite { connection, path: path.to_owned() };
+        store.prepare()?;
+        Ok(store)
+    }
+
+    fn prepare(&mut self) -> Result<(), StoreError> {
+        let path = self.path.clone();
+        let wrap = |error| database(&path, error);
+        self.connection.busy_timeout(BUSY_WAIT).map_err(wrap)?;
+        self.connection.set_prepared_statement_cache_capacity(64);
+        // A decision must survive a power loss once it is acted on.
+        self.connection
+            .execute_batch(
+                "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY;",
+            )
+            .map_err(wrap)?;
+        let transaction = self.connection.transaction().map_err(wrap)?;
+        let found: i64 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(wrap)?;
+        if found > FORMAT {
+            return Err(StoreError::TooNew { path, found, known: FORMAT });
+        }
+        if found == 0 {
+            transaction.execute_batch(include_str!("sqlite/schema.sql")).map_err(wrap)?;
+            transaction.pragma_update(None, "user_version", FORMAT).map_err(wrap)?;
+        }
+        transaction.commit().map_err(wrap)
+    }
+
+    fn wrap(&self, error: rusqlite::Error) -> StoreError {
+        database(&self.path, error)
+    }
+
+    fn unreadable(&self, what: &'static str, reason: impl ToString) -> StoreError {
+        StoreError::Unreadable { path: self.path.clone(), what, reason: reason.to_string() }
+    }
+}
+
+fn database(path: &Path, source: rusqlite::Error) -> StoreError {
+    StoreError::Database { path: path.to_owned(), source }
+}
+
+impl Store for Sqlite {
+    fn begin_run(&mut self, run: &RunRow, packages: &[PackageRow]) -> Result<Number, StoreError> {
+        let outcome = write::begin_run(&mut self.connection, run, packages);
+        outcome.map_err(|e| self.wrap(e))
+    }
+
+    fn record(&mut self, records: &[Record]) -> Result<(), StoreError> {
+        let outcome = write::record(&mut self.connection, records);
+        outcome.map_err(|e| self.wrap(e))
+    }
+
+    fn runs(&self) -> Result<Vec<RunRow>, StoreError> {
+        self.read_runs(None)
+    }
+
+    fn last_run(&self) -> Result<Option<RunRow>, StoreError> {
+        Ok(self.read_runs(Some(1))?.pop())
+    }
+
+    fn packages(&self, run: Number) -> Result<Vec<PackageRow>, StoreError> {
+        self.read_packages(run, None)
+    }
+
+    fn package(&self, run: Number, name: &str) -> Result<Option<PackageRow>, StoreError> {
+        Ok(self.read_packages(run, Some(name))?.pop())
+    }
+
+    fn counts(&self, run: Number) -> Result<Vec<(PackageState, u64)>, StoreError> {
+        self.read_counts(run)
+    }
+
+    fn builds_of(&self, name: &str, count_max: usize) -> Result<Vec<BuildRow>, StoreError> {
+        self.read_builds("package = ?1 ORDER BY number DESC LIMIT ?2", (name, count_max as i64))
+    }
+
+    fn builds_in(&self, run: Number) -> Result<Vec<BuildRow>, StoreError> {
+        self.read_builds("run = ?1 ORDER BY number", (run as i64,))
+    }
+
+    fn current(&self, name: &str) -> Result<Option<Current>, StoreError> {
+        Ok(self.read_current(Some(name))?.pop())
+    }
+
+    fn all_current(&self) -> Result<Vec<Current>, StoreError> {
+        self.read_current(None)
+    }
+
+    fn durations(&self) -> Result<Vec<(String, f64, f64)>, StoreError> {
+        self.read_durations()
+    }
+
+    fn next_build(&self) -> Result<Number, StoreError> {
+        let sql = "SELECT coalesce(max(number), 0) + 1 FROM build";
+        let number: i64 = self.connection.query_row(sql, [], |row| row.get(0)).map_err(|e| self.wrap(e))?;
+        Ok(number as Number)
+    }
+
+    fn request(&mut self, kind: RequestKind, package: &str, at_seconds: f64) -> Result<(), StoreError> {
+        let sql = "INSERT INTO request (kind, package, at) VALUES (?1, ?2, ?3)";
+        let outcome = self.connection.execute(sql, (kind.as_str(), package, at_seconds));
+        outcome.map(|_| ()).map_err(|e| self.wrap(e))
+    }
+
+    fn take_requests(&mut self) -> Result<Vec<Request>, StoreError> {
+        let outcome = write::take_requests(&mut self.connection);
+        outcome.map_err(|e| self.wrap(e))
+    }
+
+    fn save_plan(&mut self, plan: &Plan) -> Result<(), StoreError> {
+        let outcome = write::save_plan(&mut self.connection, plan);
+        outcome.map_err(|e| self.wrap(e))
+    }
+
+    fn plan(&self) -> Result<Option<Plan>, StoreError> {
+        self.read_plan()
+    }
+
+    fn planned(&self, name: &str) -> Result<Option<PlanRow>, StoreError> {
+        Ok(self.read_plan_packages(Some(name))?.pop())
+    }
+
+    fn outputs(&self) -> Result<Vec<OutputRow>, StoreError> {
+        self.read_outputs(None)
+    }
+
+    fn runs_before(&self, keep: usize) -> Result<Vec<Number>, StoreError> {
+        Ok(self.runs()?.into_iter().skip(keep).map(|run| run.number).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests;

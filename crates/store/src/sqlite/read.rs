@@ -1,0 +1,214 @@
+//! Reading.
+
+use super::Sqlite;
+use crate::rows::{BuildRow, Current, OutputRow, PackageRow, Plan, PlanRow, RunRow, RunState};
+use crate::{Number, StoreError};
+use kilnyard_model::order::Key;
+use kilnyard_model::result::PackageState;
+use rusqlite::{OptionalExtension, Params, Row};
+use std::collections::HashMap;
+
+fn lines(text: &str, separator: char) -> Vec<String> {
+    text.split(separator).filter(|part| !part.is_empty()).map(str::to_owned).collect()
+}
+
+/// The columns name, version, state, reason, blamed, estimate, rank, from this one on.
+fn package_row(row: &Row, first: usize) -> rusqlite::Result<Option<PackageRow>> {
+    let state: String = row.get(first + 2)?;
+    Ok(PackageState::parse(&state).map(|state| PackageRow {
+        name: row.get_unwrap(first),
+        version: row.get_unwrap(first + 1),
+        state,
+        reason: row.get_unwrap(first + 3),
+        blamed: row.get_unwrap(first + 4),
+        estimate_seconds: row.get_unwrap(first + 5),
+        rank_seconds: row.get_unwrap(first + 6),
+    }))
+}
+
+impl Sqlite {
+    fn rows<T>(
+        &self,
+        sql: &str,
+        values: impl Params,
+        mut read: impl FnMut(&Row) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>, StoreError> {
+        let query = || {
+            let mut statement = self.connection.prepare_cached(sql)?;
+            let mut rows = statement.query(values)?;
+            let mut all = Vec::new();
+            while let Some(row) = rows.next()? {
+                all.push(read(row)?);
+            }
+            Ok(all)
+        };
+        query().map_err(|e| self.wrap(e))
+    }
+
+    pub(super) fn read_runs(&self, count_max: Option<i64>) -> Result<Vec<RunRow>, StoreError> {
+        let sql = "SELECT number, started, ended, state, plan_digest, cores, slots, expected, bound
+                   FROM run ORDER BY number DESC LIMIT ?1";
+        let rows = self.rows(sql, (count_max.unwrap_or(-1),), |row| {
+            let state: String = row.get(3)?;
+            Ok(RunRow {
+                number: row.get::<_, i64>(0)? as Number,
+                started_seconds: row.get(1)?,
+                ended_seconds: row.get(2)?,
+                state: RunState::parse(&state).unwrap_or(RunState::Interrupted),
+                plan_digest: row.get(4)?,
+                cores: row.get(5)?,
+                slots: row.get(6)?,
+                expected_seconds: row.get(7)?,
+                bound_seconds: row.get(8)?,
+            })
+        })?;
+        Ok(rows)
+    }
+
+    pub(super) fn read_packages(
+        &self,
+        run: Number,
+        name: Option<&str>,
+    ) -> Result<Vec<PackageRow>, StoreError> {
+        let select =
+            "SELECT name, version, state, reason, blamed, estimate, rank FROM run_package WHERE run = ?1";
+        let rows = match name {
+            Some(name) => {
+                self.rows(&format!("{select} AND name = ?2"), (run as i64, name), |row| package_row(row, 0))
+            }
+            None => self.rows(&format!("{select} ORDER BY name"), (run as i64,), |row| package_row(row, 0)),
+        };
+        self.known(rows?)
+    }
+
+    fn known<T>(&self, rows: Vec<Option<T>>) -> Result<Vec<T>, StoreError> {
+        rows.into_iter()
+            .collect::<Option<_>>()
+            .ok_or_else(|| self.unreadable("a state", "it has no known name"))
+    }
+
+    pub(super) fn read_counts(&self, run: Number) -> Result<Vec<(PackageState, u64)>, StoreError> {
+        let sql = "SELECT state, count(*) FROM run_package WHERE run = ?1 GROUP BY state";
+        let rows = self.rows(sql, (run as i64,), |row| {
+            let (state, count): (String, i64) = (row.get(0)?, row.get(1)?);
+            Ok(PackageState::parse(&state).map(|state| (state, count as u64)))
+        })?;
+        self.known(rows)
+    }
+
+    pub(super) fn read_builds(
+        &self,
+        condition: &str,
+        values: impl Params,
+    ) -> Result<Vec<BuildRow>, StoreError> {
+        let sql = format!(
+            "SELECT number, run, package, version, slot, key, started, ended, outcome, failure, reproducible
+             FROM build WHERE {condition}"
+        );
+        let mut failures: Vec<Option<String>> = Vec::new();
+        let mut builds = self.rows(&sql, values, |row| {
+            failures.push(row.get(9)?);
+            Ok(BuildRow {
+                number: row.get::<_, i64>(0)? as Number,
+                run: row.get::<_, i64>(1)? as Number,
+                package: row.get(2)?,
+                version: row.get(3)?,
+                slot: row.get(4)?,
+                key: row.get(5)?,
+                started_seconds: row.get(6)?,
+                ended_seconds: row.get(7)?,
+                outcome: row.get(8)?,
+                failure: None,
+                is_reproducible: row.get(10)?,
+                stages: Vec::new(),
+            })
+        })?;
+        for (build, failure) in builds.iter_mut().zip(failures) {
+            build.failure = match failure {
+                Some(text) => Some(serde_json::from_str(&text).map_err(|e| self.unreadable("a failure", e))?),
+                None => None,
+            };
+            let sql = "SELECT result FROM stage WHERE build = ?1 ORDER BY position";
+            for text in self.rows(sql, (build.number as i64,), |row| row.get::<_, String>(0))? {
+                build.stages.push(serde_json::from_str(&text).map_err(|e| self.unreadable("a stage", e))?);
+            }
+        }
+        Ok(builds)
+    }
+
+    pub(super) fn read_current(&self, name: Option<&str>) -> Result<Vec<Current>, StoreError> {
+        let lines_column = if name.is_some() { "key_lines" } else { "''" };
+        let sql = format!(
+            "SELECT package, build, recipe_version, revision, key, {lines_column} FROM current
+             WHERE ?1 IS NULL OR package = ?1"
+        );
+        let mut all = self.rows(&sql, (name,), |row| {
+            Ok(Current {
+                package: row.get(0)?,
+                build: row.get::<_, i64>(1)? as Number,
+                recipe_version: row.get(2)?,
+                revision: row.get(3)?,
+                key: Key { digest: row.get(4)?, lines: lines(&row.get::<_, String>(5)?, '\n') },
+                outputs: Vec::new(),
+            })
+        })?;
+        let mut outputs: HashMap<String, Vec<_>> = HashMap::new();
+        for row in self.read_outputs(name)? {
+            outputs.entry(row.package).or_default().push(row.output);
+        }
+        for current in &mut all {
+            current.outputs = outputs.remove(&current.package).unwrap_or_default();
+        }
+        Ok(all)
+    }
+
+    pub(super) fn read_outputs(&self, package: Option<&str>) -> Result<Vec<OutputRow>, StoreError> {
+        let sql =
+            "SELECT package, output FROM output WHERE ?1 IS NULL OR package = ?1 ORDER BY name, package";
+        let rows = self.rows(sql, (package,), |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))?;
+        rows.into_iter()
+            .map(|(package, text)| {
+                let output = serde_json::from_str(&text).map_err(|e| self.unreadable("an output", e))?;
+                Ok(OutputRow { package, output })
+            })
+            .collect()
+    }
+
+    pub(super) fn read_durations(&self) -> Result<Vec<(String, f64, f64)>, StoreError> {
+        self.rows("SELECT package, wall, cpu FROM duration", [], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })
+    }
+
+    pub(super) fn read_plan(&self) -> Result<Option<Plan>, StoreError> {
+        let sql = "SELECT digest, made, expected, bound, cuts, path FROM plan";
+        let plan = self.connection.query_row(sql, [], |row| {
+            Ok(Plan {
+                digest: row.get(0)?,
+                made_seconds: row.get(1)?,
+                expected_seconds: row.get(2)?,
+                bound_seconds: row.get(3)?,
+                cuts: lines(&row.get::<_, String>(4)?, '\n'),
+                path: lines(&row.get::<_, String>(5)?, ' '),
+                packages: Vec::new(),
+            })
+        });
+        let Some(mut plan) = plan.optional().map_err(|e| self.wrap(e))? else { return Ok(None) };
+        plan.packages = self.read_plan_packages(None)?;
+        Ok(Some(plan))
+    }
+
+    pub(super) fn read_plan_packages(&self, name: Option<&str>) -> Result<Vec<PlanRow>, StoreError> {
+        let sql =
+            "SELECT name, version, state, reason, blamed, estimate, rank, dependencies FROM plan_package";
+        let read = |row: &Row| {
+            let dependencies = lines(&row.get::<_, String>(7)?, ' ');
+            Ok(package_row(row, 0)?.map(|package| PlanRow { package, dependencies }))
+        };
+        let rows = match name {
+            Some(name) => self.rows(&format!("{sql} WHERE name = ?1"), (name,), read),
+            None => self.rows(&format!("{sql} ORDER BY name"), [], read),
+        };
+        self.known(rows?)
+    }
+}

@@ -1,0 +1,238 @@
+//! The store by itself: what is written comes back, and a decision is whole or absent.
+
+use super::*;
+use crate::RunState;
+use kilnyard_model::order::{Key, Output, Stage};
+use kilnyard_model::result::{Failure, FailureKind, StageResult};
+
+fn run_row() -> RunRow {
+    RunRow {
+        number: 0,
+        started_seconds: 100.0,
+        ended_seconds: None,
+        state: RunState::Running,
+        plan_digest: "d".into(),
+        cores: 2,
+        slots: 2,
+        expected_seconds: 60.0,
+        bound_seconds: 50.0,
+    }
+}
+
+fn package_row(name: &str, state: PackageState) -> PackageRow {
+    PackageRow {
+        name: name.into(),
+        version: "1".into(),
+        state,
+        reason: "new".into(),
+        blamed: None,
+        estimate_seconds: 5.0,
+        rank_seconds: 9.0,
+    }
+}
+
+fn build_row(number: Number, run: Number, package: &str) -> BuildRow {
+    BuildRow {
+        number,
+        run,
+        package: package.into(),
+        version: "1+bk1".into(),
+        slot: 1,
+        key: "k".into(),
+        started_seconds: 101.0,
+        ended_seconds: None,
+        outcome: "building".into(),
+        failure: None,
+        is_reproducible: None,
+        stages: Vec::new(),
+    }
+}
+
+fn output(name: &str) -> Output {
+    Output {
+        name: name.into(),
+        version: "1+bk1".into(),
+        architecture: "amd64".into(),
+        file: format!("{name}.deb"),
+        sha256: "s".into(),
+        size_bytes: 3,
+        content: "c".into(),
+        description: "Package: x\n".into(),
+    }
+}
+
+fn stage(stage: Stage, cpu_seconds: f64) -> StageResult {
+    StageResult {
+        stage,
+        started_seconds: 101.0,
+        wall_seconds: 2.0,
+        cpu_seconds,
+        memory_peak_bytes: 7,
+        is_ok: true,
+        log: None,
+        left_behind: Vec::new(),
+    }
+}
+
+fn open() -> (Sqlite, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    (Sqlite::open(&folder.path().join("kilnyard.db")).unwrap(), folder)
+}
+
+#[test]
+fn a_run_comes_back_as_it_was_written() {
+    let (mut store, folder) = open();
+    let rows = [package_row("b", PackageState::Ready), package_row("a", PackageState::Waiting)];
+    let run = store.begin_run(&run_row(), &rows).unwrap();
+    let number = store.next_build().unwrap();
+    let failure = Failure {
+        stage: Stage::Build,
+        kind: FailureKind::Command,
+        message: "it failed".into(),
+        line_number: Some(4),
+        lines: vec!["x".into()],
+    };
+    store
+        .record(&[
+            Record::BuildBegan(build_row(number, run, "b")),
+            Record::StageEnded { build: number, stage: stage(Stage::Unpack, 1.0) },
+            Record::StageEnded { build: number, stage: stage(Stage::Build, 2.0) },
+            Record::BuildEnded {
+                build: number,
+                at_seconds: 105.0,
+                outcome: "failed",
+                failure: Some(failure.clone()),
+                is_reproducible: None,
+            },
+            Record::Package {
+                run,
+                name: "b".into(),
+                state: PackageState::Failed,
+                reason: "it failed".into(),
+                blamed: Some("b".into()),
+            },
+        ])
+        .unwrap();
+    drop(store);
+    let store = Sqlite::open(&folder.path().join("kilnyard.db")).unwrap();
+    let builds = store.builds_in(run).unwrap();
+    assert_eq!(builds.len(), 1);
+    assert_eq!(builds[0].failure, Some(failure));
+    assert_eq!(builds[0].stages.iter().map(|s| s.stage).collect::<Vec<_>>(), [Stage::Unpack, Stage::Build]);
+    let packages = store.packages(run).unwrap();
+    assert_eq!(packages[0], package_row("a", PackageState::Waiting));
+    assert_eq!((packages[1].state, packages[1].blamed.as_deref()), (PackageState::Failed, Some("b")));
+    assert_eq!(store.counts(run).unwrap().len(), 2);
+    assert!(store.durations().unwrap().is_empty(), "a failed build is no estimate");
+    assert_eq!(store.next_build().unwrap(), number + 1);
+}
+
+#[test]
+fn outputs_replace_those_of_the_same_package_alone() {
+    let (mut store, _folder) = open();
+    let run = store.begin_run(&run_row(), &[]).unwrap();
+    let current = |package: &str, outputs: &[&str]| Current {
+        package: package.into(),
+        build: 1,
+        recipe_version: "1".into(),
+        revision: 1,
+        key: Key { digest: "k1".into(), lines: vec!["a b".into(), "c d".into()] },
+        outputs: outputs.iter().map(|name| output(name)).collect(),
+    };
+    store
+        .record(&[Record::Outputs(current("p", &["x", "y"])), Record::Outputs(current("q", &["z"]))])
+        .unwrap();
+    store.record(&[Record::Outputs(current("p", &["x"]))]).unwrap();
+    assert_eq!(store.current("p").unwrap(), Some(current("p", &["x"])));
+    assert_eq!(store.outputs().unwrap().len(), 2);
+    assert_eq!(store.all_current().unwrap().len(), 2);
+    let key = Key { digest: "k2".into(), lines: vec!["e f".into()] };
+    store.record(&[Record::KeyConfirmed { package: "p".into(), key: key.clone() }]).unwrap();
+    assert_eq!(store.current("p").unwrap().unwrap().key, key);
+    store
+        .record(&[
+            Record::BuildBegan(build_row(1, run, "p")),
+            Record::StageEnded { build: 1, stage: stage(Stage::Build, 2.5) },
+            Record::BuildEnded {
+                build: 1,
+                at_seconds: 111.0,
+                outcome: "built",
+                failure: None,
+                is_reproducible: Some(true),
+            },
+        ])
+        .unwrap();
+    assert_eq!(store.durations().unwrap(), [("p".to_owned(), 10.0, 2.5)]);
+}
+
+#[test]
+fn a_decision_that_fails_half_way_leaves_nothing() {
+    let (mut store, _folder) = open();
+    let run = store.begin_run(&run_row(), &[package_row("a", PackageState::Ready)]).unwrap();
+    store.record(&[Record::BuildBegan(build_row(1, run, "a"))]).unwrap();
+    let change = Record::Package {
+        run,
+        name: "a".into(),
+        state: PackageState::Building,
+        reason: String::new(),
+        blamed: None,
+    };
+    // The same number of a build twice is refused, and with it the change before.
+    store.record(&[change, Record::BuildBegan(build_row(1, run, "a"))]).unwrap_err();
+    assert_eq!(store.package(run, "a").unwrap().unwrap().state, PackageState::Ready);
+}
+
+#[test]
+fn requests_are_taken_once_and_in_order() {
+    let (mut store, folder) = open();
+    let mut other = Sqlite::open(&folder.path().join("kilnyard.db")).unwrap();
+    other.request(RequestKind::Retry, "a", 1.0).unwrap();
+    other.request(RequestKind::Bump, "b", 2.0).unwrap();
+    let taken = store.take_requests().unwrap();
+    assert_eq!(
+        taken.iter().map(|r| (r.kind, r.package.as_str())).collect::<Vec<_>>(),
+        [(RequestKind::Retry, "a"), (RequestKind::Bump, "b")]
+    );
+    assert!(store.take_requests().unwrap().is_empty());
+}
+
+#[test]
+fn a_plan_replaces_the_one_before() {
+    let (mut store, _folder) = open();
+    assert_eq!(store.plan().unwrap(), None);
+    let mut plan = Plan {
+        digest: "d1".into(),
+        made_seconds: 1.0,
+        expected_seconds: 2.0,
+        bound_seconds: 3.0,
+        cuts: vec!["a without b".into()],
+        path: vec!["a".into(), "b".into()],
+        packages: vec![PlanRow {
+            package: package_row("a", PackageState::Ready),
+            dependencies: vec!["b".into()],
+        }],
+    };
+    store.save_plan(&plan).unwrap();
+    plan.digest = "d2".into();
+    store.save_plan(&plan).unwrap();
+    assert_eq!(store.plan().unwrap(), Some(plan.clone()));
+    assert_eq!(store.planned("a").unwrap(), plan.packages.pop());
+}
+
+#[test]
+fn a_store_of_a_later_version_is_refused() {
+    let (store, folder) = open();
+    store.connection.pragma_update(None, "user_version", 99).unwrap();
+    drop(store);
+    let error = Sqlite::open(&folder.path().join("kilnyard.db")).unwrap_err();
+    assert!(matches!(error, StoreError::TooNew { found: 99, .. }), "{error}");
+}
+
+#[test]
+fn what_is_no_database_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kilnyard.db");
+    std::fs::write(&path, "this is no database, but it is long enough to look at").unwrap();
+    let error = Sqlite::open(&path).unwrap_err().to_string();
+    assert!(error.contains("kilnyard.db"), "{error}");
+}

@@ -1,0 +1,209 @@
+//! Writing, each function one transaction.
+
+use crate::Number;
+use crate::rows::{BuildRow, Current, PackageRow, Plan, PlanRow, Record, Request, RequestKind, RunRow};
+use rusqlite::{Connection, Result, ToSql, Transaction, TransactionBehavior, params};
+
+fn begin(connection: &mut Connection) -> Result<Transaction<'_>> {
+    connection.transaction_with_behavior(TransactionBehavior::Immediate)
+}
+
+fn json(value: &impl serde::Serialize) -> Result<String> {
+    serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
+}
+
+pub(super) fn begin_run(
+    connection: &mut Connection,
+    run: &RunRow,
+    packages: &[PackageRow],
+) -> Result<Number> {
+    let transaction = begin(connection)?;
+    transaction.execute(
+        "INSERT INTO run (started, ended, state, plan_digest, cores, slots, expected, bound)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        params![
+            run.started_seconds,
+            run.ended_seconds,
+            run.state.as_str(),
+            run.plan_digest,
+            run.cores,
+            run.slots,
+            run.expected_seconds,
+            run.bound_seconds
+        ],
+    )?;
+    let number = transaction.last_insert_rowid();
+    {
+        let mut insert = transaction.prepare_cached(
+            "INSERT INTO run_package (run, name, version, state, reason, blamed, estimate, rank)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        )?;
+        for row in packages {
+            insert.execute(params![
+                number,
+                row.name,
+                row.version,
+                row.state.as_str(),
+                row.reason,
+                row.blamed,
+                row.estimate_seconds,
+                row.rank_seconds
+            ])?;
+        }
+    }
+    transaction.commit()?;
+    Ok(number as Number)
+}
+
+pub(super) fn record(connection: &mut Connection, records: &[Record]) -> Result<()> {
+    let transaction = begin(connection)?;
+    for record in records {
+        write(&transaction, record)?;
+    }
+    transaction.commit()
+}
+
+fn execute(transaction: &Transaction, sql: &str, values: &[&dyn ToSql]) -> Result<()> {
+    transaction.prepare_cached(sql)?.execute(values).map(|_| ())
+}
+
+fn write(transaction: &Transaction, record: &Record) -> Result<()> {
+    match record {
+        Record::Package { run, name, state, reason, blamed } => execute(
+            transaction,
+            "UPDATE run_package SET state = ?3, reason = ?4, blamed = ?5 WHERE run = ?1 AND name = ?2",
+            params![*run as i64, name, state.as_str(), reason, blamed],
+        ),
+        Record::BuildBegan(build) => build_began(transaction, build),
+        Record::StageEnded { build, stage } => execute(
+            transaction,
+            "INSERT INTO stage (build, position, result)
+             VALUES (?1, (SELECT count(*) FROM stage WHERE build = ?1), ?2)",
+            params![*build as i64, json(stage)?],
+        ),
+        Record::BuildEnded { build, at_seconds, outcome, failure, is_reproducible } => {
+            let failure = failure.as_ref().map(json).transpose()?;
+            execute(
+                transaction,
+                "UPDATE build SET ended = ?2, outcome = ?3, failure = ?4, reproducible = ?5 WHERE number = ?1",
+                params![*build as i64, at_seconds, outcome, failure, is_reproducible],
+            )?;
+            if !matches!(*outcome, "built" | "unchanged") {
+                return Ok(());
+            }
+            execute(
+                transaction,
+                "INSERT OR REPLACE INTO duration (package, wall, cpu)
+                 SELECT package, ?2 - started, (SELECT coalesce(sum(result ->> '$.cpu_seconds'), 0)
+                                                FROM stage WHERE stage.build = build.number)
+                 FROM build WHERE number = ?1",
+                params![*build as i64, at_seconds],
+            )
+        }
+        Record::Outputs(current) => outputs(transaction, current),
+        Record::KeyConfirmed { package, key } => execute(
+            transaction,
+            "UPDATE current SET key = ?2, key_lines = ?3 WHERE package = ?1",
+            params![package, key.digest, key.lines.join("\n")],
+        ),
+        Record::Run { run, state, ended_seconds } => execute(
+            transaction,
+            "UPDATE run SET state = ?2, ended = ?3 WHERE number = ?1",
+            params![*run as i64, state.as_str(), ended_seconds],
+        ),
+    }
+}
+
+fn build_began(transaction: &Transaction, build: &BuildRow) -> Result<()> {
+    execute(
+        transaction,
+        "INSERT INTO build (number, run, package, version, slot, key, started, outcome)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        params![
+            build.number as i64,
+            build.run as i64,
+            build.package,
+            build.version,
+            build.slot,
+            build.key,
+            build.started_seconds,
+            build.outcome
+        ],
+    )
+}
+
+fn outputs(transaction: &Transaction, current: &Current) -> Result<()> {
+    execute(
+        transaction,
+        "INSERT OR REPLACE INTO current (package, build, recipe_version, revision, key, key_lines)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        params![
+            current.package,
+            current.build as i64,
+            current.recipe_version,
+            current.revision,
+            current.key.digest,
+            current.key.lines.join("\n")
+        ],
+    )?;
+    execute(transaction, "DELETE FROM output WHERE package = ?1", params![current.package])?;
+    for output in &current.outputs {
+        execute(
+            transaction,
+            "INSERT INTO output (package, name, output) VALUES (?1, ?2, ?3)",
+            params![current.package, output.name, json(output)?],
+        )?;
+    }
+    Ok(())
+}
+
+pub(super) fn take_requests(connection: &mut Connection) -> Result<Vec<Request>> {
+    let transaction = begin(connection)?;
+    let requests = {
+        let mut select = transaction.prepare_cached("SELECT kind, package FROM request ORDER BY number")?;
+        let rows = select.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get(1)?)))?;
+        rows.filter_map(|row| match row {
+            Ok((kind, package)) => RequestKind::parse(&kind).map(|kind| Ok(Request { kind, package })),
+            Err(error) => Some(Err(error)),
+        })
+        .collect::<Result<Vec<_>>>()?
+    };
+    transaction.execute("DELETE FROM request", [])?;
+    transaction.commit()?;
+    Ok(requests)
+}
+
+pub(super) fn save_plan(connection: &mut Connection, plan: &Plan) -> Result<()> {
+    let transaction = begin(connection)?;
+    transaction.execute_batch("DELETE FROM plan; DELETE FROM plan_package;")?;
+    transaction.execute(
+        "INSERT INTO plan (only, digest, made, expected, bound, cuts, path) VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6)",
+        params![
+            plan.digest,
+            plan.made_seconds,
+            plan.expected_seconds,
+            plan.bound_seconds,
+            plan.cuts.join("\n"),
+            plan.path.join(" ")
+        ],
+    )?;
+    {
+        let mut insert = transaction.prepare_cached(
+            "INSERT INTO plan_package (name, version, state, reason, blamed, estimate, rank, dependencies)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        )?;
+        for PlanRow { package: row, dependencies } in &plan.packages {
+            insert.execute(params![
+                row.name,
+                row.version,
+                row.state.as_str(),
+                row.reason,
+                row.blamed,
+                row.estimate_seconds,
+                row.rank_seconds,
+                dependencies.join(" ")
+            ])?;
+        }
+    }
+    transaction.commit()
+}

@@ -1,0 +1,304 @@
+//! A certificate's components, and what the certificate itself says about each of them.
+//!
+//! Everything that does not depend on the time of verification is decided once, when a ring is read: which
+//! self-signatures are valid, and from the newest of them the flags and the expiry. What depends on the
+//! time is asked of [`Component::problem_at`].
+
+use pgp::composed::{SignedPublicKey, SignedPublicSubKey};
+use pgp::crypto::hash::HashAlgorithm;
+use pgp::errors::Result as PgpResult;
+use pgp::packet::{PublicKey, PublicSubkey, Signature, SignatureType, SubpacketData};
+use pgp::ser::Serialize;
+use pgp::types::{KeyDetails, Tag, VerifyingKey};
+
+use crate::error::{KeyName, Moment, SignatureProblem};
+
+/// One key of a certificate, primary or subkey, with its standing.
+#[derive(Debug, Clone)]
+pub(crate) struct Component {
+    pub(crate) name: KeyName,
+    pub(crate) key_id: String,
+    pub(crate) created: Moment,
+    key: Key,
+    standing: Standing,
+}
+
+#[derive(Debug, Clone)]
+enum Key {
+    Primary(PublicKey),
+    Subkey(PublicSubkey),
+}
+
+#[derive(Debug, Clone)]
+enum Standing {
+    /// May sign data, until the moment if there is one.
+    Signs {
+        expires: Option<Moment>,
+    },
+    Revoked,
+    Unfit {
+        reason: String,
+    },
+}
+
+impl Component {
+    /// Why this key does not count at a moment; nothing if it does.
+    pub(crate) fn problem_at(&self, now: Moment) -> Option<SignatureProblem> {
+        let key = self.name.clone();
+        match &self.standing {
+            Standing::Signs {
+                expires: Some(since),
+            } if *since <= now => Some(SignatureProblem::KeyExpired { key, since: *since }),
+            Standing::Signs { .. } => None,
+            Standing::Revoked => Some(SignatureProblem::KeyRevoked { key }),
+            Standing::Unfit { reason } => Some(SignatureProblem::KeyUnfit {
+                key,
+                reason: reason.clone(),
+            }),
+        }
+    }
+
+    pub(crate) fn is_revoked(&self) -> bool {
+        matches!(self.standing, Standing::Revoked)
+    }
+
+    /// A ring may hold a certificate twice, of different age. A revocation in either is the last word.
+    pub(crate) fn revoke(&mut self) {
+        self.standing = Standing::Revoked;
+    }
+
+    /// Does a signature name this key as the one that made it?
+    pub(crate) fn is_named_by(&self, signature: &Signature) -> bool {
+        signature
+            .issuer_fingerprint()
+            .iter()
+            .any(|fingerprint| upper(fingerprint) == self.name.fingerprint)
+            || signature
+                .issuer_key_id()
+                .iter()
+                .any(|key_id| upper(key_id) == self.key_id)
+    }
+
+    /// The mathematics of a signature over bytes.
+    pub(crate) fn verify(&self, signature: &Signature, bytes: &[u8]) -> PgpResult<()> {
+        match &self.key {
+            Key::Primary(key) => signature.verify(key, bytes),
+            Key::Subkey(key) => signature.verify(key, bytes),
+        }
+    }
+}
+
+/// Every key of a certificate that might be named by a signature.
+pub(crate) fn components(certificate: &SignedPublicKey) -> Vec<Component> {
+    let primary = &certificate.primary_key;
+    let primary_fingerprint = upper(&primary.fingerprint());
+    let own = SelfSignatures::of(certificate);
+    let name = |fingerprint: String| KeyName {
+        fingerprint,
+        primary_fingerprint: primary_fingerprint.clone(),
+        user_id: own.user_id.clone(),
+    };
+
+    let mut components = vec![Component {
+        name: name(primary_fingerprint.clone()),
+        key_id: upper(&primary.legacy_key_id()),
+        created: moment(primary.created_at()),
+        key: Key::Primary(primary.clone()),
+        standing: own.primary_standing(),
+    }];
+    for subkey in &certificate.public_subkeys {
+        components.push(Component {
+            name: name(upper(&subkey.key.fingerprint())),
+            key_id: upper(&subkey.key.legacy_key_id()),
+            created: moment(subkey.key.created_at()),
+            key: Key::Subkey(subkey.key.clone()),
+            standing: own.subkey_standing(primary, subkey),
+        });
+    }
+    components
+}
+
+/// What the valid self-signatures of a certificate say about its primary key.
+struct SelfSignatures {
+    revoked: bool,
+    /// There is at least one valid self-signature.
+    bound: bool,
+    expires: Option<Moment>,
+    /// Key flags say that the primary key signs data, or nothing says that it does not.
+    signs: bool,
+    user_id: Option<String>,
+}
+
+impl SelfSignatures {
+    fn of(certificate: &SignedPublicKey) -> SelfSignatures {
+        let primary = &certificate.primary_key;
+        let created = moment(primary.created_at());
+
+        let revoked = certificate
+            .details
+            .revocation_signatures
+            .iter()
+            .any(|signature| is_kept(signature) && signature.verify_key(primary).is_ok());
+        let direct = newest(
+            certificate
+                .details
+                .direct_signatures
+                .iter()
+                .filter(|signature| signature.typ() == Some(SignatureType::Key))
+                .filter(|signature| is_kept(signature) && signature.verify_key(primary).is_ok()),
+        );
+
+        let mut certification: Option<&Signature> = None;
+        let mut user_id = None;
+        for user in &certificate.details.users {
+            let valid = user.signatures.iter().filter(|signature| {
+                is_kept(signature)
+                    && signature
+                        .verify_certification(primary, Tag::UserId, &user.id)
+                        .is_ok()
+            });
+            // A revoked user id is left out if its revocation is the last word on it.
+            let Some(last) = newest(valid) else { continue };
+            if last.typ() == Some(SignatureType::CertRevocation) {
+                continue;
+            }
+            if certification.is_none_or(|best| best.created() < last.created()) {
+                certification = Some(last);
+                user_id = Some(String::from_utf8_lossy(user.id.id()).into_owned());
+            }
+        }
+
+        // As GnuPG does: an expiry in a direct key signature goes before that of the user ids.
+        let expiry = direct
+            .and_then(|signature| expiry_of(signature, created))
+            .or_else(|| certification.and_then(|signature| expiry_of(signature, created)));
+        let flags = [certification, direct]
+            .into_iter()
+            .flatten()
+            .find_map(signing_flag);
+        SelfSignatures {
+            revoked,
+            bound: direct.is_some() || certification.is_some(),
+            expires: expiry,
+            signs: flags.unwrap_or(true),
+            user_id,
+        }
+    }
+
+    fn primary_standing(&self) -> Standing {
+        if self.revoked {
+            Standing::Revoked
+        } else if !self.bound {
+            unfit("its certificate has no valid self-signature")
+        } else if !self.signs {
+            unfit("its certificate does not allow it to sign data")
+        } else {
+            Standing::Signs {
+                expires: self.expires,
+            }
+        }
+    }
+
+    fn subkey_standing(&self, primary: &PublicKey, subkey: &SignedPublicSubKey) -> Standing {
+        let valid = |wanted: SignatureType| {
+            newest(
+                subkey
+                    .signatures
+                    .iter()
+                    .filter(|signature| signature.typ() == Some(wanted))
+                    .filter(|signature| {
+                        is_kept(signature)
+                            && signature
+                                .verify_subkey_binding(primary, &subkey.key)
+                                .is_ok()
+                    }),
+            )
+        };
+        if self.revoked || valid(SignatureType::SubkeyRevocation).is_some() {
+            return Standing::Revoked;
+        }
+        if !self.bound {
+            return unfit("its certificate has no valid self-signature");
+        }
+        let Some(binding) = valid(SignatureType::SubkeyBinding) else {
+            return unfit("no valid signature binds it to its primary key");
+        };
+        if signing_flag(binding) != Some(true) {
+            return unfit("its certificate does not allow it to sign data");
+        }
+        // Without the signature back, anyone could claim another's signing key as a subkey.
+        if !is_bound_back(binding, primary, &subkey.key) {
+            return unfit("it does not confirm its primary key");
+        }
+        let own = expiry_of(binding, moment(subkey.key.created_at()));
+        Standing::Signs {
+            expires: earlier(own, self.expires),
+        }
+    }
+}
+
+fn is_bound_back<P>(binding: &Signature, primary: &P, subkey: &PublicSubkey) -> bool
+where
+    P: VerifyingKey + Serialize,
+{
+    binding.embedded_signature().is_some_and(|back| {
+        is_kept(back) && back.verify_primary_key_binding(subkey, primary).is_ok()
+    })
+}
+
+/// MD5 can be forged by anyone, so such a self-signature is as none.
+fn is_kept(signature: &Signature) -> bool {
+    signature.hash_alg() != Some(HashAlgorithm::Md5)
+}
+
+fn newest<'a>(signatures: impl Iterator<Item = &'a Signature>) -> Option<&'a Signature> {
+    signatures.max_by_key(|signature| signature.created())
+}
+
+/// When a self-signature ends: with the term that it sets for the key, or with its own.
+fn expiry_of(signature: &Signature, created: Moment) -> Option<Moment> {
+    // Zero seconds are the standard's word for never.
+    let after = |from: Moment, duration: Option<pgp::types::Duration>| {
+        duration
+            .map(|duration| duration.as_secs())
+            .filter(|seconds| *seconds > 0)
+            .map(|seconds| from.plus(seconds))
+    };
+    let key = after(created, signature.key_expiration_time());
+    let made = signature.created().map_or(created, moment);
+    let own = after(made, signature.signature_expiration_time());
+    earlier(key, own)
+}
+
+fn earlier(one: Option<Moment>, other: Option<Moment>) -> Option<Moment> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// What the key flags of a self-signature say about signing data; nothing if it has none.
+fn signing_flag(signature: &Signature) -> Option<bool> {
+    signature
+        .config()?
+        .hashed_subpackets()
+        .find_map(|subpacket| match &subpacket.data {
+            SubpacketData::KeyFlags(flags) => Some(flags.sign()),
+            _ => None,
+        })
+}
+
+fn unfit(reason: &str) -> Standing {
+    Standing::Unfit {
+        reason: reason.to_owned(),
+    }
+}
+
+pub(crate) fn moment(timestamp: pgp::types::Timestamp) -> Moment {
+    Moment::new(i64::from(timestamp.as_secs()))
+}
+
+/// Fingerprints and key ids are shown in upper case, as GnuPG does.
+pub(crate) fn upper(identifier: &impl std::fmt::Display) -> String {
+    identifier.to_string().to_ascii_uppercase()
+}

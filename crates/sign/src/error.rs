@@ -1,0 +1,273 @@
+//! What can go wrong, each with what a person needs to put it right.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// A failure to read a key, to verify or to sign. The text reads after "failed to".
+#[derive(Debug, thiserror::Error)]
+pub enum SignError {
+    /// A file could not be read.
+    #[error("read {}", path.display())]
+    ReadFile {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// A key file could not be written.
+    #[error("write the key {}", path.display())]
+    WriteKey {
+        /// The file that was to be written.
+        path: PathBuf,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// A key file is already there; keys are never overwritten.
+    #[error("write the key {}: the file exists, and a key is never overwritten", path.display())]
+    KeyExists {
+        /// The file that is there.
+        path: PathBuf,
+    },
+    /// An input is larger than anything sensible.
+    #[error("read {what}: {size_bytes} bytes are more than the limit of {size_bytes_max}")]
+    TooLarge {
+        /// What was read.
+        what: String,
+        /// How large it is, at least.
+        size_bytes: u64,
+        /// The limit.
+        size_bytes_max: u64,
+    },
+    /// A keyring holds no certificate that can be used, or is no keyring.
+    #[error("read the keyring {origin}: {reason}")]
+    Keyring {
+        /// The file, or a word for bytes from elsewhere.
+        origin: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A secret key cannot be read or used.
+    #[error("use the secret key {origin}: {reason}")]
+    SecretKey {
+        /// The file, or the fingerprint of a key in memory.
+        origin: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A message is not one clean clearsigned block.
+    #[error("read the clearsigned message, line {line}: {reason}")]
+    Clearsigned {
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A signature cannot be parsed.
+    #[error("read the signature: {reason}")]
+    Signature {
+        /// What is wrong.
+        reason: String,
+    },
+    /// None of the signatures is by a key of the ring.
+    #[error(
+        "find a signature by a key of {origin}: signed by {}; the keyring has {}",
+        list(signed_by),
+        list(ring)
+    )]
+    NoKnownSigner {
+        /// The keyring.
+        origin: String,
+        /// The key ids or fingerprints that the signatures name.
+        signed_by: Vec<String>,
+        /// The key ids that the ring has.
+        ring: Vec<String>,
+    },
+    /// There are signatures by keys of the ring, and none of them is good.
+    #[error("verify with {origin}: {}", list(problems))]
+    NoGoodSignature {
+        /// The keyring.
+        origin: String,
+        /// What is wrong with each signature by a key of the ring.
+        problems: Vec<SignatureProblem>,
+    },
+    /// Making a key or a signature failed.
+    #[error("{action}: {reason}")]
+    Sign {
+        /// What was to be done.
+        action: &'static str,
+        /// What rPGP says.
+        reason: String,
+    },
+}
+
+/// Why a signature by a key of the ring does not count.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SignatureProblem {
+    /// The signature is not over this text: one of them was changed, or cut off.
+    #[error("the signature by {key} does not match the text")]
+    TextDiffers {
+        /// Whose signature.
+        key: KeyName,
+    },
+    /// The hash of the signature can be forged.
+    #[error("the signature by {key} uses {hash}, which is too weak")]
+    WeakHash {
+        /// Whose signature.
+        key: KeyName,
+        /// The hash.
+        hash: String,
+    },
+    /// The key, or the primary key above it, has expired.
+    #[error("the key {key} expired on {since}")]
+    KeyExpired {
+        /// The key.
+        key: KeyName,
+        /// Since when.
+        since: Moment,
+    },
+    /// The key, or the primary key above it, was revoked by its owner.
+    #[error("the key {key} is revoked")]
+    KeyRevoked {
+        /// The key.
+        key: KeyName,
+    },
+    /// The key's certificate does not say that it may sign data.
+    #[error("the key {key} cannot be used to sign: {reason}")]
+    KeyUnfit {
+        /// The key.
+        key: KeyName,
+        /// Why not.
+        reason: String,
+    },
+    /// The signature itself had a term, which is over.
+    #[error("the signature by {key} expired on {since}")]
+    SignatureExpired {
+        /// Whose signature.
+        key: KeyName,
+        /// Since when.
+        since: Moment,
+    },
+    /// The signature was made in the future, or before its key: a clock is wrong, here or there.
+    #[error("the signature by {key} was made on {made}, {reason}")]
+    ClockWrong {
+        /// Whose signature.
+        key: KeyName,
+        /// When it says it was made.
+        made: Moment,
+        /// What that contradicts.
+        reason: String,
+    },
+    /// A kind of signature that says nothing about a text.
+    #[error("the signature by {key} cannot be used: {reason}")]
+    Unusable {
+        /// Whose signature.
+        key: KeyName,
+        /// Why not.
+        reason: String,
+    },
+}
+
+/// A key as it is shown to people: fingerprint, and the primary key and user it belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyName {
+    /// The fingerprint of the key itself, upper-case hexadecimal.
+    pub fingerprint: String,
+    /// The fingerprint of the primary key; the same unless the key is a subkey.
+    pub primary_fingerprint: String,
+    /// A user id of the certificate, if it has one that is validly bound.
+    pub user_id: Option<String>,
+}
+
+impl fmt::Display for KeyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.fingerprint)?;
+        if self.fingerprint != self.primary_fingerprint {
+            write!(f, " (subkey of {})", self.primary_fingerprint)?;
+        }
+        match &self.user_id {
+            Some(user_id) => write!(f, " {user_id:?}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A point in time, seconds since 1970, shown as a date in UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment {
+    /// Seconds since 1970-01-01 00:00:00 UTC.
+    pub unix_seconds: i64,
+}
+
+impl Moment {
+    pub(crate) fn new(unix_seconds: i64) -> Moment {
+        Moment { unix_seconds }
+    }
+
+    pub(crate) fn plus(self, seconds: u32) -> Moment {
+        Moment::new(self.unix_seconds.saturating_add(i64::from(seconds)))
+    }
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match jiff::Timestamp::from_second(self.unix_seconds) {
+            Ok(timestamp) => write!(f, "{timestamp}"),
+            Err(_) => write!(f, "{} seconds after 1970", self.unix_seconds),
+        }
+    }
+}
+
+/// More than this is not read by anyone, and a ring may hold thousands of keys.
+const LISTED_MAX: usize = 16;
+
+fn list<T: fmt::Display>(items: &[T]) -> String {
+    if items.is_empty() {
+        return "nobody".to_owned();
+    }
+    let mut text = items
+        .iter()
+        .take(LISTED_MAX)
+        .map(T::to_string)
+        .collect::<Vec<_>>()
+        .join(", ");
+    if items.len() > LISTED_MAX {
+        text.push_str(&format!(" and {} more", items.len() - LISTED_MAX));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_a_date() {
+        assert_eq!(Moment::new(0).to_string(), "1970-01-01T00:00:00Z");
+        assert_eq!(
+            Moment::new(1_783_765_031).to_string(),
+            "2026-07-11T10:17:11Z"
+        );
+        assert_eq!(
+            Moment::new(i64::MAX).plus(u32::MAX).to_string(),
+            format!("{} seconds after 1970", i64::MAX)
+        );
+    }
+
+    #[test]
+    fn long_lists_are_cut() {
+        let many: Vec<usize> = (0..20).collect();
+        assert!(list(&many).ends_with("15 and 4 more"));
+        assert_eq!(list(&many[..2]), "0, 1");
+        assert_eq!(list::<usize>(&[]), "nobody");
+    }
+
+    #[test]
+    fn a_subkey_names_its_primary() {
+        let name = KeyName {
+            fingerprint: "AA".to_owned(),
+            primary_fingerprint: "BB".to_owned(),
+            user_id: Some("An archive".to_owned()),
+        };
+        assert_eq!(name.to_string(), "AA (subkey of BB) \"An archive\"");
+    }
+}

@@ -43,20 +43,20 @@ type Recipe = (
 );
 
 const RECIPES: [Recipe; 21] = [
-    ("zlib", "1:1.3.1-3", 9.0, 1.2, &[]),
-    ("xz-utils", "5.6.3-1", 24.0, 1.4, &[]),
-    ("zstd", "1.5.6+dfsg-2", 31.0, 1.8, &["xz-utils", "zlib"]),
-    ("ncurses", "6.5-2", 58.0, 1.1, &[]),
-    ("readline", "8.2-6", 13.0, 1.0, &["ncurses"]),
-    ("sqlite3", "3.46.1-1", 66.0, 1.1, &["readline", "zlib"]),
-    ("openssl", "3.3.2-2", 96.0, 1.9, &["zlib"]),
-    ("libffi", "3.4.6-1", 8.0, 1.0, &[]),
-    ("expat", "2.6.4-1", 12.0, 1.3, &[]),
+    ("zlib", "1:1.3.1-3", 9.0, 0.8, &[]),
+    ("xz-utils", "5.6.3-1", 24.0, 0.9, &[]),
+    ("zstd", "1.5.6+dfsg-2", 31.0, 1.2, &["xz-utils", "zlib"]),
+    ("ncurses", "6.5-2", 58.0, 0.7, &[]),
+    ("readline", "8.2-6", 13.0, 0.7, &["ncurses"]),
+    ("sqlite3", "3.46.1-1", 66.0, 0.7, &["readline", "zlib"]),
+    ("openssl", "3.3.2-2", 96.0, 1.3, &["zlib"]),
+    ("libffi", "3.4.6-1", 8.0, 0.7, &[]),
+    ("expat", "2.6.4-1", 12.0, 0.9, &[]),
     (
         "python3.12",
         "3.12.7-3",
         118.0,
-        1.8,
+        1.2,
         &[
             "openssl", "sqlite3", "libffi", "expat", "readline", "xz-utils",
         ],
@@ -65,37 +65,37 @@ const RECIPES: [Recipe; 21] = [
         "libxml2",
         "2.12.7+dfsg-3",
         27.0,
-        1.5,
+        1.0,
         &["python3.12", "xz-utils"],
     ),
-    ("libxslt", "1.1.42-1", 15.0, 1.2, &["libxml2"]),
-    ("curl", "8.11.0-1", 41.0, 1.4, &["openssl", "zstd"]),
-    ("git", "1:2.45.2-1", 37.0, 1.7, &["curl", "expat", "zlib"]),
-    ("krb5", "1.21.3-3", 34.0, 1.6, &["openssl"]),
+    ("libxslt", "1.1.42-1", 15.0, 0.8, &["libxml2"]),
+    ("curl", "8.11.0-1", 41.0, 0.9, &["openssl", "zstd"]),
+    ("git", "1:2.45.2-1", 37.0, 1.1, &["curl", "expat", "zlib"]),
+    ("krb5", "1.21.3-3", 34.0, 1.1, &["openssl"]),
     (
         "postgresql-17",
         "17.2-1",
         74.0,
-        1.9,
+        1.3,
         &["krb5", "libxslt", "readline"],
     ),
     (
         "psycopg2",
         "2.9.10-1",
         11.0,
-        1.0,
+        0.7,
         &["postgresql-17", "python3.12"],
     ),
-    ("nginx", "1.26.2-3", 22.0, 1.6, &["openssl", "zlib"]),
-    ("internal-agent", "4.12.0", 19.0, 1.3, &["curl", "sqlite3"]),
+    ("nginx", "1.26.2-3", 22.0, 1.1, &["openssl", "zlib"]),
+    ("internal-agent", "4.12.0", 19.0, 0.9, &["curl", "sqlite3"]),
     (
         "internal-metrics-exporter-for-batch-jobs",
         "0.9.3",
         8.0,
-        1.0,
+        0.7,
         &["internal-agent"],
     ),
-    ("internal-web", "2.1.0", 16.0, 1.1, &["nginx", "python3.12"]),
+    ("internal-web", "2.1.0", 16.0, 0.7, &["nginx", "python3.12"]),
 ];
 
 /// A run of some twenty packages on two cores in which two packages fail and three wait for them.
@@ -227,13 +227,38 @@ pub fn running() -> Report {
             package.stages.retain(|stage| stage.started_seconds < now);
             if let Some(stage) = package.stages.last_mut() {
                 stage.outcome = "running".into();
+                stage.cpu_seconds *= (now - stage.started_seconds) / stage.wall_seconds;
                 stage.wall_seconds = now - stage.started_seconds;
             }
         }
     }
+    // What has not failed yet blocks nobody yet.
+    let failed: Vec<String> = report
+        .packages
+        .iter()
+        .filter(|p| p.state == PackageState::Failed)
+        .map(|p| p.name.clone())
+        .collect();
+    for package in &mut report.packages {
+        package
+            .blocked_by
+            .retain(|culprit| failed.contains(culprit));
+        if package.state == PackageState::Blocked && package.blocked_by.is_empty() {
+            package.state = PackageState::Waiting;
+            package.reason = "something it needs is not built yet".into();
+        }
+        if package.state != PackageState::Failed {
+            package.blocks.clear();
+        }
+        package.cpu_seconds = package.stages.iter().map(|stage| stage.cpu_seconds).sum();
+    }
     report.state = RunState::Running;
     report.wall_seconds = now;
-    report.cpu_seconds *= 0.55;
+    report.cpu_seconds = report
+        .packages
+        .iter()
+        .map(|package| package.cpu_seconds)
+        .sum();
     report.repository = None;
     let left_out = report.counts.left_out;
     report.counts = Counts {

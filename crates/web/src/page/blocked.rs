@@ -8,10 +8,16 @@ use crate::markup::Markup;
 use crate::{PackageState, Report, words};
 
 /// Culprits listed.
-const CULPRITS_MAX: usize = 100;
+const CULPRITS_MAX: usize = 200;
+
+/// Culprits whose list lies open; they stand in the way of most.
+const OPEN_MAX: usize = 12;
 
 /// Names listed for one culprit.
 const NAMES_MAX: usize = 60;
+
+/// A culprit and the packages that wait for it.
+type Group<'a> = (Option<&'a str>, Vec<&'a str>);
 
 pub(super) fn section(view: &View<'_>) -> Option<Section> {
     let blocked = view
@@ -30,7 +36,7 @@ pub(super) fn section(view: &View<'_>) -> Option<Section> {
 
 /// The packages that each culprit keeps from being built, the worst culprit first. Both ends of the relation are
 /// recorded; either is enough. Packages that nobody claims to block stand at the end, under no name.
-fn by_culprit(report: &Report) -> Vec<(Option<&str>, Vec<&str>)> {
+fn by_culprit(report: &Report) -> Vec<Group<'_>> {
     let mut groups: BTreeMap<Option<&str>, BTreeSet<&str>> = BTreeMap::new();
     let mut claimed: BTreeSet<&str> = BTreeSet::new();
     for package in &report.packages {
@@ -58,7 +64,7 @@ fn by_culprit(report: &Report) -> Vec<(Option<&str>, Vec<&str>)> {
             groups.entry(None).or_default().insert(&package.name);
         }
     }
-    let mut groups: Vec<(Option<&str>, Vec<&str>)> = groups
+    let mut groups: Vec<Group<'_>> = groups
         .into_iter()
         .map(|(culprit, names)| (culprit, names.into_iter().collect()))
         .collect();
@@ -68,8 +74,25 @@ fn by_culprit(report: &Report) -> Vec<(Option<&str>, Vec<&str>)> {
 
 fn write(view: &View<'_>, out: &mut Markup) {
     let groups = by_culprit(view.report);
+    let shown = groups.len().min(CULPRITS_MAX);
+    let (open, folded) = groups[..shown].split_at(shown.min(OPEN_MAX));
+    write_groups(view, open, out);
+    if !folded.is_empty() {
+        out.element("details", &[("class", "folded")], |out| {
+            out.leaf(
+                "summary",
+                &[],
+                &words::counted(folded.len() as u64, "more culprit", "more culprits"),
+            );
+            write_groups(view, folded, out);
+        });
+    }
+    view::cut_note(shown, groups.len(), "culprits", out);
+}
+
+fn write_groups(view: &View<'_>, groups: &[Group<'_>], out: &mut Markup) {
     out.element("dl", &[("class", "culprits")], |out| {
-        for (culprit, names) in groups.iter().take(CULPRITS_MAX) {
+        for (culprit, names) in groups {
             out.element("div", &[], |out| {
                 out.element("dt", &[], |out| {
                     match culprit {
@@ -85,12 +108,6 @@ fn write(view: &View<'_>, out: &mut Markup) {
             });
         }
     });
-    view::cut_note(
-        groups.len().min(CULPRITS_MAX),
-        groups.len(),
-        "culprits",
-        out,
-    );
 }
 
 #[cfg(test)]

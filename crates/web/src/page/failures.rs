@@ -5,6 +5,9 @@ use super::view::{self, NAME_CHARACTERS_MAX, View};
 use crate::markup::Markup;
 use crate::{ReportFailure, ReportPackage, clean, words};
 
+/// Failures that lie open. After a bad day the rest is one line each, so that the page below stays within reach.
+const OPEN_MAX: usize = 8;
+
 /// Lines of a log shown for one failure; the log itself is one click away.
 const LINES_MAX: usize = 40;
 
@@ -13,6 +16,9 @@ const LINE_CHARACTERS_MAX: usize = 400;
 
 /// Characters of a message.
 const MESSAGE_CHARACTERS_MAX: usize = 600;
+
+/// Characters of a message where it stands in one line with the name.
+const SUMMARY_CHARACTERS_MAX: usize = 160;
 
 /// Blocked packages named at a failure; the next section names more.
 const BLOCKED_NAMES_MAX: usize = 8;
@@ -27,13 +33,43 @@ pub(super) fn section(view: &View<'_>) -> Option<Section> {
 }
 
 fn write(view: &View<'_>, out: &mut Markup) {
-    for index in &view.failures {
-        let id = format!("f{index}");
-        out.element("article", &[("class", "failure"), ("id", &id)], |out| {
-            write_one(view, view.package(*index), out)
+    let (open, folded) = view.failures.split_at(view.failures.len().min(OPEN_MAX));
+    for index in open {
+        write_article(view, *index, out);
+    }
+    if !folded.is_empty() {
+        out.element("details", &[("class", "folded")], |out| {
+            let more = words::counted(folded.len() as u64, "more failure", "more failures");
+            out.leaf("summary", &[], &more);
+            for index in folded {
+                write_folded(view, *index, out);
+            }
         });
     }
     view::cut_note(view.failures.len(), view.failed, "failures", out);
+}
+
+fn write_article(view: &View<'_>, index: usize, out: &mut Markup) {
+    let id = format!("f{index}");
+    out.element("article", &[("class", "failure"), ("id", &id)], |out| {
+        write_one(view, view.package(index), out)
+    });
+}
+
+/// The target of links stays inside: browsers open what hides the target of a link.
+fn write_folded(view: &View<'_>, index: usize, out: &mut Markup) {
+    let package = view.package(index);
+    out.element("details", &[], |out| {
+        out.element("summary", &[], |out| {
+            out.leaf("b", &[], &clean::name(&package.name, NAME_CHARACTERS_MAX));
+            if let Some(failure) = &package.failure {
+                let stage = clean::name(&failure.stage, NAME_CHARACTERS_MAX);
+                let message = clean::name(&failure.message, SUMMARY_CHARACTERS_MAX);
+                out.text(&format!(" {stage}: {message}"));
+            }
+        });
+        write_article(view, index, out);
+    });
 }
 
 fn write_one(view: &View<'_>, package: &ReportPackage, out: &mut Markup) {

@@ -144,9 +144,12 @@ fn sentence(report: &Report) -> String {
         RunState::Interrupted => format!("interrupted after {time}"),
     };
     let mut text = format!("{} — {time}", parts.join(", "));
+    // More CPU time than the cores have comes from a clock or a count that is wrong; a sentence would only mislead.
+    const SHARE_MAX: f64 = 1.05;
     let capacity = words::sane_seconds(report.wall_seconds) * f64::from(report.cores);
-    if let Some(share) = words::share(words::sane_seconds(report.cpu_seconds), capacity) {
-        let share = words::percent(share);
+    let share = words::share(words::sane_seconds(report.cpu_seconds), capacity);
+    if let Some(share) = share.filter(|share| *share <= SHARE_MAX) {
+        let share = words::percent(share.min(1.0));
         text.push_str(&match report.cores {
             1 => format!("; the one core was busy {share} of the time"),
             cores => format!(

@@ -45,7 +45,7 @@ fn write(view: &View<'_>, out: &mut Markup) {
                 &[
                     "Package",
                     "#Wall",
-                    "Drawn",
+                    "~Drawn as a bar",
                     "#CPU",
                     "#Cores used",
                     "#Peak memory",

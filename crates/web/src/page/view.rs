@@ -8,12 +8,12 @@ use crate::{PackageState, Report, ReportPackage, address, clean, words};
 /// Names, versions and words of a few characters are shown up to this length; no sane one is longer.
 pub(crate) const NAME_CHARACTERS_MAX: usize = 120;
 
-/// Rows of the table of packages. Ten thousand rows make browsers slow; no tree built in one go on one machine has
-/// fewer than a thousand packages of interest beyond this.
+/// Rows of the table of packages: about 1 KiB each. Browsers take some thousand rows easily; beyond, nobody reads a
+/// table, and those that need a person come first anyway.
 const ROWS_MAX: usize = 3000;
 
-/// Failures shown in full. Beyond this many the cause is one and the same.
-const FAILURES_MAX: usize = 200;
+/// Failures shown. Beyond this many the cause is one and the same.
+const FAILURES_MAX: usize = 400;
 
 /// A report with what can be looked up in it.
 pub(crate) struct View<'a> {
@@ -163,16 +163,20 @@ pub(crate) fn scrolling(label: &str, out: &mut Markup, inside: impl FnOnce(&mut 
     );
 }
 
-/// Writes the head of a table. A heading that starts with `#` stands over numbers.
+/// Writes the head of a table. A heading that starts with `#` stands over numbers; one that starts with `~` is there
+/// for those who hear the page, because the column explains itself to those who see it.
 pub(crate) fn table_head(headings: &[&'static str], out: &mut Markup) {
     out.element("thead", &[], |out| {
         out.element("tr", &[], |out| {
             for heading in headings {
-                match heading.strip_prefix('#') {
-                    Some(heading) => {
-                        out.leaf("th", &[("scope", "col"), ("class", "number")], heading)
-                    }
-                    None => out.leaf("th", &[("scope", "col")], heading),
+                if let Some(heading) = heading.strip_prefix('#') {
+                    out.leaf("th", &[("scope", "col"), ("class", "number")], heading);
+                } else if let Some(heading) = heading.strip_prefix('~') {
+                    out.element("th", &[("scope", "col")], |out| {
+                        out.leaf("span", &[("class", "heard")], heading)
+                    });
+                } else {
+                    out.leaf("th", &[("scope", "col")], heading);
                 }
             }
         });

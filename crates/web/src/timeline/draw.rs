@@ -13,9 +13,9 @@ const GUTTER_SHARE: f64 = 0.065;
 /// Heights in pixels.
 const AXIS_HEIGHT: u32 = 24;
 const NAMED_LANE: LaneHeights = LaneHeights {
-    lane: 38,
+    lane: 42,
     bar_top: 19,
-    bar: 14,
+    bar: 18,
 };
 const PLAIN_LANE: LaneHeights = LaneHeights {
     lane: 14,
@@ -159,7 +159,7 @@ fn draw_axis(out: &mut Markup, layout: &Layout, lanes_height: u32, at_bottom_too
 fn draw_lane(out: &mut Markup, lane: &Lane, report: &Report, top: u32, heights: &LaneHeights) {
     let y = (top + heights.bar_top).to_string();
     let height = heights.bar.to_string();
-    let text_y = (top + heights.bar_top + heights.bar - 2).to_string();
+    let text_y = (top + heights.bar_top + heights.bar / 2 + 4).to_string();
     let name_y = (top + heights.bar_top - 5).to_string();
     out.element("g", &[], |out| {
         let name = lane
@@ -230,10 +230,10 @@ fn draw_bar(out: &mut Markup, bar: &Bar, report: &Report, y: &str, height: &str)
             ],
         );
         for segment in &bar.segments {
-            let class = if package.stages[segment.stage].failed() {
-                "bad"
-            } else {
-                SHADE_CLASSES[segment.shade]
+            let class = match &package.stages[segment.stage] {
+                stage if stage.failed() => "bad",
+                stage if stage.outcome == "running" => "now",
+                _ => SHADE_CLASSES[segment.shade],
             };
             let (x, width) = span(segment.start, segment.width);
             out.void(
@@ -285,7 +285,7 @@ fn tooltip(package: &ReportPackage) -> String {
         })
         .collect();
     if !stages.is_empty() {
-        text.push_str("\n");
+        text.push('\n');
         text.push_str(&stages.join(", "));
     }
     text

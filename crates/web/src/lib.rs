@@ -1,1 +1,46 @@
-//! Pages: the report of a run
+//! Pages: the report of a run.
+//!
+//! A report is one value, [`Report`], and two files made from it: `report.json`, which is the value itself and is
+//! meant for programs, and `index.html`, which is meant for people. [`write`] puts both into a folder; [`page`]
+//! makes the text of the second and does nothing else.
+//!
+//! The structure, from the bottom:
+//!
+//! - `report` is the schema. Whoever ran the builds fills it in; nothing here looks anything up.
+//! - `clean` and `address` turn what builds wrote into text and link targets that are safe to show; `words` turns
+//!   numbers into words.
+//! - `markup` is the only place that writes a tag. It takes element and attribute names known when Kilnyard is
+//!   compiled and cleans and escapes everything else, so no section can forget to.
+//! - `timeline` decides where each build is drawn (pure numbers) and draws it (an inline SVG).
+//! - `page` has one file a section, in the order in which a reader needs them: what happened, what failed, who
+//!   waits for whom, then the time, then everything else.
+//!
+//! What must hold: names, reasons and log lines come from builds that nobody trusts, and durations come from
+//! clocks that jump. Whatever the strings and numbers are, `page` does not panic, its tags balance, no string
+//! becomes markup or a script, and no number becomes `NaN` in a drawing. The page loads nothing, runs no script (and
+//! forbids scripts by its own content security policy), and its size is bounded: every list has a named limit and
+//! says how many entries are only in `report.json`.
+//!
+//! What it does not do: serve pages, read the store, follow a run while it goes (write the report again instead),
+//! or check that the logs it links to exist.
+//!
+//! The known downside: without a script the tables cannot be sorted or filtered in the browser. The order is chosen
+//! so that what needs a person comes first; for questions that the page does not answer there is `report.json`.
+
+mod address;
+mod clean;
+mod error;
+mod markup;
+mod page;
+mod report;
+mod timeline;
+mod words;
+mod write;
+
+pub use error::WebError;
+pub use page::page;
+pub use report::{
+    Counts, CycleCut, LeftOut, PackageState, PathStep, Report, ReportFailure, ReportOutput,
+    ReportPackage, ReportStage, RepositoryFacts, RunState, SCHEMA,
+};
+pub use write::{PAGE_FILE, REPORT_FILE, write};

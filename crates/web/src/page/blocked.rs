@@ -1,0 +1,157 @@
+//! Who waits for whom, by culprit.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Section;
+use super::view::{self, View};
+use crate::markup::Markup;
+use crate::{PackageState, Report, words};
+
+/// Culprits listed.
+const CULPRITS_MAX: usize = 200;
+
+/// Culprits whose list lies open; they stand in the way of most.
+const OPEN_MAX: usize = 12;
+
+/// Names listed for one culprit.
+const NAMES_MAX: usize = 60;
+
+/// A culprit and the packages that wait for it.
+type Group<'a> = (Option<&'a str>, Vec<&'a str>);
+
+pub(super) fn section(view: &View<'_>) -> Option<Section> {
+    let blocked = view
+        .report
+        .packages
+        .iter()
+        .filter(|package| package.state == PackageState::Blocked)
+        .count() as u64;
+    (!by_culprit(view.report).is_empty()).then_some(Section {
+        id: "blocked",
+        heading: "Who waits for whom",
+        count: (blocked > 0).then_some(blocked),
+        write,
+    })
+}
+
+/// The packages that each culprit keeps from being built, the worst culprit first. Both ends of the relation are
+/// recorded; either is enough. Packages that nobody claims to block stand at the end, under no name.
+fn by_culprit(report: &Report) -> Vec<Group<'_>> {
+    let mut groups: BTreeMap<Option<&str>, BTreeSet<&str>> = BTreeMap::new();
+    let mut claimed: BTreeSet<&str> = BTreeSet::new();
+    for package in &report.packages {
+        for blocked in &package.blocks {
+            groups
+                .entry(Some(&package.name))
+                .or_default()
+                .insert(blocked);
+            claimed.insert(blocked);
+        }
+        for culprit in &package.blocked_by {
+            groups
+                .entry(Some(culprit))
+                .or_default()
+                .insert(&package.name);
+            claimed.insert(&package.name);
+        }
+    }
+    for package in report
+        .packages
+        .iter()
+        .filter(|package| package.state == PackageState::Blocked)
+    {
+        if !claimed.contains(package.name.as_str()) {
+            groups.entry(None).or_default().insert(&package.name);
+        }
+    }
+    let mut groups: Vec<Group<'_>> = groups
+        .into_iter()
+        .map(|(culprit, names)| (culprit, names.into_iter().collect()))
+        .collect();
+    groups.sort_by_key(|(culprit, names)| (culprit.is_none(), std::cmp::Reverse(names.len())));
+    groups
+}
+
+fn write(view: &View<'_>, out: &mut Markup) {
+    let groups = by_culprit(view.report);
+    let shown = groups.len().min(CULPRITS_MAX);
+    let (open, folded) = groups[..shown].split_at(shown.min(OPEN_MAX));
+    write_groups(view, open, out);
+    if !folded.is_empty() {
+        out.element("details", &[("class", "folded")], |out| {
+            out.leaf(
+                "summary",
+                &[],
+                &words::counted(folded.len() as u64, "more culprit", "more culprits"),
+            );
+            write_groups(view, folded, out);
+        });
+    }
+    view::cut_note(shown, groups.len(), "culprits", out);
+}
+
+fn write_groups(view: &View<'_>, groups: &[Group<'_>], out: &mut Markup) {
+    out.element("dl", &[("class", "culprits")], |out| {
+        for (culprit, names) in groups {
+            out.element("div", &[], |out| {
+                out.element("dt", &[], |out| {
+                    match culprit {
+                        Some(culprit) => view.link(culprit, out),
+                        None => out.text("cause not recorded"),
+                    }
+                    let number =
+                        words::counted(names.len() as u64, "package waits", "packages wait");
+                    out.text(" ");
+                    out.leaf("span", &[("class", "remark")], &number);
+                });
+                out.element("dd", &[], |out| view.links(names, NAMES_MAX, out));
+            });
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ReportPackage;
+
+    fn package(
+        name: &str,
+        state: PackageState,
+        blocked_by: &[&str],
+        blocks: &[&str],
+    ) -> ReportPackage {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        ReportPackage {
+            name: name.into(),
+            state,
+            blocked_by: owned(blocked_by),
+            blocks: owned(blocks),
+            ..ReportPackage::default()
+        }
+    }
+
+    #[test]
+    fn either_end_of_the_relation_is_enough_and_the_worst_comes_first() {
+        use PackageState::{Blocked, Failed};
+        let report = Report {
+            packages: vec![
+                package("a", Failed, &[], &["x"]),
+                package("b", Failed, &[], &["x", "y"]),
+                package("x", Blocked, &["a", "b"], &[]),
+                package("y", Blocked, &[], &[]),
+                package("z", Blocked, &["b"], &[]),
+                package("lost", Blocked, &[], &[]),
+            ],
+            ..Report::default()
+        };
+        assert_eq!(
+            by_culprit(&report),
+            [
+                (Some("b"), vec!["x", "y", "z"]),
+                (Some("a"), vec!["x"]),
+                (None, vec!["lost"])
+            ]
+        );
+    }
+}

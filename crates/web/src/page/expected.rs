@@ -1,0 +1,269 @@
+//! What was possible, what was expected, and what happened.
+
+use super::Section;
+use super::view::{self, View};
+use crate::markup::Markup;
+use crate::words::{self, duration, sane_seconds};
+use crate::{Report, RunState};
+
+/// Steps of the path listed. Real paths have ten to sixty.
+const STEPS_MAX: usize = 100;
+
+pub(super) fn section(view: &View<'_>) -> Option<Section> {
+    let report = view.report;
+    let known = report.bound_seconds.is_some()
+        || report.expected_wall_seconds.is_some()
+        || !report.path.is_empty();
+    known.then_some(Section {
+        id: "expected",
+        heading: "Expected and happened",
+        count: None,
+        write,
+    })
+}
+
+fn write(view: &View<'_>, out: &mut Markup) {
+    let report = view.report;
+    let text = verdict(report);
+    if !text.is_empty() {
+        out.leaf("p", &[], &text);
+    }
+    write_comparison(report, out);
+    write_path(view, out);
+}
+
+/// How good the schedule was, in words.
+fn verdict(report: &Report) -> String {
+    let mut text = String::new();
+    let wall = sane_seconds(report.wall_seconds);
+    if let Some(bound) = report
+        .bound_seconds
+        .map(sane_seconds)
+        .filter(|bound| *bound > 0.0)
+    {
+        text.push_str(&format!(
+            "No schedule can finish before {}: ",
+            duration(bound)
+        ));
+        text.push_str(
+            "the longest path cannot be shortened, and the work cannot be spread over more cores. ",
+        );
+        if let (RunState::Finished, Some(ratio)) = (report.state, words::share(wall, bound)) {
+            text.push_str(&format!("This run took {ratio:.2} times as long"));
+            // The bound holds for the times it was made from; beating it means that those were not these.
+            text.push_str(if ratio < 0.995 {
+                ": the bound was made from longer times. "
+            } else {
+                ". "
+            });
+        }
+    }
+    if let (RunState::Finished, Some(expected)) =
+        (report.state, report.expected_wall_seconds.map(sane_seconds))
+    {
+        let difference = wall - expected;
+        text.push_str(&match words::share(difference.abs(), expected) {
+            None => String::new(),
+            Some(share) if share < 0.02 => "It took what the plan expected.".to_owned(),
+            Some(_) if difference > 0.0 => format!(
+                "It took {} longer than the plan expected.",
+                duration(difference)
+            ),
+            Some(_) => format!(
+                "It took {} less than the plan expected.",
+                duration(-difference)
+            ),
+        });
+    }
+    text.trim_end().to_owned()
+}
+
+fn write_comparison(report: &Report, out: &mut Markup) {
+    let happened = if report.state == RunState::Finished {
+        "This run"
+    } else {
+        "This run so far"
+    };
+    let work = sane_seconds(report.cpu_seconds) / f64::from(report.cores.max(1));
+    let path: f64 = report
+        .path
+        .iter()
+        .map(|step| sane_seconds(step.seconds))
+        .sum();
+    let rows: Vec<(&str, f64, &str)> = [
+        ("Longest path", (path > 0.0).then_some(path), "thin"),
+        (
+            "CPU time over all cores",
+            (work > 0.0).then_some(work),
+            "thin",
+        ),
+        (
+            "Lower bound",
+            report.bound_seconds.map(sane_seconds),
+            "bound",
+        ),
+        (
+            "The plan expected",
+            report.expected_wall_seconds.map(sane_seconds),
+            "plan",
+        ),
+        (
+            happened,
+            Some(sane_seconds(report.wall_seconds)),
+            "happened",
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(name, seconds, class)| seconds.map(|seconds| (name, seconds, class)))
+    .collect();
+    let longest = rows
+        .iter()
+        .map(|(_, seconds, _)| *seconds)
+        .fold(0.0, f64::max);
+    let bound = report.bound_seconds.map(sane_seconds).unwrap_or(0.0);
+    view::scrolling("Bound, plan and run", out, |out| {
+        out.element("table", &[("class", "comparison")], |out| {
+            view::table_head(&["What", "#Time", "#Of the bound", "~Drawn as a bar"], out);
+            out.element("tbody", &[], |out| {
+                for (name, seconds, class) in rows {
+                    out.element("tr", &[("class", class)], |out| {
+                        out.leaf("th", &[("scope", "row")], name);
+                        out.leaf("td", &[("class", "number")], &duration(seconds));
+                        let ratio = words::share(seconds, bound).map(|ratio| format!("{ratio:.2}"));
+                        out.leaf(
+                            "td",
+                            &[("class", "number")],
+                            ratio.as_deref().unwrap_or("–"),
+                        );
+                        write_bar(0.0, words::share(seconds, longest).unwrap_or(0.0), out);
+                    });
+                }
+            });
+        });
+    });
+}
+
+fn write_path(view: &View<'_>, out: &mut Markup) {
+    let report = view.report;
+    let total: f64 = report
+        .path
+        .iter()
+        .map(|step| sane_seconds(step.seconds))
+        .sum();
+    if report.path.is_empty() {
+        return;
+    }
+    out.leaf("h3", &[], "The longest path");
+    let number = words::counted(
+        report.path.len() as u64,
+        "build",
+        "builds that had to follow one another",
+    );
+    let mut text = format!("{number}, {} in all", duration(total));
+    if let Some(share) =
+        words::share(total, sane_seconds(report.wall_seconds)).filter(|share| *share <= 1.0)
+    {
+        text.push_str(&format!(", {} of the run", words::percent(share)));
+    }
+    out.leaf("p", &[], &format!("{text}."));
+    view::scrolling("The longest path", out, |out| {
+        out.element("table", &[("class", "path")], |out| {
+            view::table_head(
+                &[
+                    "#Step",
+                    "Package",
+                    "#Time",
+                    "#Since the first",
+                    "~Drawn as a bar",
+                ],
+                out,
+            );
+            out.element("tbody", &[], |out| {
+                let mut before = 0.0;
+                for (index, step) in report.path.iter().take(STEPS_MAX).enumerate() {
+                    let seconds = sane_seconds(step.seconds);
+                    out.element("tr", &[], |out| {
+                        out.leaf(
+                            "td",
+                            &[("class", "number")],
+                            &words::count(index as u64 + 1),
+                        );
+                        out.element("th", &[("scope", "row")], |out| {
+                            view.link(&step.package, out)
+                        });
+                        out.leaf("td", &[("class", "number")], &duration(seconds));
+                        out.leaf("td", &[("class", "number")], &duration(before + seconds));
+                        let part = |seconds| words::share(seconds, total).unwrap_or(0.0);
+                        write_bar(part(before), part(seconds), out);
+                    });
+                    before += seconds;
+                }
+            });
+        });
+    });
+    view::cut_note(
+        report.path.len().min(STEPS_MAX),
+        report.path.len(),
+        "steps",
+        out,
+    );
+}
+
+/// A cell with a bar; the number beside it says the same.
+fn write_bar(start: f64, width: f64, out: &mut Markup) {
+    out.element("td", &[("class", "drawn")], |out| {
+        let style = view::bar_style(start, width);
+        out.leaf(
+            "span",
+            &[
+                ("class", "strip"),
+                ("style", &style),
+                ("aria-hidden", "true"),
+            ],
+            "",
+        );
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_verdict_compares_a_finished_run_only() {
+        let report = Report {
+            state: RunState::Finished,
+            wall_seconds: 108.0,
+            bound_seconds: Some(100.0),
+            expected_wall_seconds: Some(90.0),
+            ..Report::default()
+        };
+        let text = verdict(&report);
+        assert!(
+            text.contains("1.08 times as long")
+                && text.ends_with("18 s longer than the plan expected."),
+            "{text}"
+        );
+        let text = verdict(&Report {
+            state: RunState::Running,
+            ..report
+        });
+        assert!(
+            text.starts_with("No schedule") && !text.contains("times"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn odd_numbers_give_no_verdict() {
+        for odd in [f64::NAN, -1.0, 0.0] {
+            let report = Report {
+                state: RunState::Finished,
+                bound_seconds: Some(odd),
+                expected_wall_seconds: Some(odd),
+                ..Report::default()
+            };
+            assert_eq!(verdict(&report), "");
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! The top of the page: which run, and how it ended, in one sentence and a row of figures.
+
+use super::view::{NAME_CHARACTERS_MAX, View};
+use crate::markup::{Markup, length};
+use crate::words::{self, count};
+use crate::{Counts, PackageState, Report, RunState, clean};
+
+/// Remarks shown; a run has a handful.
+const NOTES_MAX: usize = 20;
+
+/// Characters of a remark.
+const NOTE_CHARACTERS_MAX: usize = 1000;
+
+/// The title of the document, short enough for a tab.
+pub(crate) fn title(view: &View<'_>) -> String {
+    let report = view.report;
+    let yard = clean::name(&report.yard, NAME_CHARACTERS_MAX);
+    let result = match report.counts {
+        Counts { failed: 0, .. } => state_word(report.state).to_owned(),
+        Counts { failed, .. } => format!("{} failed", count(failed)),
+    };
+    format!("Run {} of {yard}: {result} – Kilnyard", report.run)
+}
+
+pub(crate) fn write(view: &View<'_>, out: &mut Markup) {
+    let report = view.report;
+    let name = |text: &str| clean::name(text, NAME_CHARACTERS_MAX);
+    let kinds = [&report.ecosystem, &report.release, &report.architecture];
+    let kinds: Vec<String> = kinds
+        .into_iter()
+        .filter(|text| !text.is_empty())
+        .map(|text| name(text))
+        .collect();
+    out.leaf("p", &[("class", "kind")], &kinds.join(" · "));
+    out.element("h1", &[], |out| {
+        out.text(&format!("Run {} of {} ", report.run, name(&report.yard)));
+        let class = match report.state {
+            RunState::Running => "state building",
+            RunState::Finished if report.counts.failed > 0 => "state done",
+            RunState::Finished => "state built",
+            RunState::Interrupted => "state blocked",
+        };
+        out.leaf("span", &[("class", class)], state_word(report.state));
+    });
+    out.leaf("p", &[("class", "result")], &sentence(report));
+    write_facts(report, out);
+    write_shares(&report.counts, out);
+    write_figures(report, out);
+    if !report.notes.is_empty() {
+        out.element(
+            "ul",
+            &[("class", "notes"), ("aria-label", "Notes")],
+            |out| {
+                for note in report.notes.iter().take(NOTES_MAX) {
+                    out.leaf("li", &[], &clean::line(note, NOTE_CHARACTERS_MAX));
+                }
+                if report.notes.len() > NOTES_MAX {
+                    let more = (report.notes.len() - NOTES_MAX) as u64;
+                    out.leaf(
+                        "li",
+                        &[],
+                        &format!(
+                            "{} more in {}",
+                            words::counted(more, "note", "notes"),
+                            crate::REPORT_FILE
+                        ),
+                    );
+                }
+            },
+        );
+    }
+}
+
+fn state_word(state: RunState) -> &'static str {
+    match state {
+        RunState::Running => "running",
+        RunState::Finished => "finished",
+        RunState::Interrupted => "interrupted",
+    }
+}
+
+/// The result in one sentence.
+fn sentence(report: &Report) -> String {
+    let Counts {
+        total,
+        built,
+        unchanged,
+        up_to_date,
+        failed,
+        blocked,
+        skipped,
+        left_out,
+        waiting,
+    } = report.counts;
+    let mut parts = Vec::new();
+    let mut part = |number: u64, text: &str| {
+        if number > 0 {
+            parts.push(format!("{} {text}", count(number)));
+        }
+    };
+    part(built, "built");
+    part(
+        unchanged,
+        if built > 0 {
+            "rebuilt to the same content"
+        } else {
+            "built to the same content"
+        },
+    );
+    part(failed, "failed");
+    part(
+        blocked,
+        match (failed, blocked) {
+            (0, _) => "blocked",
+            (1, 1) => "waits for it",
+            (1, _) => "wait for it",
+            (_, 1) => "waits for them",
+            _ => "wait for them",
+        },
+    );
+    part(skipped, "skipped");
+    part(
+        waiting,
+        match report.state {
+            RunState::Running => "to go",
+            RunState::Finished | RunState::Interrupted => "not built yet",
+        },
+    );
+    if parts.is_empty() {
+        return match (up_to_date, total.max(left_out)) {
+            (0, 0) => "There was nothing to build: the run has no packages.".to_owned(),
+            (0, _) => "Nothing was built.".to_owned(),
+            (1, _) => "Nothing had to be built: the one package is up to date.".to_owned(),
+            (all, _) => format!(
+                "Nothing had to be built: all {} packages are up to date.",
+                count(all)
+            ),
+        };
+    }
+    let time = words::duration(report.wall_seconds);
+    let time = match report.state {
+        RunState::Running => format!("{time} so far"),
+        RunState::Finished => format!("in {time}"),
+        RunState::Interrupted => format!("interrupted after {time}"),
+    };
+    let mut text = format!("{} — {time}", parts.join(", "));
+    // More CPU time than the cores have comes from a clock or a count that is wrong; a sentence would only mislead.
+    const SHARE_MAX: f64 = 1.05;
+    let capacity = words::sane_seconds(report.wall_seconds) * f64::from(report.cores);
+    let share = words::share(words::sane_seconds(report.cpu_seconds), capacity);
+    if let Some(share) = share.filter(|share| *share <= SHARE_MAX) {
+        let share = words::percent(share.min(1.0));
+        text.push_str(&match report.cores {
+            1 => format!("; the one core was busy {share} of the time"),
+            cores => format!(
+                "; {share} of the {} cores were busy",
+                words::number_word(u64::from(cores))
+            ),
+        });
+    }
+    text.push('.');
+    text
+}
+
+fn write_facts(report: &Report, out: &mut Markup) {
+    let started = words::moment(report.started_seconds)
+        .unwrap_or_else(|| format!("unknown (the clock said {})", report.started_seconds));
+    let slots = words::counted(u64::from(report.slots), "slot", "slots");
+    let cores = words::counted(u64::from(report.cores), "core", "cores");
+    let facts = [
+        ("Started", started),
+        ("Wall time", words::duration(report.wall_seconds)),
+        ("CPU time", words::duration(report.cpu_seconds)),
+        ("Machine", format!("{cores}, {slots}")),
+    ];
+    out.element("dl", &[("class", "facts")], |out| {
+        for (name, value) in &facts {
+            write_fact(name, value, out);
+        }
+        let checked = report
+            .packages
+            .iter()
+            .filter_map(|package| package.reproducible);
+        let (same, all) = checked.fold((0, 0), |(same, all), one| (same + u64::from(one), all + 1));
+        if all > 0 {
+            write_fact(
+                "Reproducible",
+                &format!("{} of {} built twice", count(same), count(all)),
+                out,
+            );
+        }
+    });
+}
+
+fn write_fact(name: &str, value: &str, out: &mut Markup) {
+    out.element("div", &[], |out| {
+        out.leaf("dt", &[], name);
+        out.leaf("dd", &[], value);
+    });
+}
+
+/// The figures that add up to the whole run: how many, what they are called, their class in the style sheet.
+fn figures(counts: &Counts) -> [(u64, &'static str, &'static str); 7] {
+    [
+        (counts.built, "built", "built"),
+        (counts.unchanged, "unchanged", "same"),
+        (counts.up_to_date, "up to date", "fresh"),
+        (counts.failed, "failed", "failed"),
+        (counts.blocked, "blocked", "blocked"),
+        (counts.skipped, "skipped", "skipped"),
+        (counts.waiting, "waiting", "waiting"),
+    ]
+}
+
+/// One bar that shows the figures as shares. The figures below say the same, so it is hidden from readers that speak.
+fn write_shares(counts: &Counts, out: &mut Markup) {
+    let figures = figures(counts);
+    let all: f64 = figures.iter().map(|(number, _, _)| *number as f64).sum();
+    if all <= 0.0 {
+        return;
+    }
+    out.element(
+        "svg",
+        &[
+            ("class", "shares"),
+            ("width", "100%"),
+            ("height", "10"),
+            ("aria-hidden", "true"),
+        ],
+        |out| {
+            let mut start = 0.0;
+            for (number, name, class) in figures {
+                if number == 0 {
+                    continue;
+                }
+                let width = number as f64 / all;
+                let attributes = [
+                    ("class", class),
+                    ("x", &*length(start)),
+                    ("width", &*length(width)),
+                    ("height", "10"),
+                ];
+                out.element("rect", &attributes, |out| {
+                    out.leaf("title", &[], &format!("{} {name}", count(number)))
+                });
+                start += width;
+            }
+        },
+    );
+}
+
+fn write_figures(report: &Report, out: &mut Markup) {
+    let building = report
+        .packages
+        .iter()
+        .filter(|package| package.state == PackageState::Building)
+        .count() as u64;
+    let counts = &report.counts;
+    out.element("dl", &[("class", "figures")], |out| {
+        write_figure(
+            counts.total,
+            if counts.total == 1 {
+                "package"
+            } else {
+                "packages"
+            },
+            "total",
+            "",
+            out,
+        );
+        for (number, name, class) in figures(counts) {
+            let remark = match class {
+                "waiting" if building > 0 => format!("{} being built", count(building)),
+                _ => String::new(),
+            };
+            write_figure(number, name, class, &remark, out);
+        }
+        write_figure(counts.left_out, "left out", "left", "", out);
+    });
+}
+
+fn write_figure(number: u64, name: &str, class: &str, remark: &str, out: &mut Markup) {
+    let class = if number == 0 {
+        format!("{class} none")
+    } else {
+        class.to_owned()
+    };
+    out.element("div", &[("class", &class)], |out| {
+        out.leaf("dt", &[], name);
+        out.element("dd", &[], |out| {
+            out.text(&count(number));
+            if !remark.is_empty() {
+                out.text(" ");
+                out.leaf("span", &[("class", "remark")], remark);
+            }
+        });
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(counts: Counts) -> Report {
+        Report {
+            state: RunState::Finished,
+            wall_seconds: 372.0,
+            cpu_seconds: 714.0,
+            cores: 2,
+            counts,
+            ..Report::default()
+        }
+    }
+
+    #[test]
+    fn the_sentence_says_what_happened() {
+        let counts = Counts {
+            total: 14,
+            built: 11,
+            failed: 1,
+            blocked: 2,
+            ..Counts::default()
+        };
+        assert_eq!(
+            sentence(&report(counts)),
+            "11 built, 1 failed, 2 wait for it — in 6 min 12 s; 96 % of the two cores were busy."
+        );
+        let counts = Counts {
+            total: 9,
+            built: 3,
+            failed: 4,
+            blocked: 1,
+            skipped: 1,
+            ..Counts::default()
+        };
+        assert!(
+            sentence(&report(counts))
+                .starts_with("3 built, 4 failed, 1 waits for them, 1 skipped — in ")
+        );
+    }
+
+    #[test]
+    fn a_run_that_goes_on_or_was_stopped_says_so() {
+        let counts = Counts {
+            total: 5,
+            built: 2,
+            waiting: 3,
+            ..Counts::default()
+        };
+        let running = Report {
+            state: RunState::Running,
+            ..report(counts)
+        };
+        assert!(sentence(&running).starts_with("2 built, 3 to go — 6 min 12 s so far; "));
+        let stopped = Report {
+            state: RunState::Interrupted,
+            cores: 0,
+            ..report(counts)
+        };
+        assert_eq!(
+            sentence(&stopped),
+            "2 built, 3 not built yet — interrupted after 6 min 12 s."
+        );
+    }
+
+    #[test]
+    fn a_run_without_builds_says_why() {
+        assert_eq!(
+            sentence(&report(Counts::default())),
+            "There was nothing to build: the run has no packages."
+        );
+        let counts = Counts {
+            total: 30,
+            up_to_date: 30,
+            ..Counts::default()
+        };
+        assert_eq!(
+            sentence(&report(counts)),
+            "Nothing had to be built: all 30 packages are up to date."
+        );
+    }
+
+    #[test]
+    fn a_broken_clock_says_nothing_about_cores() {
+        let counts = Counts {
+            total: 1,
+            built: 1,
+            ..Counts::default()
+        };
+        for wall_seconds in [0.0, -3.0, f64::NAN] {
+            assert_eq!(
+                sentence(&Report {
+                    wall_seconds,
+                    ..report(counts)
+                }),
+                "1 built — in 0 s."
+            );
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! A real browser, driven through the WebDriver protocol of chromedriver over loopback: just enough HTTP and just
+//! enough of the protocol for the tests of the page.
+
+use std::io::{BufRead, BufReader, Error, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// A browser that does not answer within this is broken; the first start on a busy machine is slow.
+const ANSWER_SECONDS_MAX: u64 = 120;
+
+/// The browser speaks to nobody: no services of its own, and no name resolves.
+const ARGUMENTS: [&str; 9] = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+];
+
+/// A running browser with one window. Dropping it ends it.
+pub struct Browser {
+    driver: Child,
+    port: u16,
+    session: String,
+    profile: tempfile::TempDir,
+}
+
+impl Browser {
+    /// Starts a browser, or says why the test `name` is skipped.
+    pub fn start(name: &str) -> Option<Browser> {
+        for program in ["chromedriver", "chromium"] {
+            if let Err(error) = Command::new(program)
+                .arg("--version")
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status()
+            {
+                eprintln!("skipped: {name}: {program} cannot be run: {error}");
+                return None;
+            }
+        }
+        let mut driver = Command::new("chromedriver")
+            .arg("--port=0")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(driver.stdout.take().unwrap());
+        let port = output
+            .lines()
+            .map_while(Result::ok)
+            .find_map(|line| {
+                line.split_once("successfully on port ")?
+                    .1
+                    .trim_end_matches('.')
+                    .parse()
+                    .ok()
+            })
+            .expect("chromedriver says its port");
+        let mut browser = Browser {
+            driver,
+            port,
+            session: String::new(),
+            profile: tempfile::tempdir().unwrap(),
+        };
+        let mut arguments: Vec<String> = ARGUMENTS
+            .iter()
+            .map(|argument| (*argument).to_owned())
+            .collect();
+        arguments.push(format!(
+            "--user-data-dir={}",
+            browser.profile.path().display()
+        ));
+        let options =
+            json!({"capabilities": {"alwaysMatch": {"goog:chromeOptions": {"args": arguments}}}});
+        let session = browser
+            .request("POST", "/session", Some(&options))
+            .expect("a browser starts");
+        browser.session = session["sessionId"]
+            .as_str()
+            .expect("a session has an id")
+            .to_owned();
+        Some(browser)
+    }
+
+    /// Sets the size of the window, which is what the page sees.
+    pub fn resize(&self, width: u32, height: u32) {
+        self.command(
+            "Emulation.setDeviceMetricsOverride",
+            json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}),
+        );
+    }
+
+    /// Chooses between `light` and `dark`, and between `screen` and `print`.
+    pub fn scheme(&self, media: &str, scheme: &str) {
+        let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
+        self.command(
+            "Emulation.setEmulatedMedia",
+            json!({"media": media, "features": features}),
+        );
+    }
+
+    /// Switches off the scripts of pages.
+    pub fn without_scripts(&self) {
+        self.command(
+            "Emulation.setScriptExecutionDisabled",
+            json!({"value": true}),
+        );
+    }
+
+    /// Opens a file, at the element that `fragment` names where it is not empty.
+    pub fn open(&self, path: &Path, fragment: &str) {
+        let address = format!("file://{}{fragment}", path.display());
+        self.request("POST", &self.path("/url"), Some(&json!({"url": address})))
+            .unwrap();
+    }
+
+    /// What an expression of JavaScript gives in the page. It runs beside the page, so it works where the page may run
+    /// none.
+    pub fn ask(&self, expression: &str) -> Value {
+        let parameters = json!({"expression": expression, "returnByValue": true});
+        let answer = self.command("Runtime.evaluate", parameters);
+        assert!(
+            answer.get("exceptionDetails").is_none(),
+            "{expression}: {answer}"
+        );
+        answer["result"]
+            .get("value")
+            .cloned()
+            .unwrap_or(Value::Null)
+    }
+
+    fn command(&self, name: &str, parameters: Value) -> Value {
+        let body = json!({"cmd": name, "params": parameters});
+        self.request("POST", &self.path("/goog/cdp/execute"), Some(&body))
+            .unwrap()
+    }
+
+    fn path(&self, rest: &str) -> String {
+        format!("/session/{}{rest}", self.session)
+    }
+
+    fn request(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value, Error> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(ANSWER_SECONDS_MAX)))?;
+        let body = body.map(Value::to_string).unwrap_or_default();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            self.port,
+            body.len()
+        )?;
+        let mut reader = BufReader::new(stream);
+        let mut status = String::new();
+        reader.read_line(&mut status)?;
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line)?;
+            match line.trim_end().split_once(':') {
+                Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
+                    length = value.trim().parse().map_err(Error::other)?;
+                }
+                Some(_) => {}
+                None => break,
+            }
+        }
+        let mut answer = vec![0; length];
+        reader.read_exact(&mut answer)?;
+        let mut answer: Value = serde_json::from_slice(&answer)?;
+        if status.split(' ').nth(1) == Some("200") {
+            Ok(answer["value"].take())
+        } else {
+            Err(Error::other(format!("{method} {path}: {answer}")))
+        }
+    }
+}
+
+impl Drop for Browser {
+    /// The session first: it is what ends the browser. A driver that is only killed leaves it running.
+    fn drop(&mut self) {
+        if !self.session.is_empty() {
+            let _ = self.request("DELETE", &self.path(""), None);
+        }
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+    }
+}

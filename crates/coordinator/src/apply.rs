@@ -1,7 +1,8 @@
 //! The decisions.
 
 use crate::{
-    Action, Coordinator, Event, Kept, LEASE_SECONDS, LeaseState, MACHINE_RETRIES_MAX, Notice, Prepared,
+    Action, Coordinator, Event, HOLD_SECONDS, Kept, LEASE_SECONDS, LeaseState, MACHINE_RETRIES_MAX, Notice,
+    Prepared,
 };
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::Output;
@@ -13,6 +14,7 @@ use std::collections::BTreeMap;
 impl Coordinator {
     /// Takes one event at this time (seconds since 1970) and appends what is to be done.
     pub fn apply(&mut self, now_seconds: f64, event: Event, actions: &mut Vec<Action>) {
+        self.now_seconds = now_seconds;
         match event {
             Event::Begin => self.begin(actions),
             Event::Prepared { package, prepared } => self.prepared(package, prepared, actions),
@@ -90,6 +92,7 @@ impl Coordinator {
             self.move_to(id, PackageState::Ready, "what it needs is there", None, actions);
             self.packages[id.index()].is_prepared = false;
             self.packages[id.index()].is_fetched = false;
+            self.coming.insert(id, self.now_seconds);
             actions.push(Action::Prepare(id));
         }
     }
@@ -154,8 +157,23 @@ impl Coordinator {
         }
     }
 
+    /// Whether a package that comes before the first queued one will be queued in a moment.
+    fn is_held(&mut self, now_seconds: f64) -> bool {
+        let Some(first) = self.queue.first() else { return false };
+        let packages = &self.packages;
+        self.coming.retain(|id, since| {
+            let package = &packages[id.index()];
+            let is_coming = package.state == PackageState::Ready && !package.is_fetched;
+            is_coming && now_seconds - *since < HOLD_SECONDS
+        });
+        self.coming.keys().any(|id| self.queue.comes_before(*id, first))
+    }
+
     fn grant(&mut self, now_seconds: f64, actions: &mut Vec<Action>) {
-        while !self.is_stopping && !self.queue.is_empty() {
+        while !self.is_stopping && !self.queue.is_empty() && !self.slots_free.is_empty() {
+            if self.is_held(now_seconds) {
+                return;
+            }
             let Some(slot) = self.slots_free.pop_first() else { return };
             let Some(id) = self.queue.pop() else { return };
             let build = self.next_build;

@@ -31,6 +31,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// How long a lease lasts without a word from its worker, on the coordinator's clock.
 pub const LEASE_SECONDS: f64 = 120.0;
+/// How long a free slot waits for a package that comes before all queued ones and is being prepared or
+/// fetched: what is on this machine already takes a moment, and a download is not waited for.
+pub const HOLD_SECONDS: f64 = 3.0;
 /// How often a package is tried again when the machine, not the package, was at fault.
 pub const MACHINE_RETRIES_MAX: u32 = 2;
 
@@ -206,8 +209,12 @@ pub struct Coordinator {
     packages: Vec<Package>,
     queue: Queue,
     slots_free: BTreeSet<u32>,
+    /// Ready packages that are not queued yet, with the time since when.
+    coming: BTreeMap<PackageId, f64>,
     leases: HashMap<Number, LeaseState>,
     next_build: Number,
+    /// The time of the event that is being applied.
+    now_seconds: f64,
     is_stopping: bool,
     is_finished: bool,
 }
@@ -246,8 +253,10 @@ impl Coordinator {
             packages,
             queue: Queue::new(ranks),
             slots_free: (0..slots).collect(),
+            coming: BTreeMap::new(),
             leases: HashMap::new(),
             next_build,
+            now_seconds: 0.0,
             is_stopping: false,
             is_finished: false,
         }

@@ -105,6 +105,16 @@ impl Queue {
         self.places.pop_first().map(|place| place.package)
     }
 
+    /// The first package, which stays.
+    pub fn first(&self) -> Option<PackageId> {
+        self.places.first().map(|place| place.package)
+    }
+
+    /// Whether a package, queued or not, comes before another one.
+    pub fn comes_before(&self, package: PackageId, other: PackageId) -> bool {
+        self.place(package) < self.place(other)
+    }
+
     /// Takes this package out; whether it was there.
     pub fn remove(&mut self, package: PackageId) -> bool {
         self.places.remove(&self.place(package))

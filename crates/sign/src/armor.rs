@@ -120,10 +120,9 @@ fn parse(bytes: &[u8]) -> Result<Vec<Packet>, String> {
 fn is_merely_unknown(error: &PgpError) -> bool {
     match error {
         PgpError::Unsupported { .. } => true,
-        PgpError::InvalidPacketContent { source } => matches!(
-            **source,
-            PgpError::Unsupported { .. } | PgpError::EllipticCurve { .. }
-        ),
+        PgpError::InvalidPacketContent { source } => {
+            matches!(**source, PgpError::Unsupported { .. } | PgpError::EllipticCurve { .. })
+        }
         _ => false,
     }
 }

@@ -46,15 +46,12 @@ impl Component {
     pub(crate) fn problem_at(&self, now: Moment) -> Option<SignatureProblem> {
         let key = self.name.clone();
         match &self.standing {
-            Standing::Signs {
-                expires: Some(since),
-            } if *since <= now => Some(SignatureProblem::KeyExpired { key, since: *since }),
+            Standing::Signs { expires: Some(since) } if *since <= now => {
+                Some(SignatureProblem::KeyExpired { key, since: *since })
+            }
             Standing::Signs { .. } => None,
             Standing::Revoked => Some(SignatureProblem::KeyRevoked { key }),
-            Standing::Unfit { reason } => Some(SignatureProblem::KeyUnfit {
-                key,
-                reason: reason.clone(),
-            }),
+            Standing::Unfit { reason } => Some(SignatureProblem::KeyUnfit { key, reason: reason.clone() }),
         }
     }
 
@@ -69,14 +66,8 @@ impl Component {
 
     /// Does a signature name this key as the one that made it?
     pub(crate) fn is_named_by(&self, signature: &Signature) -> bool {
-        signature
-            .issuer_fingerprint()
-            .iter()
-            .any(|fingerprint| upper(fingerprint) == self.name.fingerprint)
-            || signature
-                .issuer_key_id()
-                .iter()
-                .any(|key_id| upper(key_id) == self.key_id)
+        signature.issuer_fingerprint().iter().any(|fingerprint| upper(fingerprint) == self.name.fingerprint)
+            || signature.issuer_key_id().iter().any(|key_id| upper(key_id) == self.key_id)
     }
 
     /// The mathematics of a signature over bytes.
@@ -152,10 +143,7 @@ impl SelfSignatures {
         let mut user_id = None;
         for user in &certificate.details.users {
             let valid = user.signatures.iter().filter(|signature| {
-                is_kept(signature)
-                    && signature
-                        .verify_certification(primary, Tag::UserId, &user.id)
-                        .is_ok()
+                is_kept(signature) && signature.verify_certification(primary, Tag::UserId, &user.id).is_ok()
             });
             // A revoked user id is left out if its revocation is the last word on it.
             let Some(last) = newest(valid) else { continue };
@@ -172,10 +160,7 @@ impl SelfSignatures {
         let expiry = direct
             .and_then(|signature| expiry_of(signature, created))
             .or_else(|| certification.and_then(|signature| expiry_of(signature, created)));
-        let flags = [certification, direct]
-            .into_iter()
-            .flatten()
-            .find_map(signing_flag);
+        let flags = [certification, direct].into_iter().flatten().find_map(signing_flag);
         SelfSignatures {
             revoked,
             bound: direct.is_some() || certification.is_some(),
@@ -193,26 +178,17 @@ impl SelfSignatures {
         } else if !self.signs {
             unfit("its certificate does not allow it to sign data")
         } else {
-            Standing::Signs {
-                expires: self.expires,
-            }
+            Standing::Signs { expires: self.expires }
         }
     }
 
     fn subkey_standing(&self, primary: &PublicKey, subkey: &SignedPublicSubKey) -> Standing {
         let valid = |wanted: SignatureType| {
-            newest(
-                subkey
-                    .signatures
-                    .iter()
-                    .filter(|signature| signature.typ() == Some(wanted))
-                    .filter(|signature| {
-                        is_kept(signature)
-                            && signature
-                                .verify_subkey_binding(primary, &subkey.key)
-                                .is_ok()
-                    }),
-            )
+            newest(subkey.signatures.iter().filter(|signature| signature.typ() == Some(wanted)).filter(
+                |signature| {
+                    is_kept(signature) && signature.verify_subkey_binding(primary, &subkey.key).is_ok()
+                },
+            ))
         };
         if self.revoked || valid(SignatureType::SubkeyRevocation).is_some() {
             return Standing::Revoked;
@@ -231,9 +207,7 @@ impl SelfSignatures {
             return unfit("it does not confirm its primary key");
         }
         let own = expiry_of(binding, moment(subkey.key.created_at()));
-        Standing::Signs {
-            expires: earlier(own, self.expires),
-        }
+        Standing::Signs { expires: earlier(own, self.expires) }
     }
 }
 
@@ -241,9 +215,9 @@ fn is_bound_back<P>(binding: &Signature, primary: &P, subkey: &PublicSubkey) -> 
 where
     P: VerifyingKey + Serialize,
 {
-    binding.embedded_signature().is_some_and(|back| {
-        is_kept(back) && back.verify_primary_key_binding(subkey, primary).is_ok()
-    })
+    binding
+        .embedded_signature()
+        .is_some_and(|back| is_kept(back) && back.verify_primary_key_binding(subkey, primary).is_ok())
 }
 
 /// MD5 can be forged by anyone, so such a self-signature is as none.
@@ -279,19 +253,14 @@ fn earlier(one: Option<Moment>, other: Option<Moment>) -> Option<Moment> {
 
 /// What the key flags of a self-signature say about signing data; nothing if it has none.
 fn signing_flag(signature: &Signature) -> Option<bool> {
-    signature
-        .config()?
-        .hashed_subpackets()
-        .find_map(|subpacket| match &subpacket.data {
-            SubpacketData::KeyFlags(flags) => Some(flags.sign()),
-            _ => None,
-        })
+    signature.config()?.hashed_subpackets().find_map(|subpacket| match &subpacket.data {
+        SubpacketData::KeyFlags(flags) => Some(flags.sign()),
+        _ => None,
+    })
 }
 
 fn unfit(reason: &str) -> Standing {
-    Standing::Unfit {
-        reason: reason.to_owned(),
-    }
+    Standing::Unfit { reason: reason.to_owned() }
 }
 
 pub(crate) fn moment(timestamp: pgp::types::Timestamp) -> Moment {

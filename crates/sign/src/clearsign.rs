@@ -46,10 +46,7 @@ pub(crate) fn split(message: &[u8]) -> Result<Clearsigned<'_>, SignError> {
     match numbered.next() {
         Some(line) if line.content == MESSAGE_BEGIN => {}
         Some(_) | None => {
-            return refuse(
-                1,
-                "it does not begin with the line -----BEGIN PGP SIGNED MESSAGE-----",
-            );
+            return refuse(1, "it does not begin with the line -----BEGIN PGP SIGNED MESSAGE-----");
         }
     }
     loop {
@@ -62,10 +59,7 @@ pub(crate) fn split(message: &[u8]) -> Result<Clearsigned<'_>, SignError> {
         // The headers are not signed. Only the one that has a meaning is let through, so that nobody
         // takes a header for a field of the text.
         if !line.content.starts_with(b"Hash: ") {
-            return refuse(
-                line.number,
-                "an armor header other than 'Hash' is not allowed",
-            );
+            return refuse(line.number, "an armor header other than 'Hash' is not allowed");
         }
     }
 
@@ -93,10 +87,7 @@ pub(crate) fn split(message: &[u8]) -> Result<Clearsigned<'_>, SignError> {
             break line;
         }
         if line.content.starts_with(b"-") {
-            return refuse(
-                line.number,
-                "a line within the signature begins with a dash",
-            );
+            return refuse(line.number, "a line within the signature begins with a dash");
         }
     };
     for line in numbered {
@@ -105,10 +96,7 @@ pub(crate) fn split(message: &[u8]) -> Result<Clearsigned<'_>, SignError> {
         }
     }
 
-    Ok(Clearsigned {
-        lines,
-        signature: &message[begin.start..end.end],
-    })
+    Ok(Clearsigned { lines, signature: &message[begin.start..end.end] })
 }
 
 /// The lines of a text that is to be signed, without trailing blanks.
@@ -117,11 +105,7 @@ pub(crate) fn lines_of(text: &str) -> Vec<&[u8]> {
     if text.is_empty() {
         return Vec::new();
     }
-    text.strip_suffix(b"\n")
-        .unwrap_or(text)
-        .split(|byte| *byte == b'\n')
-        .map(trim_blanks)
-        .collect()
+    text.strip_suffix(b"\n").unwrap_or(text).split(|byte| *byte == b'\n').map(trim_blanks).collect()
 }
 
 /// Put a message together from the lines of [`lines_of`] and an armored signature over them.
@@ -146,19 +130,12 @@ pub(crate) fn join(lines: &[&[u8]], hash: &str, signature: &str) -> Vec<u8> {
 }
 
 fn trim_blanks(line: &[u8]) -> &[u8] {
-    let blanks = line
-        .iter()
-        .rev()
-        .take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r'))
-        .count();
+    let blanks = line.iter().rev().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r')).count();
     &line[..line.len() - blanks]
 }
 
 fn refuse<T>(line: usize, reason: &str) -> Result<T, SignError> {
-    Err(SignError::Clearsigned {
-        line,
-        reason: reason.to_owned(),
-    })
+    Err(SignError::Clearsigned { line, reason: reason.to_owned() })
 }
 
 struct Line<'a> {
@@ -177,11 +154,7 @@ struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     fn new(bytes: &'a [u8]) -> Lines<'a> {
-        Lines {
-            bytes,
-            offset: 0,
-            number: 0,
-        }
+        Lines { bytes, offset: 0, number: 0 }
     }
 }
 
@@ -189,14 +162,8 @@ impl<'a> Iterator for Lines<'a> {
     type Item = Line<'a>;
 
     fn next(&mut self) -> Option<Line<'a>> {
-        let rest = self
-            .bytes
-            .get(self.offset..)
-            .filter(|rest| !rest.is_empty())?;
-        let length = rest
-            .iter()
-            .position(|byte| *byte == b'\n')
-            .map_or(rest.len(), |position| position + 1);
+        let rest = self.bytes.get(self.offset..).filter(|rest| !rest.is_empty())?;
+        let length = rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |position| position + 1);
         let start = self.offset;
         self.offset += length;
         self.number += 1;
@@ -257,17 +224,9 @@ mod tests {
 
     #[test]
     fn nothing_may_stand_around_the_block() {
-        refused(
-            &format!("Origin: Evil\n{}", message("a\n")),
-            1,
-            "does not begin",
-        );
+        refused(&format!("Origin: Evil\n{}", message("a\n")), 1, "does not begin");
         refused(&format!("\n{}", message("a\n")), 1, "does not begin");
-        refused(
-            &format!("{}Origin: Evil\n", message("a\n")),
-            9,
-            "after the signature",
-        );
+        refused(&format!("{}Origin: Evil\n", message("a\n")), 9, "after the signature");
         refused(&format!("{0}{0}", message("a\n")), 9, "after the signature");
         assert!(split(format!("{}\n \r\n", message("a\n")).as_bytes()).is_ok());
     }
@@ -294,15 +253,7 @@ mod tests {
 
     #[test]
     fn what_is_joined_can_be_split() {
-        for text in [
-            "",
-            "a\n",
-            "a\n\n",
-            "\n\n",
-            "-\n--- a\n- b\n",
-            "From x\n",
-            "\u{e4}\n",
-        ] {
+        for text in ["", "a\n", "a\n\n", "\n\n", "-\n--- a\n- b\n", "From x\n", "\u{e4}\n"] {
             let whole = join(&lines_of(text), "SHA512", TAIL);
             assert_eq!(split(&whole).unwrap().text(), text.as_bytes(), "{text:?}");
         }

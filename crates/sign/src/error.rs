@@ -224,12 +224,7 @@ fn list<T: fmt::Display>(items: &[T]) -> String {
     if items.is_empty() {
         return "nobody".to_owned();
     }
-    let mut text = items
-        .iter()
-        .take(LISTED_MAX)
-        .map(T::to_string)
-        .collect::<Vec<_>>()
-        .join(", ");
+    let mut text = items.iter().take(LISTED_MAX).map(T::to_string).collect::<Vec<_>>().join(", ");
     if items.len() > LISTED_MAX {
         text.push_str(&format!(" and {} more", items.len() - LISTED_MAX));
     }
@@ -243,10 +238,7 @@ mod tests {
     #[test]
     fn a_moment_is_a_date() {
         assert_eq!(Moment::new(0).to_string(), "1970-01-01T00:00:00Z");
-        assert_eq!(
-            Moment::new(1_783_765_031).to_string(),
-            "2026-07-11T10:17:11Z"
-        );
+        assert_eq!(Moment::new(1_783_765_031).to_string(), "2026-07-11T10:17:11Z");
         assert_eq!(
             Moment::new(i64::MAX).plus(u32::MAX).to_string(),
             format!("{} seconds after 1970", i64::MAX)

@@ -31,10 +31,7 @@ pub(crate) fn judge(
     let unusable = |reason: String| SignatureProblem::Unusable { key: key(), reason };
 
     let Some(config) = signature.config() else {
-        return Err(unusable(format!(
-            "its version {:?} is unknown",
-            signature.version()
-        )));
+        return Err(unusable(format!("its version {:?} is unknown", signature.version())));
     };
     match signature.version() {
         SignatureVersion::V4 | SignatureVersion::V6 => {}
@@ -54,20 +51,15 @@ pub(crate) fn judge(
         | HashAlgorithm::Sha3_256
         | HashAlgorithm::Sha3_512 => {}
         weak => {
-            return Err(SignatureProblem::WeakHash {
-                key: key(),
-                hash: weak.to_string(),
-            });
+            return Err(SignatureProblem::WeakHash { key: key(), hash: weak.to_string() });
         }
     }
     // What its maker declared critical, and is not understood here, may say that it is void.
-    let critical_notation = config.hashed_subpackets().any(|subpacket| {
-        subpacket.is_critical && matches!(subpacket.data, SubpacketData::Notation(_))
-    });
+    let critical_notation = config
+        .hashed_subpackets()
+        .any(|subpacket| subpacket.is_critical && matches!(subpacket.data, SubpacketData::Notation(_)));
     if critical_notation {
-        return Err(unusable(
-            "it has a critical notation, which is not understood".to_owned(),
-        ));
+        return Err(unusable("it has a critical notation, which is not understood".to_owned()));
     }
 
     if component.verify(signature, bytes).is_err() {
@@ -81,18 +73,13 @@ pub(crate) fn judge(
     let Some(made) = signature.created().map(moment) else {
         return Err(unusable("it does not say when it was made".to_owned()));
     };
-    let clock_wrong = |reason: &str| SignatureProblem::ClockWrong {
-        key: key(),
-        made,
-        reason: reason.to_owned(),
-    };
+    let clock_wrong =
+        |reason: &str| SignatureProblem::ClockWrong { key: key(), made, reason: reason.to_owned() };
     if made < component.created {
         return Err(clock_wrong("before its key was"));
     }
     if made > now.plus(CLOCK_SKEW_SECONDS_MAX) {
-        return Err(clock_wrong(
-            "which is in the future for this machine's clock",
-        ));
+        return Err(clock_wrong("which is in the future for this machine's clock"));
     }
     let expires = signature
         .signature_expiration_time()
@@ -100,9 +87,7 @@ pub(crate) fn judge(
         .filter(|seconds| *seconds > 0)
         .map(|seconds| made.plus(seconds));
     match expires {
-        Some(since) if since <= now => {
-            Err(SignatureProblem::SignatureExpired { key: key(), since })
-        }
+        Some(since) if since <= now => Err(SignatureProblem::SignatureExpired { key: key(), since }),
         Some(_) | None => Ok(made),
     }
 }

@@ -68,10 +68,7 @@ impl Keyring {
     }
 
     fn parse(bytes: &[u8], origin: String) -> Result<Keyring, SignError> {
-        let fail = |reason: String| SignError::Keyring {
-            origin: origin.clone(),
-            reason,
-        };
+        let fail = |reason: String| SignError::Keyring { origin: origin.clone(), reason };
         check_size(&origin, bytes.len() as u64, KEYRING_BYTES_MAX)?;
         let packets = armor::packets(bytes, Block::PublicKey).map_err(fail)?;
 
@@ -105,26 +102,16 @@ impl Keyring {
                 component.revoke();
             }
         }
-        Ok(Keyring {
-            origin,
-            components,
-            skipped,
-        })
+        Ok(Keyring { origin, components, skipped })
     }
 
     pub(crate) fn from_certificate(certificate: &SignedPublicKey, origin: String) -> Keyring {
-        Keyring {
-            origin,
-            components: certificate::components(certificate),
-            skipped: Vec::new(),
-        }
+        Keyring { origin, components: certificate::components(certificate), skipped: Vec::new() }
     }
 
     /// The components that may sign at a moment.
     pub(crate) fn signing_at(&self, now: Moment) -> impl Iterator<Item = &Component> {
-        self.components
-            .iter()
-            .filter(move |component| component.problem_at(now).is_none())
+        self.components.iter().filter(move |component| component.problem_at(now).is_none())
     }
 
     pub(crate) fn components(&self) -> &[Component] {
@@ -150,26 +137,12 @@ impl Keyring {
     }
 
     /// Verify a clearsigned message as of a given time, which decides which keys have expired.
-    pub fn verify_clearsigned_at(
-        &self,
-        message: &[u8],
-        now: SystemTime,
-    ) -> Result<Verified, SignError> {
-        check_size(
-            "the clearsigned message",
-            message.len() as u64,
-            MESSAGE_BYTES_MAX,
-        )?;
+    pub fn verify_clearsigned_at(&self, message: &[u8], now: SystemTime) -> Result<Verified, SignError> {
+        check_size("the clearsigned message", message.len() as u64, MESSAGE_BYTES_MAX)?;
         let parts = clearsign::split(message)?;
         let signatures = read_signatures(parts.signature)?;
         let hashed = parts.hashed();
-        self.judge_all(
-            &signatures,
-            Subject::Clearsigned,
-            &hashed,
-            parts.text(),
-            now,
-        )
+        self.judge_all(&signatures, Subject::Clearsigned, &hashed, parts.text(), now)
     }
 
     /// Verify a text (`Release`) by its detached signature (`Release.gpg`), armored or binary, as of now.
@@ -227,25 +200,14 @@ impl Keyring {
         let unknown_signers = Vec::from_iter(unknown_signers);
 
         if !signers.is_empty() {
-            Ok(Verified {
-                text,
-                signers,
-                unknown_signers,
-            })
+            Ok(Verified { text, signers, unknown_signers })
         } else if !problems.is_empty() {
-            Err(SignError::NoGoodSignature {
-                origin: self.origin.clone(),
-                problems,
-            })
+            Err(SignError::NoGoodSignature { origin: self.origin.clone(), problems })
         } else {
             Err(SignError::NoKnownSigner {
                 origin: self.origin.clone(),
                 signed_by: unknown_signers,
-                ring: self
-                    .components
-                    .iter()
-                    .map(|component| component.key_id.clone())
-                    .collect(),
+                ring: self.components.iter().map(|component| component.key_id.clone()).collect(),
             })
         }
     }
@@ -291,14 +253,9 @@ fn read_signatures(bytes: &[u8]) -> Result<Vec<Signature>, SignError> {
 
 /// How a signature names the key that made it; the longer name first.
 fn issuer(signature: &Signature) -> String {
-    let fingerprint = signature
-        .issuer_fingerprint()
-        .first()
-        .map(|name| upper(*name));
+    let fingerprint = signature.issuer_fingerprint().first().map(|name| upper(*name));
     let key_id = || signature.issuer_key_id().first().map(|name| upper(*name));
-    fingerprint
-        .or_else(key_id)
-        .unwrap_or_else(|| "a key that the signature does not name".to_owned())
+    fingerprint.or_else(key_id).unwrap_or_else(|| "a key that the signature does not name".to_owned())
 }
 
 pub(crate) fn moment_of(time: SystemTime) -> Moment {
@@ -313,30 +270,19 @@ fn check_size(what: &str, size_bytes: u64, size_bytes_max: u64) -> Result<(), Si
     if size_bytes <= size_bytes_max {
         return Ok(());
     }
-    Err(SignError::TooLarge {
-        what: what.to_owned(),
-        size_bytes,
-        size_bytes_max,
-    })
+    Err(SignError::TooLarge { what: what.to_owned(), size_bytes, size_bytes_max })
 }
 
 pub(crate) fn read_bounded(path: &Path, size_bytes_max: u64) -> Result<Vec<u8>, SignError> {
     use std::io::Read;
     let mut bytes = Vec::new();
-    let read = std::fs::File::open(path)
-        .and_then(|file| file.take(size_bytes_max + 1).read_to_end(&mut bytes));
+    let read =
+        std::fs::File::open(path).and_then(|file| file.take(size_bytes_max + 1).read_to_end(&mut bytes));
     match read {
         Ok(_) => {
-            check_size(
-                &path.display().to_string(),
-                bytes.len() as u64,
-                size_bytes_max,
-            )?;
+            check_size(&path.display().to_string(), bytes.len() as u64, size_bytes_max)?;
             Ok(bytes)
         }
-        Err(source) => Err(SignError::ReadFile {
-            path: path.to_owned(),
-            source,
-        }),
+        Err(source) => Err(SignError::ReadFile { path: path.to_owned(), source }),
     }
 }

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use pgp::composed::{
-    ArmorOptions, DetachedSignature, KeyType, SecretKeyParamsBuilder, SignedPublicKey,
-    SignedSecretKey, SignedSecretKeyParser,
+    ArmorOptions, DetachedSignature, KeyType, SecretKeyParamsBuilder, SignedPublicKey, SignedSecretKey,
+    SignedSecretKeyParser,
 };
 use pgp::crypto::hash::HashAlgorithm;
 use pgp::packet::{SignatureConfig, SignatureType, Subpacket, SubpacketData};
@@ -73,18 +73,13 @@ impl YardKey {
             .preferred_hash_algorithms(vec![HASH, HashAlgorithm::Sha256].into())
             .build()
             .map_err(|error| fail(error.to_string()))?;
-        let key = parameters
-            .generate(OsRng)
-            .map_err(|error| fail(error.to_string()))?;
+        let key = parameters.generate(OsRng).map_err(|error| fail(error.to_string()))?;
         Ok(YardKey { key })
     }
 
     /// Read a secret key, armored or binary, as [`YardKey::write`] or `gpg --export-secret-keys` wrote it.
     pub fn read(path: &Path) -> Result<YardKey, SignError> {
-        let fail = |reason: String| SignError::SecretKey {
-            origin: path.display().to_string(),
-            reason,
-        };
+        let fail = |reason: String| SignError::SecretKey { origin: path.display().to_string(), reason };
         let bytes = read_bounded(path, SECRET_KEY_BYTES_MAX)?;
         let packets = armor::packets(&bytes, Block::SecretKey).map_err(fail)?;
         let mut keys = SignedSecretKeyParser::from_packets(packets.into_iter().map(Ok).peekable());
@@ -94,9 +89,7 @@ impl YardKey {
             None => return Err(fail("it has no secret key".to_owned())),
         };
         if keys.next().is_some() {
-            return Err(fail(
-                "it has more than one key, and one must be chosen".to_owned(),
-            ));
+            return Err(fail("it has more than one key, and one must be chosen".to_owned()));
         }
         Ok(YardKey { key })
     }
@@ -104,13 +97,9 @@ impl YardKey {
     /// Write the key, armored, to a file that must not exist yet. The file can be read by its owner only
     /// from its first moment, and appears whole or not at all.
     pub fn write(&self, path: &Path) -> Result<(), SignError> {
-        let armored = self
-            .key
-            .to_armored_bytes(ArmorOptions::default())
-            .map_err(|error| SignError::SecretKey {
-                origin: self.fingerprint(),
-                reason: error.to_string(),
-            })?;
+        let armored = self.key.to_armored_bytes(ArmorOptions::default()).map_err(|error| {
+            SignError::SecretKey { origin: self.fingerprint(), reason: error.to_string() }
+        })?;
         write_new(path, &armored)
     }
 
@@ -118,20 +107,14 @@ impl YardKey {
     pub fn public_armored(&self) -> Result<String, SignError> {
         self.certificate()
             .to_armored_string(ArmorOptions::default())
-            .map_err(|error| SignError::Sign {
-                action: "write the certificate",
-                reason: error.to_string(),
-            })
+            .map_err(|error| SignError::Sign { action: "write the certificate", reason: error.to_string() })
     }
 
     /// The certificate in binary form, as `gpgv` and apt's `.gpg` keyrings take it.
     pub fn public_binary(&self) -> Result<Vec<u8>, SignError> {
         self.certificate()
             .to_bytes()
-            .map_err(|error| SignError::Sign {
-                action: "write the certificate",
-                reason: error.to_string(),
-            })
+            .map_err(|error| SignError::Sign { action: "write the certificate", reason: error.to_string() })
     }
 
     /// The fingerprint of the primary key, upper-case hexadecimal.
@@ -141,10 +124,7 @@ impl YardKey {
 
     /// A ring of this key alone, for a yard that checks its own signatures.
     pub fn keyring(&self) -> Keyring {
-        Keyring::from_certificate(
-            &self.certificate(),
-            format!("the key {}", self.fingerprint()),
-        )
+        Keyring::from_certificate(&self.certificate(), format!("the key {}", self.fingerprint()))
     }
 
     /// Sign a text into one message (`InRelease`).
@@ -156,12 +136,8 @@ impl YardKey {
         let lines = clearsign::lines_of(text);
         let hashed = lines.join(&b"\r\n"[..]);
         let signature = self.sign(action, SignatureType::Text, &hashed)?;
-        String::from_utf8(clearsign::join(&lines, &HASH.to_string(), &signature)).map_err(|error| {
-            SignError::Sign {
-                action,
-                reason: error.to_string(),
-            }
-        })
+        String::from_utf8(clearsign::join(&lines, &HASH.to_string(), &signature))
+            .map_err(|error| SignError::Sign { action, reason: error.to_string() })
     }
 
     /// Sign bytes, byte for byte, into an armored signature of its own (`Release.gpg`).
@@ -173,12 +149,7 @@ impl YardKey {
         self.key.to_public_key()
     }
 
-    fn sign(
-        &self,
-        action: &'static str,
-        kind: SignatureType,
-        bytes: &[u8],
-    ) -> Result<String, SignError> {
+    fn sign(&self, action: &'static str, kind: SignatureType, bytes: &[u8]) -> Result<String, SignError> {
         let keyring = self.keyring();
         let now = moment_of(SystemTime::now());
         // The newest subkey that may sign, as GnuPG chooses; the primary key is the oldest of all.
@@ -193,20 +164,13 @@ impl YardKey {
                 .filter_map(|component| component.problem_at(now))
                 .map(|problem| problem.to_string())
                 .collect::<Vec<_>>();
-            return Err(SignError::Sign {
-                action,
-                reason: problems.join(", "),
-            });
+            return Err(SignError::Sign { action, reason: problems.join(", ") });
         };
-        let signature = match self
-            .key
-            .secret_subkeys
-            .iter()
-            .find(|subkey| upper(&subkey.key.fingerprint()) == chosen)
-        {
-            Some(subkey) => sign_with(&subkey.key, kind, bytes),
-            None => sign_with(&self.key.primary_key, kind, bytes),
-        };
+        let signature =
+            match self.key.secret_subkeys.iter().find(|subkey| upper(&subkey.key.fingerprint()) == chosen) {
+                Some(subkey) => sign_with(&subkey.key, kind, bytes),
+                None => sign_with(&self.key.primary_key, kind, bytes),
+            };
         signature.map_err(|error| SignError::Sign {
             action,
             reason: format!("the key {chosen} cannot be used (has it a passphrase?): {error}"),
@@ -214,11 +178,7 @@ impl YardKey {
     }
 }
 
-fn sign_with(
-    key: &impl SigningKey,
-    kind: SignatureType,
-    bytes: &[u8],
-) -> Result<String, pgp::errors::Error> {
+fn sign_with(key: &impl SigningKey, kind: SignatureType, bytes: &[u8]) -> Result<String, pgp::errors::Error> {
     let mut config = SignatureConfig::from_key(OsRng, key, kind)?;
     config.hash_alg = HASH;
     config.hashed_subpackets = vec![
@@ -226,9 +186,8 @@ fn sign_with(
         Subpacket::regular(SubpacketData::IssuerFingerprint(key.fingerprint()))?,
     ];
     if key.version() <= KeyVersion::V4 {
-        config.unhashed_subpackets = vec![Subpacket::regular(SubpacketData::IssuerKeyId(
-            key.legacy_key_id(),
-        ))?];
+        config.unhashed_subpackets =
+            vec![Subpacket::regular(SubpacketData::IssuerKeyId(key.legacy_key_id()))?];
     }
     let signature = config.sign(key, &Password::empty(), bytes)?;
     DetachedSignature::new(signature).to_armored_string(ArmorOptions::default())
@@ -236,28 +195,17 @@ fn sign_with(
 
 fn write_new(path: &Path, bytes: &[u8]) -> Result<(), SignError> {
     let fail = |source: std::io::Error| match source.kind() {
-        std::io::ErrorKind::AlreadyExists => SignError::KeyExists {
-            path: path.to_owned(),
-        },
-        _ => SignError::WriteKey {
-            path: path.to_owned(),
-            source,
-        },
+        std::io::ErrorKind::AlreadyExists => SignError::KeyExists { path: path.to_owned() },
+        _ => SignError::WriteKey { path: path.to_owned(), source },
     };
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
     // Such a file is made with mode 0600, and renamed only where nothing is.
-    let mut file = tempfile::Builder::new()
-        .prefix(".key-")
-        .tempfile_in(folder)
-        .map_err(fail)?;
+    let mut file = tempfile::Builder::new().prefix(".key-").tempfile_in(folder).map_err(fail)?;
     file.write_all(bytes).map_err(fail)?;
     file.as_file().sync_all().map_err(fail)?;
-    file.persist_noclobber(path)
-        .map_err(|error| fail(error.error))?;
-    std::fs::File::open(folder)
-        .and_then(|folder| folder.sync_all())
-        .map_err(fail)
+    file.persist_noclobber(path).map_err(|error| fail(error.error))?;
+    std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(fail)
 }

@@ -23,9 +23,7 @@ fn debian_messages(test: &str) -> Vec<PathBuf> {
         .flatten()
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| path.to_string_lossy().ends_with("_InRelease"))
-        .filter(|path| {
-            fs::read_to_string(path).is_ok_and(|text| text.contains("\nOrigin: Debian\n"))
-        })
+        .filter(|path| fs::read_to_string(path).is_ok_and(|text| text.contains("\nOrigin: Debian\n")))
         .collect();
     found.sort();
     if found.is_empty() {
@@ -41,26 +39,16 @@ fn debian_messages_are_verified() {
     };
     for path in debian_messages("debian_messages_are_verified") {
         let message = fs::read(&path).unwrap();
-        let verified = ring
-            .verify_clearsigned(&message)
-            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let verified =
+            ring.verify_clearsigned(&message).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         assert!(verified.text.starts_with(b"Origin: Debian\n"));
         assert!(verified.text.ends_with(b"\n"));
         // Debian's messages have no escapes and no trailing blanks: the text is a part of the file.
-        assert!(
-            message
-                .windows(verified.text.len())
-                .any(|part| part == verified.text)
-        );
+        assert!(message.windows(verified.text.len()).any(|part| part == verified.text));
         // The archive signs with subkeys.
-        let by_subkey = |signer: &kilnyard_sign::Signer| {
-            signer.key.fingerprint != signer.key.primary_fingerprint
-        };
-        assert!(
-            verified.signers.iter().any(by_subkey),
-            "{:?}",
-            verified.signers
-        );
+        let by_subkey =
+            |signer: &kilnyard_sign::Signer| signer.key.fingerprint != signer.key.primary_fingerprint;
+        assert!(verified.signers.iter().any(by_subkey), "{:?}", verified.signers);
 
         let mut changed = message.clone();
         let place = message.len() / 2;
@@ -72,13 +60,9 @@ fn debian_messages_are_verified() {
 #[test]
 fn another_ring_does_not_verify_debian() {
     let test = "another_ring_does_not_verify_debian";
-    let ring = kilnyard_sign::YardKey::generate("Not Debian")
-        .unwrap()
-        .keyring();
+    let ring = kilnyard_sign::YardKey::generate("Not Debian").unwrap().keyring();
     for path in debian_messages(test) {
-        let error = ring
-            .verify_clearsigned(&fs::read(&path).unwrap())
-            .unwrap_err();
+        let error = ring.verify_clearsigned(&fs::read(&path).unwrap()).unwrap_err();
         assert!(matches!(error, SignError::NoKnownSigner { .. }), "{error}");
     }
 }

@@ -28,20 +28,10 @@ fn gpgv_verifies_what_a_yard_signs() {
     for text in TEXTS {
         let message = gnupg.write("InRelease", key.sign_clear(text).unwrap());
         let shown = gpgv(&keyring, &[&message]).unwrap_or_else(|error| panic!("{text:?}: {error}"));
-        let ours = key
-            .keyring()
-            .verify_clearsigned(&std::fs::read(&message).unwrap())
-            .unwrap();
+        let ours = key.keyring().verify_clearsigned(&std::fs::read(&message).unwrap()).unwrap();
         assert_eq!(ours.text, text.as_bytes());
         // GnuPG shows an empty text as one empty line, which is signed alike.
-        assert_eq!(
-            shown,
-            if text.is_empty() {
-                b"\n"
-            } else {
-                text.as_bytes()
-            }
-        );
+        assert_eq!(shown, if text.is_empty() { b"\n" } else { text.as_bytes() });
 
         let release = gnupg.write("Release", text);
         let signature = gnupg.write("Release.gpg", key.sign_detached(text.as_bytes()).unwrap());
@@ -75,10 +65,7 @@ fn gpg_imports_the_certificate_and_the_secret_key() {
     let message = gnupg.clearsign(&key.fingerprint(), b"by gpg\n");
     let verified = key.keyring().verify_clearsigned(&message).unwrap();
     assert_eq!(verified.text, b"by gpg\n");
-    assert_eq!(
-        verified.signers[0].key.user_id.as_deref(),
-        Some("Yard <yard@example.org>")
-    );
+    assert_eq!(verified.signers[0].key.user_id.as_deref(), Some("Yard <yard@example.org>"));
 }
 
 #[test]
@@ -86,17 +73,8 @@ fn a_yard_signs_with_a_key_that_gpg_made() {
     let Some(gnupg) = Gnupg::start("a_yard_signs_with_a_key_that_gpg_made") else {
         return;
     };
-    let primary = gnupg.make_key(
-        "Site <site@example.org>",
-        "rsa2048",
-        "cert",
-        "never",
-        "20240101T000000",
-    );
-    gnupg.gpg(
-        &["--quick-add-key", &primary, "ed25519", "sign", "never"],
-        b"",
-    );
+    let primary = gnupg.make_key("Site <site@example.org>", "rsa2048", "cert", "never", "20240101T000000");
+    gnupg.gpg(&["--quick-add-key", &primary, "ed25519", "sign", "never"], b"");
     let subkey = gnupg.fingerprints("site@example.org")[1].clone();
     let secret = gnupg.gpg(&["--armor", "--export-secret-keys", &primary], b"");
     let key = YardKey::read(&gnupg.write("site.key", secret)).unwrap();
@@ -105,10 +83,8 @@ fn a_yard_signs_with_a_key_that_gpg_made() {
     let message = gnupg.write("InRelease", key.sign_clear("text\n").unwrap());
     let keyring = gnupg.write("site.gpg", gnupg.export(&[&primary]));
     assert_eq!(gpgv(&keyring, &[&message]).unwrap(), b"text\n");
-    let verified = Keyring::read(&keyring)
-        .unwrap()
-        .verify_clearsigned(&std::fs::read(&message).unwrap())
-        .unwrap();
+    let verified =
+        Keyring::read(&keyring).unwrap().verify_clearsigned(&std::fs::read(&message).unwrap()).unwrap();
     assert_eq!(verified.signers[0].key.fingerprint, subkey);
     assert_eq!(verified.signers[0].key.primary_fingerprint, primary);
 }
@@ -144,9 +120,7 @@ fn what_gpg_signs_is_verified() {
         assert_eq!(verified.text, b"blanks\nat the end\n");
         // A message that went through a system with other line ends is still the same message.
         let windows = String::from_utf8(gnupg.clearsign(&signer, b"one\n- two\n")).unwrap();
-        let verified = ring
-            .verify_clearsigned(windows.replace('\n', "\r\n").as_bytes())
-            .unwrap();
+        let verified = ring.verify_clearsigned(windows.replace('\n', "\r\n").as_bytes()).unwrap();
         assert_eq!(verified.text, b"one\n- two\n");
     }
 }
@@ -200,22 +174,15 @@ fn a_changed_text_is_refused() {
     let signer = gnupg.make_signing_key("Archive <archive@example.org>");
     let ring = Keyring::from_bytes(&gnupg.export(&[&signer])).unwrap();
     let message = String::from_utf8(gnupg.clearsign(&signer, b"Suite: stable\n- x\n")).unwrap();
-    for (from, to) in [
-        ("stable", "stabls"),
-        ("Suite", " Suite"),
-        ("- - x", "- x"),
-        ("\nSuite", "\n\nSuite"),
-    ] {
+    for (from, to) in [("stable", "stabls"), ("Suite", " Suite"), ("- - x", "- x"), ("\nSuite", "\n\nSuite")]
+    {
         let changed = message.replacen(from, to, 1);
         assert_ne!(changed, message);
         let error = ring.verify_clearsigned(changed.as_bytes()).unwrap_err();
         let SignError::NoGoodSignature { problems, .. } = &error else {
             panic!("{from}: {error}");
         };
-        assert!(
-            matches!(problems[0], SignatureProblem::TextDiffers { .. }),
-            "{error}"
-        );
+        assert!(matches!(problems[0], SignatureProblem::TextDiffers { .. }), "{error}");
         assert!(error.to_string().contains(&signer), "{error}");
     }
 }
@@ -225,38 +192,17 @@ fn a_weak_hash_is_refused() {
     let Some(gnupg) = Gnupg::start("a_weak_hash_is_refused") else {
         return;
     };
-    let signer = gnupg.make_key(
-        "Old <old@example.org>",
-        "rsa2048",
-        "sign",
-        "never",
-        "20240101T000000",
-    );
+    let signer = gnupg.make_key("Old <old@example.org>", "rsa2048", "sign", "never", "20240101T000000");
     let ring = Keyring::from_bytes(&gnupg.export(&[&signer])).unwrap();
     for hash in ["SHA1", "RIPEMD160"] {
         let message = gnupg.gpg(
-            &[
-                "--digest-algo",
-                hash,
-                "--allow-weak-digest-algos",
-                "-u",
-                &signer,
-                "--clearsign",
-            ],
+            &["--digest-algo", hash, "--allow-weak-digest-algos", "-u", &signer, "--clearsign"],
             b"text\n",
         );
         let error = ring.verify_clearsigned(&message).unwrap_err();
-        assert!(
-            error
-                .to_string()
-                .contains(&format!("uses {hash}, which is too weak")),
-            "{error}"
-        );
+        assert!(error.to_string().contains(&format!("uses {hash}, which is too weak")), "{error}");
     }
-    let message = gnupg.gpg(
-        &["--digest-algo", "SHA224", "-u", &signer, "--clearsign"],
-        b"text\n",
-    );
+    let message = gnupg.gpg(&["--digest-algo", "SHA224", "-u", &signer, "--clearsign"], b"text\n");
     assert!(ring.verify_clearsigned(&message).is_ok());
 }
 
@@ -265,36 +211,17 @@ fn an_expired_key_says_since_when() {
     let Some(gnupg) = Gnupg::start("an_expired_key_says_since_when") else {
         return;
     };
-    let signer = gnupg.make_key(
-        "Old <old@example.org>",
-        "ed25519",
-        "sign",
-        "1d",
-        "20240101T000000",
-    );
-    let message = gnupg.gpg(
-        &[
-            "--faked-system-time",
-            "20240101T010000",
-            "-u",
-            &signer,
-            "--clearsign",
-        ],
-        b"text\n",
-    );
+    let signer = gnupg.make_key("Old <old@example.org>", "ed25519", "sign", "1d", "20240101T000000");
+    let message =
+        gnupg.gpg(&["--faked-system-time", "20240101T010000", "-u", &signer, "--clearsign"], b"text\n");
     let ring = Keyring::from_bytes(&gnupg.export(&[&signer])).unwrap();
     let error = ring.verify_clearsigned(&message).unwrap_err();
     let text = error.to_string();
-    assert!(
-        text.contains(&signer) && text.contains("expired on 2024-01-02T"),
-        "{text}"
-    );
+    assert!(text.contains(&signer) && text.contains("expired on 2024-01-02T"), "{text}");
 
     let in_its_time = UNIX_EPOCH + Duration::from_secs(1_704_074_400);
     assert!(ring.verify_clearsigned_at(&message, in_its_time).is_ok());
-    let error = ring
-        .verify_clearsigned_at(&message, UNIX_EPOCH)
-        .unwrap_err();
+    let error = ring.verify_clearsigned_at(&message, UNIX_EPOCH).unwrap_err();
     assert!(error.to_string().contains("in the future"), "{error}");
 
     // A second signature, by a key that is still good, saves the message.
@@ -311,35 +238,13 @@ fn the_expiry_of_the_primary_key_ends_its_subkeys() {
     };
     let when = "20240101T000000";
     let primary = gnupg.make_key("Old <old@example.org>", "ed25519", "cert", "1d", when);
-    gnupg.gpg(
-        &[
-            "--faked-system-time",
-            when,
-            "--quick-add-key",
-            &primary,
-            "ed25519",
-            "sign",
-            "never",
-        ],
-        b"",
-    );
+    gnupg.gpg(&["--faked-system-time", when, "--quick-add-key", &primary, "ed25519", "sign", "never"], b"");
     let subkey = gnupg.fingerprints("old@example.org")[1].clone();
-    let message = gnupg.gpg(
-        &[
-            "--faked-system-time",
-            "20240101T010000",
-            "-u",
-            &subkey,
-            "--clearsign",
-        ],
-        b"text\n",
-    );
+    let message =
+        gnupg.gpg(&["--faked-system-time", "20240101T010000", "-u", &subkey, "--clearsign"], b"text\n");
     let ring = Keyring::from_bytes(&gnupg.export(&[&primary])).unwrap();
     let text = ring.verify_clearsigned(&message).unwrap_err().to_string();
-    assert!(
-        text.contains(&format!("{subkey} (subkey of {primary})")),
-        "{text}"
-    );
+    assert!(text.contains(&format!("{subkey} (subkey of {primary})")), "{text}");
     assert!(text.contains("expired on 2024-01-02T"), "{text}");
 }
 
@@ -351,30 +256,15 @@ fn a_revoked_key_is_refused() {
     let signer = gnupg.make_signing_key("Gone <gone@example.org>");
     let message = gnupg.clearsign(&signer, b"text\n");
     let before = gnupg.export(&[&signer]);
-    assert!(
-        Keyring::from_bytes(&before)
-            .unwrap()
-            .verify_clearsigned(&message)
-            .is_ok()
-    );
+    assert!(Keyring::from_bytes(&before).unwrap().verify_clearsigned(&message).is_ok());
 
     let revocation = gnupg.file(&format!("openpgp-revocs.d/{signer}.rev"));
     let revocation = std::fs::read_to_string(revocation).unwrap();
-    gnupg.gpg(
-        &["--import"],
-        revocation.replace(":-----BEGIN", "-----BEGIN").as_bytes(),
-    );
+    gnupg.gpg(&["--import"], revocation.replace(":-----BEGIN", "-----BEGIN").as_bytes());
     let after = gnupg.export(&[&signer]);
     // The older copy of the certificate in the same ring does not bring the key back.
-    for ring in [
-        after.clone(),
-        [before.clone(), after.clone()].concat(),
-        [after, before].concat(),
-    ] {
-        let error = Keyring::from_bytes(&ring)
-            .unwrap()
-            .verify_clearsigned(&message)
-            .unwrap_err();
+    for ring in [after.clone(), [before.clone(), after.clone()].concat(), [after, before].concat()] {
+        let error = Keyring::from_bytes(&ring).unwrap().verify_clearsigned(&message).unwrap_err();
         assert!(error.to_string().contains("is revoked"), "{error}");
     }
 }
@@ -384,62 +274,26 @@ fn a_subkey_without_its_binding_is_refused() {
     let Some(gnupg) = Gnupg::start("a_subkey_without_its_binding_is_refused") else {
         return;
     };
-    let primary = gnupg.make_key(
-        "A <a@example.org>",
-        "ed25519",
-        "cert",
-        "never",
-        "20240101T000000",
-    );
-    gnupg.gpg(
-        &["--quick-add-key", &primary, "ed25519", "sign", "never"],
-        b"",
-    );
+    let primary = gnupg.make_key("A <a@example.org>", "ed25519", "cert", "never", "20240101T000000");
+    gnupg.gpg(&["--quick-add-key", &primary, "ed25519", "sign", "never"], b"");
     let subkey = gnupg.fingerprints("a@example.org")[1].clone();
     let message = gnupg.clearsign(&subkey, b"text\n");
     let certificate = gnupg.export(&[&primary]);
-    assert!(
-        Keyring::from_bytes(&certificate)
-            .unwrap()
-            .verify_clearsigned(&message)
-            .is_ok()
-    );
+    assert!(Keyring::from_bytes(&certificate).unwrap().verify_clearsigned(&message).is_ok());
 
     // The last byte of the export is the last of the binding signature.
     let mut damaged = certificate.clone();
     *damaged.last_mut().unwrap() ^= 1;
-    let error = Keyring::from_bytes(&damaged)
-        .unwrap()
-        .verify_clearsigned(&message)
-        .unwrap_err();
-    assert!(
-        error.to_string().contains("no valid signature binds it"),
-        "{error}"
-    );
+    let error = Keyring::from_bytes(&damaged).unwrap().verify_clearsigned(&message).unwrap_err();
+    assert!(error.to_string().contains("no valid signature binds it"), "{error}");
 
     // The subkey put under somebody else's primary key.
-    let other = gnupg.make_key(
-        "B <b@example.org>",
-        "ed25519",
-        "cert",
-        "never",
-        "20240101T000000",
-    );
+    let other = gnupg.make_key("B <b@example.org>", "ed25519", "cert", "never", "20240101T000000");
     let split = gnupg.write("a.gpg", &certificate);
     let packets = packets_of(&std::fs::read(split).unwrap());
-    let stolen = [
-        gnupg.export(&[&other]),
-        packets[packets.len() - 2..].concat(),
-    ]
-    .concat();
-    let error = Keyring::from_bytes(&stolen)
-        .unwrap()
-        .verify_clearsigned(&message)
-        .unwrap_err();
-    assert!(
-        error.to_string().contains("no valid signature binds it"),
-        "{error}"
-    );
+    let stolen = [gnupg.export(&[&other]), packets[packets.len() - 2..].concat()].concat();
+    let error = Keyring::from_bytes(&stolen).unwrap().verify_clearsigned(&message).unwrap_err();
+    assert!(error.to_string().contains("no valid signature binds it"), "{error}");
 }
 
 #[test]
@@ -451,22 +305,12 @@ fn a_key_for_certification_only_does_not_sign() {
     let message = gnupg.clearsign(&signer, b"text\n");
     // The same key with its flags changed afterwards by its owner.
     let script = b"change-usage\nS\nQ\nsave\n";
-    let edit = gnupg.try_gpg(
-        &["--command-fd", "0", "--expert", "--edit-key", &signer],
-        script,
-    );
+    let edit = gnupg.try_gpg(&["--command-fd", "0", "--expert", "--edit-key", &signer], script);
     let ring = Keyring::from_bytes(&gnupg.export(&[&signer])).unwrap();
     let listed = gnupg.gpg(&["--with-colons", "--list-keys", &signer], b"");
     let listed = String::from_utf8(listed).unwrap();
-    let usage = listed
-        .lines()
-        .find(|line| line.starts_with("pub:"))
-        .unwrap();
-    if usage
-        .split(':')
-        .nth(11)
-        .is_some_and(|usage| usage.contains('s'))
-    {
+    let usage = listed.lines().find(|line| line.starts_with("pub:")).unwrap();
+    if usage.split(':').nth(11).is_some_and(|usage| usage.contains('s')) {
         eprintln!(
             "skipped: a_key_for_certification_only_does_not_sign: this gpg does not change usage: {}",
             String::from_utf8_lossy(&edit.stderr)
@@ -474,10 +318,7 @@ fn a_key_for_certification_only_does_not_sign() {
         return;
     }
     let error = ring.verify_clearsigned(&message).unwrap_err();
-    assert!(
-        error.to_string().contains("does not allow it to sign data"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("does not allow it to sign data"), "{error}");
 }
 
 #[test]
@@ -486,10 +327,7 @@ fn a_signature_with_a_term_expires() {
         return;
     };
     let signer = gnupg.make_signing_key("A <a@example.org>");
-    let message = gnupg.gpg(
-        &["--default-sig-expire", "2d", "-u", &signer, "--clearsign"],
-        b"text\n",
-    );
+    let message = gnupg.gpg(&["--default-sig-expire", "2d", "-u", &signer, "--clearsign"], b"text\n");
     let ring = Keyring::from_bytes(&gnupg.export(&[&signer])).unwrap();
     assert!(ring.verify_clearsigned(&message).is_ok());
     let later = SystemTime::now() + Duration::from_secs(3 * 24 * 60 * 60);
@@ -525,8 +363,7 @@ fn several_certificates_in_one_file_are_all_read() {
     let Some(gnupg) = Gnupg::start("several_certificates_in_one_file_are_all_read") else {
         return;
     };
-    let keys =
-        ["a", "b", "c"].map(|name| gnupg.make_signing_key(&format!("{name} <{name}@x.org>")));
+    let keys = ["a", "b", "c"].map(|name| gnupg.make_signing_key(&format!("{name} <{name}@x.org>")));
     let names: Vec<&str> = keys.iter().map(String::as_str).collect();
     let binary = gnupg.export(&names);
     let mut armored = Vec::new();
@@ -538,10 +375,7 @@ fn several_certificates_in_one_file_are_all_read() {
         let ring = Keyring::from_bytes(&bytes).unwrap();
         assert_eq!(ring.fingerprints().collect::<Vec<_>>(), names);
         for key in &names {
-            assert!(
-                ring.verify_clearsigned(&gnupg.clearsign(key, b"x\n"))
-                    .is_ok()
-            );
+            assert!(ring.verify_clearsigned(&gnupg.clearsign(key, b"x\n")).is_ok());
         }
     }
 }

@@ -42,8 +42,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
         (place(), any::<u8>()).prop_map(|(at, byte)| Change::Set(at, byte)),
         (place(), 0..8u8).prop_map(|(at, bit)| Change::Flip(at, bit)),
         (place(), any::<u8>()).prop_map(|(at, count)| Change::Remove(at, count)),
-        (place(), prop::collection::vec(any::<u8>(), 1..20))
-            .prop_map(|(at, new)| Change::Insert(at, new)),
+        (place(), prop::collection::vec(any::<u8>(), 1..20)).prop_map(|(at, new)| Change::Insert(at, new)),
         place().prop_map(Change::Truncate),
         (place(), place()).prop_map(|(from, to)| Change::Repeat(from, to)),
     ];

@@ -11,10 +11,7 @@ fn a_key_survives_its_file() {
     let path = folder.path().join("yard.key");
     let key = YardKey::generate("Yard <yard@example.org>").unwrap();
     key.write(&path).unwrap();
-    assert_eq!(
-        fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-        0o600
-    );
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     // Nothing is left beside it.
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 
@@ -22,13 +19,7 @@ fn a_key_survives_its_file() {
     assert_eq!(again.fingerprint(), key.fingerprint());
     assert_eq!(again.fingerprint().len(), 40);
     let message = again.sign_clear("text\n").unwrap();
-    assert_eq!(
-        key.keyring()
-            .verify_clearsigned(message.as_bytes())
-            .unwrap()
-            .text,
-        b"text\n"
-    );
+    assert_eq!(key.keyring().verify_clearsigned(message.as_bytes()).unwrap().text, b"text\n");
 }
 
 #[test]
@@ -42,20 +33,14 @@ fn a_key_is_never_overwritten() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 
     let nowhere = folder.path().join("missing/yard.key");
-    let error = YardKey::generate("Yard")
-        .unwrap()
-        .write(&nowhere)
-        .unwrap_err();
+    let error = YardKey::generate("Yard").unwrap().write(&nowhere).unwrap_err();
     assert!(matches!(error, SignError::WriteKey { .. }), "{error}");
 }
 
 #[test]
 fn the_secret_is_not_shown() {
     let key = YardKey::generate("Yard").unwrap();
-    assert_eq!(
-        format!("{key:?}"),
-        format!("YardKey({})", key.fingerprint())
-    );
+    assert_eq!(format!("{key:?}"), format!("YardKey({})", key.fingerprint()));
     assert!(!key.public_armored().unwrap().contains("PRIVATE"));
     assert!(Keyring::from_bytes(&key.public_binary().unwrap()).is_ok());
 }
@@ -74,10 +59,7 @@ fn a_file_that_is_no_secret_key_is_told() {
     let path = folder.path().join("public.asc");
     fs::write(&path, key.public_armored().unwrap()).unwrap();
     let text = YardKey::read(&path).unwrap_err().to_string();
-    assert!(
-        text.contains("public.asc") && text.contains("PGP PRIVATE KEY BLOCK"),
-        "{text}"
-    );
+    assert!(text.contains("public.asc") && text.contains("PGP PRIVATE KEY BLOCK"), "{text}");
 
     let path = folder.path().join("cut.key");
     key.write(&folder.path().join("yard.key")).unwrap();
@@ -89,31 +71,12 @@ fn a_file_that_is_no_secret_key_is_told() {
 
 #[test]
 fn another_key_does_not_verify() {
-    let (one, other) = (
-        YardKey::generate("One").unwrap(),
-        YardKey::generate("Other").unwrap(),
-    );
+    let (one, other) = (YardKey::generate("One").unwrap(), YardKey::generate("Other").unwrap());
     let message = one.sign_clear("text\n").unwrap();
-    let error = other
-        .keyring()
-        .verify_clearsigned(message.as_bytes())
-        .unwrap_err();
+    let error = other.keyring().verify_clearsigned(message.as_bytes()).unwrap_err();
     assert!(matches!(error, SignError::NoKnownSigner { .. }), "{error}");
     let signature = one.sign_detached(b"text\n").unwrap();
-    assert!(
-        other
-            .keyring()
-            .verify_detached(b"text\n", signature.as_bytes())
-            .is_err()
-    );
-    assert!(
-        one.keyring()
-            .verify_detached(b"text", signature.as_bytes())
-            .is_err()
-    );
-    assert!(
-        one.keyring()
-            .verify_detached(b"text\n", signature.as_bytes())
-            .is_ok()
-    );
+    assert!(other.keyring().verify_detached(b"text\n", signature.as_bytes()).is_err());
+    assert!(one.keyring().verify_detached(b"text", signature.as_bytes()).is_err());
+    assert!(one.keyring().verify_detached(b"text\n", signature.as_bytes()).is_ok());
 }

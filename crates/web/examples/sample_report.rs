@@ -10,21 +10,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use kilnyard_web::{
-    Counts, CycleCut, LeftOut, PackageState, PathStep, Report, ReportFailure, ReportOutput,
-    ReportPackage, ReportStage, RepositoryFacts, RunState, SCHEMA, write,
+    Counts, CycleCut, LeftOut, PackageState, PathStep, Report, ReportFailure, ReportOutput, ReportPackage,
+    ReportStage, RepositoryFacts, RunState, SCHEMA, write,
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let folder = std::env::args_os()
-        .nth(1)
-        .ok_or("usage: sample_report FOLDER")?;
+    let folder = std::env::args_os().nth(1).ok_or("usage: sample_report FOLDER")?;
     let folder = Path::new(&folder);
-    for (name, report) in [
-        ("small", small()),
-        ("large", large(30_000)),
-        ("running", running()),
-        ("empty", empty()),
-    ] {
+    for (name, report) in
+        [("small", small()), ("large", large(30_000)), ("running", running()), ("empty", empty())]
+    {
         let folder = folder.join(name);
         write(&report, &folder)?;
         write_logs(&report, &folder)?;
@@ -34,13 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// The recipe of the small sample: name, version, seconds of build, cores it uses, what it needs.
-type Recipe = (
-    &'static str,
-    &'static str,
-    f64,
-    f64,
-    &'static [&'static str],
-);
+type Recipe = (&'static str, &'static str, f64, f64, &'static [&'static str]);
 
 const RECIPES: [Recipe; 21] = [
     ("zlib", "1:1.3.1-3", 9.0, 0.8, &[]),
@@ -57,44 +46,18 @@ const RECIPES: [Recipe; 21] = [
         "3.12.7-3",
         118.0,
         1.2,
-        &[
-            "openssl", "sqlite3", "libffi", "expat", "readline", "xz-utils",
-        ],
+        &["openssl", "sqlite3", "libffi", "expat", "readline", "xz-utils"],
     ),
-    (
-        "libxml2",
-        "2.12.7+dfsg-3",
-        27.0,
-        1.0,
-        &["python3.12", "xz-utils"],
-    ),
+    ("libxml2", "2.12.7+dfsg-3", 27.0, 1.0, &["python3.12", "xz-utils"]),
     ("libxslt", "1.1.42-1", 15.0, 0.8, &["libxml2"]),
     ("curl", "8.11.0-1", 41.0, 0.9, &["openssl", "zstd"]),
     ("git", "1:2.45.2-1", 37.0, 1.1, &["curl", "expat", "zlib"]),
     ("krb5", "1.21.3-3", 34.0, 1.1, &["openssl"]),
-    (
-        "postgresql-17",
-        "17.2-1",
-        74.0,
-        1.3,
-        &["krb5", "libxslt", "readline"],
-    ),
-    (
-        "psycopg2",
-        "2.9.10-1",
-        11.0,
-        0.7,
-        &["postgresql-17", "python3.12"],
-    ),
+    ("postgresql-17", "17.2-1", 74.0, 1.3, &["krb5", "libxslt", "readline"]),
+    ("psycopg2", "2.9.10-1", 11.0, 0.7, &["postgresql-17", "python3.12"]),
     ("nginx", "1.26.2-3", 22.0, 1.1, &["openssl", "zlib"]),
     ("internal-agent", "4.12.0", 19.0, 0.9, &["curl", "sqlite3"]),
-    (
-        "internal-metrics-exporter-for-batch-jobs",
-        "0.9.3",
-        8.0,
-        0.7,
-        &["internal-agent"],
-    ),
+    ("internal-metrics-exporter-for-batch-jobs", "0.9.3", 8.0, 0.7, &["internal-agent"]),
     ("internal-web", "2.1.0", 16.0, 0.7, &["nginx", "python3.12"]),
 ];
 
@@ -102,9 +65,7 @@ const RECIPES: [Recipe; 21] = [
 pub fn small() -> Report {
     let mut packages: Vec<ReportPackage> = RECIPES
         .iter()
-        .map(|(name, version, seconds, cores, needs)| {
-            planned(name, version, *seconds, *cores, needs)
-        })
+        .map(|(name, version, seconds, cores, needs)| planned(name, version, *seconds, *cores, needs))
         .collect();
     fail(&mut packages, "krb5", "build", 21.0, ReportFailure {
         stage: "build".into(),
@@ -121,55 +82,41 @@ pub fn small() -> Report {
             "make[2]: *** [Makefile:893: do_tgs_req.o] Error 1".into(),
         ],
     });
-    fail(&mut packages, "internal-agent", "test", 14.0, ReportFailure {
-        stage: "test".into(),
-        kind: "timeout".into(),
-        message: "the stage ran past its limit of 10 s; process 4121 (agentd --foreground) waited for a socket".into(),
-        line_number: None,
-        lines: vec![
-            "ok 14 - spool survives a restart".into(),
-            "ok 15 - two agents do not share a spool".into(),
-            "# starting agentd --foreground --listen /run/agent.sock".into(),
-        ],
-    });
+    fail(
+        &mut packages,
+        "internal-agent",
+        "test",
+        14.0,
+        ReportFailure {
+            stage: "test".into(),
+            kind: "timeout".into(),
+            message:
+                "the stage ran past its limit of 10 s; process 4121 (agentd --foreground) waited for a socket"
+                    .into(),
+            line_number: None,
+            lines: vec![
+                "ok 14 - spool survives a restart".into(),
+                "ok 15 - two agents do not share a spool".into(),
+                "# starting agentd --foreground --listen /run/agent.sock".into(),
+            ],
+        },
+    );
     for (name, state, reason) in [
-        (
-            "libffi",
-            PackageState::UpToDate,
-            "nothing that goes in has changed",
-        ),
-        (
-            "expat",
-            PackageState::Unchanged,
-            "zlib was rebuilt; the outputs came out the same",
-        ),
+        ("libffi", PackageState::UpToDate, "nothing that goes in has changed"),
+        ("expat", PackageState::Unchanged, "zlib was rebuilt; the outputs came out the same"),
     ] {
         change(&mut packages, name, |package| {
             package.state = state;
             package.reason = reason.into();
         });
     }
-    change(&mut packages, "openssl", |package| {
-        package.reproducible = Some(true)
-    });
-    change(&mut packages, "git", |package| {
-        package.reproducible = Some(false)
-    });
+    change(&mut packages, "openssl", |package| package.reproducible = Some(true));
+    change(&mut packages, "git", |package| package.reproducible = Some(false));
     change(&mut packages, "nginx", |package| package.attempts = 2);
     simulate(&mut packages, 2);
 
     let mut report = described(packages, 2, 2);
-    report.path = path(
-        &report,
-        &[
-            "ncurses",
-            "readline",
-            "sqlite3",
-            "python3.12",
-            "libxml2",
-            "libxslt",
-        ],
-    );
+    report.path = path(&report, &["ncurses", "readline", "sqlite3", "python3.12", "libxml2", "libxslt"]);
     let bound = report.path.iter().map(|step| step.seconds).sum::<f64>();
     report.bound_seconds = Some(bound.max(report.cpu_seconds / 2.0));
     report.expected_wall_seconds = Some(report.wall_seconds * 0.94);
@@ -192,13 +139,14 @@ pub fn small() -> Report {
     report.counts.left_out = 2;
     report.repository = Some(RepositoryFacts {
         path: "/srv/yard/internal/repository".into(),
-        sources_line: "deb [signed-by=/etc/apt/keyrings/internal.asc] file:/srv/yard/internal/repository bookworm main".into(),
+        sources_line:
+            "deb [signed-by=/etc/apt/keyrings/internal.asc] file:/srv/yard/internal/repository bookworm main"
+                .into(),
         fingerprint: "3F1C 9A70 52E4 88D1 0B6E  6C5D 7A19 E2F4 41B8 90CD".into(),
         packages: 61,
     });
-    report.notes = vec![
-        "4 packages had no history: their times were taken from the size of their sources.".into(),
-    ];
+    report.notes =
+        vec!["4 packages had no history: their times were taken from the size of their sources.".into()];
     report
 }
 
@@ -233,16 +181,10 @@ pub fn running() -> Report {
         }
     }
     // What has not failed yet blocks nobody yet.
-    let failed: Vec<String> = report
-        .packages
-        .iter()
-        .filter(|p| p.state == PackageState::Failed)
-        .map(|p| p.name.clone())
-        .collect();
+    let failed: Vec<String> =
+        report.packages.iter().filter(|p| p.state == PackageState::Failed).map(|p| p.name.clone()).collect();
     for package in &mut report.packages {
-        package
-            .blocked_by
-            .retain(|culprit| failed.contains(culprit));
+        package.blocked_by.retain(|culprit| failed.contains(culprit));
         if package.state == PackageState::Blocked && package.blocked_by.is_empty() {
             package.state = PackageState::Waiting;
             package.reason = "something it needs is not built yet".into();
@@ -254,26 +196,16 @@ pub fn running() -> Report {
     }
     report.state = RunState::Running;
     report.wall_seconds = now;
-    report.cpu_seconds = report
-        .packages
-        .iter()
-        .map(|package| package.cpu_seconds)
-        .sum();
+    report.cpu_seconds = report.packages.iter().map(|package| package.cpu_seconds).sum();
     report.repository = None;
     let left_out = report.counts.left_out;
-    report.counts = Counts {
-        left_out,
-        ..count(&report.packages)
-    };
+    report.counts = Counts { left_out, ..count(&report.packages) };
     report
 }
 
 /// A run of no packages.
 pub fn empty() -> Report {
-    Report {
-        state: RunState::Finished,
-        ..described(Vec::new(), 2, 2)
-    }
+    Report { state: RunState::Finished, ..described(Vec::new(), 2, 2) }
 }
 
 /// A run of a whole distribution on 64 cores, with one failure in a hundred.
@@ -281,9 +213,7 @@ pub fn large(size: usize) -> Report {
     let mut seed = 7u64;
     // A linear congruential generator: the sample must be the same every time and needs no more randomness.
     let mut random = move || {
-        seed = seed
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((seed >> 33) as f64) / f64::from(1u32 << 31)
     };
     let name = |index: usize| format!("package-{index:05}");
@@ -293,19 +223,14 @@ pub fn large(size: usize) -> Report {
         let seconds = 6.0 + 40.0 * random() + 5000.0 * random().powi(24);
         let needs: Vec<String> = match index {
             0..200 => Vec::new(),
-            _ => (0..3)
-                .map(|_| name((random().powi(2) * index as f64) as usize))
-                .collect(),
+            _ => (0..3).map(|_| name((random().powi(2) * index as f64) as usize)).collect(),
         };
         let needs: Vec<&str> = needs.iter().map(String::as_str).collect();
         let mut package = planned(&name(index), "1.0-1", seconds, 1.0 + random(), &needs);
         if random() < 0.01 && index > 2000 {
             let message = format!("{}.c:1: error: sample failure", package.name);
-            let lines = vec![
-                format!("cc -c {}.c", package.name),
-                message.clone(),
-                "make: *** Error 1".into(),
-            ];
+            let lines =
+                vec![format!("cc -c {}.c", package.name), message.clone(), "make: *** Error 1".into()];
             package.state = PackageState::Failed;
             package.failure = Some(ReportFailure {
                 stage: "build".into(),
@@ -314,11 +239,7 @@ pub fn large(size: usize) -> Report {
                 line_number: Some(2),
                 lines,
             });
-            if let Some(stage) = package
-                .stages
-                .iter_mut()
-                .find(|stage| stage.name == "build")
-            {
+            if let Some(stage) = package.stages.iter_mut().find(|stage| stage.name == "build") {
                 stage.outcome = "failed".into();
             }
         }
@@ -335,24 +256,20 @@ pub fn large(size: usize) -> Report {
 
 /// A package whose stages have their lengths but not yet their place in time.
 fn planned(name: &str, version: &str, seconds: f64, cores: f64, needs: &[&str]) -> ReportPackage {
-    let stages = [
-        ("fetch", 0.02, 0.2),
-        ("depends", 0.05, 0.6),
-        ("configure", 0.14, 0.9),
-        ("build", 0.57, cores),
-    ]
-    .into_iter()
-    .chain([("test", 0.15, cores), ("package", 0.05, 1.0)])
-    .map(|(stage, share, cores)| ReportStage {
-        name: stage.into(),
-        wall_seconds: seconds * share,
-        cpu_seconds: seconds * share * cores,
-        memory_peak_bytes: (seconds * 6e6 * cores) as u64 + 40_000_000,
-        outcome: "ok".into(),
-        log: Some(format!("logs/{name}/{stage}.log")),
-        ..ReportStage::default()
-    })
-    .collect();
+    let stages =
+        [("fetch", 0.02, 0.2), ("depends", 0.05, 0.6), ("configure", 0.14, 0.9), ("build", 0.57, cores)]
+            .into_iter()
+            .chain([("test", 0.15, cores), ("package", 0.05, 1.0)])
+            .map(|(stage, share, cores)| ReportStage {
+                name: stage.into(),
+                wall_seconds: seconds * share,
+                cpu_seconds: seconds * share * cores,
+                memory_peak_bytes: (seconds * 6e6 * cores) as u64 + 40_000_000,
+                outcome: "ok".into(),
+                log: Some(format!("logs/{name}/{stage}.log")),
+                ..ReportStage::default()
+            })
+            .collect();
     ReportPackage {
         name: name.into(),
         version: version.into(),
@@ -390,13 +307,7 @@ fn change(packages: &mut [ReportPackage], name: &str, how: impl FnOnce(&mut Repo
 }
 
 /// Makes a package fail after some seconds in a stage.
-fn fail(
-    packages: &mut [ReportPackage],
-    name: &str,
-    stage: &str,
-    seconds: f64,
-    failure: ReportFailure,
-) {
+fn fail(packages: &mut [ReportPackage], name: &str, stage: &str, seconds: f64, failure: ReportFailure) {
     change(packages, name, |package| {
         package.state = PackageState::Failed;
         package.failure = Some(failure);
@@ -416,21 +327,13 @@ fn simulate(packages: &mut [ReportPackage], slots: usize) {
     let mut culprits: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut blocks: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for package in packages.iter_mut() {
-        let mut blocked_by: Vec<String> = package
-            .depends
-            .iter()
-            .filter_map(|need| culprits.get(need))
-            .flatten()
-            .cloned()
-            .collect();
+        let mut blocked_by: Vec<String> =
+            package.depends.iter().filter_map(|need| culprits.get(need)).flatten().cloned().collect();
         blocked_by.sort();
         blocked_by.dedup();
         if !blocked_by.is_empty() {
             for culprit in &blocked_by {
-                blocks
-                    .entry(culprit.clone())
-                    .or_default()
-                    .push(package.name.clone());
+                blocks.entry(culprit.clone()).or_default().push(package.name.clone());
             }
             culprits.insert(package.name.clone(), blocked_by.clone());
             *package = ReportPackage {
@@ -449,11 +352,8 @@ fn simulate(packages: &mut [ReportPackage], slots: usize) {
             package.stages.clear();
             continue;
         }
-        let ready = package
-            .depends
-            .iter()
-            .filter_map(|need| done_seconds.get(need))
-            .fold(0.0, |a: f64, b| a.max(*b));
+        let ready =
+            package.depends.iter().filter_map(|need| done_seconds.get(need)).fold(0.0, |a: f64, b| a.max(*b));
         let start_on = |free: &f64| free.max(ready);
         let slot = (0..slots)
             .min_by(|a, b| start_on(&free_seconds[*a]).total_cmp(&start_on(&free_seconds[*b])))
@@ -468,12 +368,8 @@ fn simulate(packages: &mut [ReportPackage], slots: usize) {
         package.started_seconds = Some(start);
         package.wall_seconds = now - start;
         package.cpu_seconds = package.stages.iter().map(|stage| stage.cpu_seconds).sum();
-        package.memory_peak_bytes = package
-            .stages
-            .iter()
-            .map(|stage| stage.memory_peak_bytes)
-            .max()
-            .unwrap_or(0);
+        package.memory_peak_bytes =
+            package.stages.iter().map(|stage| stage.memory_peak_bytes).max().unwrap_or(0);
         free_seconds[slot] = now;
         done_seconds.insert(package.name.clone(), now);
         if package.state == PackageState::Failed {
@@ -487,8 +383,7 @@ fn simulate(packages: &mut [ReportPackage], slots: usize) {
 
 /// The report about packages whose times are known.
 fn described(packages: Vec<ReportPackage>, cores: u32, slots: u32) -> Report {
-    let end =
-        |package: &ReportPackage| package.started_seconds.unwrap_or(0.0) + package.wall_seconds;
+    let end = |package: &ReportPackage| package.started_seconds.unwrap_or(0.0) + package.wall_seconds;
     Report {
         schema: SCHEMA,
         kilnyard: "0.1.0".into(),
@@ -510,12 +405,7 @@ fn described(packages: Vec<ReportPackage>, cores: u32, slots: u32) -> Report {
 }
 
 fn count(packages: &[ReportPackage]) -> Counts {
-    let number = |state| {
-        packages
-            .iter()
-            .filter(|package| package.state == state)
-            .count() as u64
-    };
+    let number = |state| packages.iter().filter(|package| package.state == state).count() as u64;
     Counts {
         total: packages.len() as u64,
         built: number(PackageState::Built),
@@ -530,31 +420,17 @@ fn count(packages: &[ReportPackage]) -> Counts {
 }
 
 fn path(report: &Report, names: &[&str]) -> Vec<PathStep> {
-    let seconds = |name: &str| {
-        report
-            .packages
-            .iter()
-            .find(|p| p.name == name)
-            .map_or(0.0, |p| p.wall_seconds)
-    };
-    names
-        .iter()
-        .map(|name| PathStep {
-            package: (*name).to_owned(),
-            seconds: seconds(name),
-        })
-        .collect()
+    let seconds =
+        |name: &str| report.packages.iter().find(|p| p.name == name).map_or(0.0, |p| p.wall_seconds);
+    names.iter().map(|name| PathStep { package: (*name).to_owned(), seconds: seconds(name) }).collect()
 }
 
 /// Writes the logs that a report links to, so that its links lead somewhere. Only for small reports: nobody reads
 /// the logs of thirty thousand made-up packages.
 pub fn write_logs(report: &Report, folder: &Path) -> std::io::Result<()> {
     const LOGS_MAX: usize = 1000;
-    let logs = report
-        .packages
-        .iter()
-        .flat_map(|package| &package.stages)
-        .filter_map(|stage| stage.log.as_ref());
+    let logs =
+        report.packages.iter().flat_map(|package| &package.stages).filter_map(|stage| stage.log.as_ref());
     for log in logs.take(LOGS_MAX) {
         let path = folder.join(log);
         std::fs::create_dir_all(path.parent().unwrap_or(folder))?;

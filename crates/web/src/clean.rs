@@ -59,10 +59,7 @@ fn skip_sequence(characters: &mut Characters<'_>) {
 /// Skips the parameters of a control sequence and its last character; stops at anything that cannot belong to it,
 /// so that a sequence cut short does not take the following text along.
 fn skip_parameters(characters: &mut Characters<'_>) {
-    while characters
-        .next_if(|next| matches!(next, ' '..='?'))
-        .is_some()
-    {}
+    while characters.next_if(|next| matches!(next, ' '..='?')).is_some() {}
     characters.next_if(|next| matches!(next, '@'..='~'));
 }
 
@@ -97,16 +94,10 @@ pub(crate) fn lines(text: &str, lines_max: usize, characters_max: usize) -> Stri
     let clean = strip(text);
     let clean = clean.trim_end();
     let total = clean.split('\n').count();
-    let mut shown: Vec<String> = clean
-        .split('\n')
-        .take(lines_max)
-        .map(|line| cut(line, characters_max))
-        .collect();
+    let mut shown: Vec<String> =
+        clean.split('\n').take(lines_max).map(|line| cut(line, characters_max)).collect();
     if total > lines_max {
-        shown.push(format!(
-            "… ({} more lines)",
-            crate::words::count((total - lines_max) as u64)
-        ));
+        shown.push(format!("… ({} more lines)", crate::words::count((total - lines_max) as u64)));
     }
     shown.join("\n")
 }
@@ -116,11 +107,7 @@ fn cut(text: &str, characters_max: usize) -> String {
         None => text.to_owned(),
         Some((end, _)) => {
             let more = text[end..].chars().count() as u64;
-            format!(
-                "{}… ({} more characters)",
-                &text[..end],
-                crate::words::count(more)
-            )
+            format!("{}… ({} more characters)", &text[..end], crate::words::count(more))
         }
     }
 }
@@ -140,15 +127,9 @@ mod tests {
 
     #[test]
     fn colours_titles_and_links_of_terminals_go() {
-        assert_eq!(
-            strip("\u{1b}[1;31merror:\u{1b}[0m no such file"),
-            "error: no such file"
-        );
+        assert_eq!(strip("\u{1b}[1;31merror:\u{1b}[0m no such file"), "error: no such file");
         assert_eq!(strip("\u{1b}]0;evil title\u{07}text"), "text");
-        assert_eq!(
-            strip("\u{1b}]8;;https://x\u{1b}\\link\u{1b}]8;;\u{1b}\\!"),
-            "link!"
-        );
+        assert_eq!(strip("\u{1b}]8;;https://x\u{1b}\\link\u{1b}]8;;\u{1b}\\!"), "link!");
         assert_eq!(strip("\u{9b}31mred"), "red");
         assert_eq!(strip("\u{1b}(Bplain"), "plain");
     }
@@ -165,10 +146,7 @@ mod tests {
     fn controls_and_reordering_characters_go() {
         assert_eq!(strip("a\0b\u{8}c\u{7f}d\u{85}e"), "abcde");
         assert_eq!(strip("if \u{202e}evil\u{2066}"), "if evil");
-        assert_eq!(
-            strip("bad \u{fffd} stays, \u{ffff} goes"),
-            "bad \u{fffd} stays,  goes"
-        );
+        assert_eq!(strip("bad \u{fffd} stays, \u{ffff} goes"), "bad \u{fffd} stays,  goes");
         assert_eq!(strip("10%\r20%\r\nnext\ttab"), "10% 20%\nnext\ttab");
     }
 

@@ -40,7 +40,7 @@ mod write;
 pub use error::WebError;
 pub use page::page;
 pub use report::{
-    Counts, CycleCut, LeftOut, PackageState, PathStep, Report, ReportFailure, ReportOutput,
-    ReportPackage, ReportStage, RepositoryFacts, RunState, SCHEMA,
+    Counts, CycleCut, LeftOut, PackageState, PathStep, Report, ReportFailure, ReportOutput, ReportPackage,
+    ReportStage, RepositoryFacts, RunState, SCHEMA,
 };
 pub use write::{PAGE_FILE, REPORT_FILE, write};

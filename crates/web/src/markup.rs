@@ -116,9 +116,7 @@ fn ends_line(tag: &str) -> bool {
 /// Escapes for text and for attribute values in double quotes alike. The quotes are escaped in text too: it costs a
 /// few bytes and there is one rule.
 fn escape(text: &str, out: &mut String) {
-    let needs_cleaning = text
-        .chars()
-        .any(|character| character.is_control() || !character.is_ascii());
+    let needs_cleaning = text.chars().any(|character| character.is_control() || !character.is_ascii());
     let cleaned;
     let text = if needs_cleaning {
         cleaned = clean::strip(text);
@@ -140,11 +138,7 @@ fn escape(text: &str, out: &mut String) {
 
 /// A fraction of the width of a drawing as an SVG length, always a plain number.
 pub(crate) fn length(fraction: f64) -> String {
-    let percent = if fraction.is_nan() {
-        0.0
-    } else {
-        fraction.clamp(0.0, 1.0) * 100.0
-    };
+    let percent = if fraction.is_nan() { 0.0 } else { fraction.clamp(0.0, 1.0) * 100.0 };
     let text = format!("{percent:.3}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     format!("{text}%")

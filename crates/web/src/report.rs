@@ -145,9 +145,7 @@ pub struct PathStep {
 }
 
 /// How a package ended, or where it stands.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PackageState {
     /// Built, with outputs that are new.
@@ -325,18 +323,9 @@ mod tests {
 
     #[test]
     fn states_are_kebab_case_words() {
-        assert_eq!(
-            serde_json::to_string(&PackageState::UpToDate).unwrap(),
-            r#""up-to-date""#
-        );
-        assert_eq!(
-            serde_json::to_string(&RunState::Interrupted).unwrap(),
-            r#""interrupted""#
-        );
-        assert_eq!(
-            serde_json::from_str::<PackageState>(r#""blocked""#).unwrap(),
-            PackageState::Blocked
-        );
+        assert_eq!(serde_json::to_string(&PackageState::UpToDate).unwrap(), r#""up-to-date""#);
+        assert_eq!(serde_json::to_string(&RunState::Interrupted).unwrap(), r#""interrupted""#);
+        assert_eq!(serde_json::from_str::<PackageState>(r#""blocked""#).unwrap(), PackageState::Blocked);
     }
 
     #[test]
@@ -361,10 +350,7 @@ mod tests {
         fields.insert("from_the_future".into(), serde_json::json!({"a": [1]}));
         fields.remove("packages");
         fields.remove("expected_wall_seconds");
-        assert_eq!(
-            serde_json::from_value::<Report>(value).unwrap(),
-            Report::default()
-        );
+        assert_eq!(serde_json::from_value::<Report>(value).unwrap(), Report::default());
     }
 
     #[test]

@@ -6,11 +6,7 @@ pub(crate) const SECONDS_MAX: f64 = 1e9;
 
 /// A duration that can be calculated with: never negative, never beyond [`SECONDS_MAX`], never not a number.
 pub(crate) fn sane_seconds(seconds: f64) -> f64 {
-    if seconds.is_nan() {
-        0.0
-    } else {
-        seconds.clamp(0.0, SECONDS_MAX)
-    }
+    if seconds.is_nan() { 0.0 } else { seconds.clamp(0.0, SECONDS_MAX) }
 }
 
 /// A duration: `0 s`, `0.4 s`, `42 s`, `6 min 12 s`, `2 h 5 min`, `3 d 4 h`.
@@ -57,11 +53,7 @@ pub(crate) fn size(bytes: u64) -> String {
         value /= 1024.0;
         unit += 1;
     }
-    if value < 99.95 {
-        format!("{value:.1} {}", UNITS[unit])
-    } else {
-        format!("{value:.0} {}", UNITS[unit])
-    }
+    if value < 99.95 { format!("{value:.1} {}", UNITS[unit]) } else { format!("{value:.0} {}", UNITS[unit]) }
 }
 
 /// A count with its thousands apart: `30,000`.
@@ -85,13 +77,10 @@ pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
 /// A small number as a word, a larger one as digits.
 pub(crate) fn number_word(number: u64) -> String {
     const WORDS: [&str; 13] = [
-        "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
-        "eleven", "twelve",
+        "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
+        "twelve",
     ];
-    match usize::try_from(number)
-        .ok()
-        .and_then(|index| WORDS.get(index))
-    {
+    match usize::try_from(number).ok().and_then(|index| WORDS.get(index)) {
         Some(word) => (*word).to_owned(),
         None => count(number),
     }
@@ -105,11 +94,7 @@ pub(crate) fn share(part: f64, whole: f64) -> Option<f64> {
 
 /// A share in percent: `96 %`.
 pub(crate) fn percent(share: f64) -> String {
-    let percent = if share.is_nan() {
-        0.0
-    } else {
-        (share * 100.0).clamp(0.0, 9999.0)
-    };
+    let percent = if share.is_nan() { 0.0 } else { (share * 100.0).clamp(0.0, 9999.0) };
     match percent {
         // Neither "nothing" nor "all" may be said of what only nearly is.
         _ if percent > 0.0 && percent < 1.0 => "under 1 %".to_owned(),
@@ -120,9 +105,7 @@ pub(crate) fn percent(share: f64) -> String {
 
 /// A moment in UTC: `2026-11-21T08:05:20Z`, or nothing where the clock says a year that no calendar has.
 pub(crate) fn moment(unix_seconds: i64) -> Option<String> {
-    jiff::Timestamp::from_second(unix_seconds)
-        .ok()
-        .map(|moment| moment.to_string())
+    jiff::Timestamp::from_second(unix_seconds).ok().map(|moment| moment.to_string())
 }
 
 #[cfg(test)]

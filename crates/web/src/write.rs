@@ -19,15 +19,11 @@ pub const REPORT_FILE: &str = "report.json";
 /// Writes `index.html` and `report.json` into `folder`, which is made if it is missing, and touches nothing else
 /// there.
 pub fn write(report: &Report, folder: &Path) -> Result<(), WebError> {
-    fs::create_dir_all(folder).map_err(|source| WebError::CreateFolder {
-        path: folder.to_owned(),
-        source,
-    })?;
+    fs::create_dir_all(folder)
+        .map_err(|source| WebError::CreateFolder { path: folder.to_owned(), source })?;
     let json_path = folder.join(REPORT_FILE);
-    let mut json = serde_json::to_vec(report).map_err(|source| WebError::Encode {
-        path: json_path.clone(),
-        source,
-    })?;
+    let mut json =
+        serde_json::to_vec(report).map_err(|source| WebError::Encode { path: json_path.clone(), source })?;
     json.push(b'\n');
     replace(&json_path, &json)?;
     replace(&folder.join(PAGE_FILE), page(report).as_bytes())
@@ -37,10 +33,7 @@ pub fn write(report: &Report, folder: &Path) -> Result<(), WebError> {
 fn replace(path: &Path, content: &[u8]) -> Result<(), WebError> {
     let temporary = temporary_path(path);
     let result = write_whole(&temporary, content)
-        .map_err(|source| WebError::WriteFile {
-            path: temporary.clone(),
-            source,
-        })
+        .map_err(|source| WebError::WriteFile { path: temporary.clone(), source })
         .and_then(|()| {
             fs::rename(&temporary, path).map_err(|source| WebError::Rename {
                 from: temporary.clone(),
@@ -57,10 +50,7 @@ fn replace(path: &Path, content: &[u8]) -> Result<(), WebError> {
 
 /// The name carries the process id so that two writers of one report cannot mix their bytes.
 fn temporary_path(path: &Path) -> PathBuf {
-    let name = path
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned())
-        .unwrap_or_default();
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     path.with_file_name(format!(".{name}.{}.new", std::process::id()))
 }
 
@@ -77,10 +67,8 @@ mod tests {
     use super::*;
 
     fn names(folder: &Path) -> Vec<String> {
-        let mut names: Vec<String> = fs::read_dir(folder)
-            .unwrap()
-            .map(|e| e.unwrap().file_name().into_string().unwrap())
-            .collect();
+        let mut names: Vec<String> =
+            fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
     }
@@ -89,41 +77,20 @@ mod tests {
     fn two_files_are_written_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let inside = folder.path().join("runs/7/report");
-        let report = Report {
-            yard: "yard & <co>".into(),
-            ..Report::default()
-        };
+        let report = Report { yard: "yard & <co>".into(), ..Report::default() };
         write(&report, &inside).unwrap();
         assert_eq!(names(&inside), ["index.html", "report.json"]);
-        let read: Report =
-            serde_json::from_slice(&fs::read(inside.join(REPORT_FILE)).unwrap()).unwrap();
+        let read: Report = serde_json::from_slice(&fs::read(inside.join(REPORT_FILE)).unwrap()).unwrap();
         assert_eq!(read, report);
-        assert_eq!(
-            fs::read_to_string(inside.join(PAGE_FILE)).unwrap(),
-            page(&report)
-        );
+        assert_eq!(fs::read_to_string(inside.join(PAGE_FILE)).unwrap(), page(&report));
     }
 
     #[test]
     fn a_second_report_replaces_the_first_and_leaves_the_logs_alone() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("logs")).unwrap();
-        write(
-            &Report {
-                run: 1,
-                ..Report::default()
-            },
-            folder.path(),
-        )
-        .unwrap();
-        write(
-            &Report {
-                run: 2,
-                ..Report::default()
-            },
-            folder.path(),
-        )
-        .unwrap();
+        write(&Report { run: 1, ..Report::default() }, folder.path()).unwrap();
+        write(&Report { run: 2, ..Report::default() }, folder.path()).unwrap();
         assert_eq!(names(folder.path()), ["index.html", "logs", "report.json"]);
         let read: Report =
             serde_json::from_slice(&fs::read(folder.path().join(REPORT_FILE)).unwrap()).unwrap();
@@ -135,10 +102,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("index.html/inside")).unwrap();
         let error = write(&Report::default(), folder.path()).unwrap_err();
-        assert!(
-            matches!(&error, WebError::Rename { to, .. } if to.ends_with("index.html")),
-            "{error:?}"
-        );
+        assert!(matches!(&error, WebError::Rename { to, .. } if to.ends_with("index.html")), "{error:?}");
         assert!(error.to_string().starts_with("rename `"), "{error}");
         assert_eq!(names(folder.path()), ["index.html", "report.json"]);
     }
@@ -149,9 +113,6 @@ mod tests {
         let path = folder.path().join("report");
         fs::write(&path, "a file").unwrap();
         let error = write(&Report::default(), &path).unwrap_err();
-        assert!(
-            matches!(&error, WebError::CreateFolder { path: named, .. } if *named == path),
-            "{error:?}"
-        );
+        assert!(matches!(&error, WebError::CreateFolder { path: named, .. } if *named == path), "{error:?}");
     }
 }

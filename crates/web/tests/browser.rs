@@ -36,10 +36,7 @@ const TOO_WIDE: &str = "JSON.stringify([document.documentElement.scrollWidth, in
 
 fn assert_fits(browser: &Browser, what: &str) {
     let found: Vec<Value> = serde_json::from_str(browser.ask(TOO_WIDE).as_str().unwrap()).unwrap();
-    assert!(
-        found[0].as_u64() <= found[1].as_u64() && found.len() == 2,
-        "{what} is too wide: {found:?}"
-    );
+    assert!(found[0].as_u64() <= found[1].as_u64() && found.len() == 2, "{what} is too wide: {found:?}");
 }
 
 #[test]
@@ -49,14 +46,10 @@ fn the_page_says_which_run_and_shows_failures_first() {
     };
     let folder = tempfile::tempdir().unwrap();
     browser.open(&written(&sample_report::small(), folder.path()), "");
-    assert_eq!(
-        browser.ask("document.title"),
-        "Run 42 of internal: 2 failed – Kilnyard"
-    );
+    assert_eq!(browser.ask("document.title"), "Run 42 of internal: 2 failed – Kilnyard");
     assert_eq!(browser.ask("document.compatMode"), "CSS1Compat");
-    let headings = strings(
-        browser.ask("[...document.querySelectorAll('h2')].map(h => h.firstChild.data.trim())"),
-    );
+    let headings =
+        strings(browser.ask("[...document.querySelectorAll('h2')].map(h => h.firstChild.data.trim())"));
     assert_eq!(
         headings,
         [
@@ -71,16 +64,14 @@ fn the_page_says_which_run_and_shows_failures_first() {
             "Repository"
         ]
     );
-    let marked = strings(
-        browser.ask("[...document.querySelectorAll('.failure mark')].map(m => m.textContent)"),
-    );
+    let marked =
+        strings(browser.ask("[...document.querySelectorAll('.failure mark')].map(m => m.textContent)"));
     assert_eq!(
         marked[0],
         "kdc/do_tgs_req.c:412:17: error: implicit declaration of function ‘krb5_db_get_context’"
     );
-    let drawn = browser.ask(
-        "[...document.querySelectorAll('svg.timeline rect')].every(r => r.getBBox().width >= 0)",
-    );
+    let drawn =
+        browser.ask("[...document.querySelectorAll('svg.timeline rect')].every(r => r.getBBox().width >= 0)");
     assert_eq!(drawn, true);
 }
 
@@ -102,24 +93,14 @@ fn every_link_leads_somewhere() {
         "[...document.querySelectorAll('a:not([href^=\"#\"])')].map(a => decodeURIComponent(new URL(a.href).pathname))",
     ));
     assert!(files.len() > 100, "{}", files.len());
-    let logs = report
-        .packages
-        .iter()
-        .flat_map(|package| &package.stages)
-        .filter_map(|stage| stage.log.as_ref());
+    let logs =
+        report.packages.iter().flat_map(|package| &package.stages).filter_map(|stage| stage.log.as_ref());
     for log in logs {
-        assert!(
-            files.contains(&folder.path().join(log).display().to_string()),
-            "no link to {log}"
-        );
+        assert!(files.contains(&folder.path().join(log).display().to_string()), "no link to {log}");
     }
-    let missing: Vec<&String> = files
-        .iter()
-        .filter(|file| !Path::new(file).is_file())
-        .collect();
+    let missing: Vec<&String> = files.iter().filter(|file| !Path::new(file).is_file()).collect();
     assert!(missing.is_empty(), "{missing:?}");
-    let elsewhere =
-        strings(browser.ask("performance.getEntriesByType('resource').map(r => r.name)"));
+    let elsewhere = strings(browser.ask("performance.getEntriesByType('resource').map(r => r.name)"));
     assert_eq!(elsewhere, [""; 0], "the page loads nothing");
 }
 
@@ -209,30 +190,18 @@ fn a_hostile_build_is_only_text() {
     };
     let folder = tempfile::tempdir().unwrap();
     browser.open(&written(&hostile(), folder.path()), "");
-    assert_eq!(
-        browser.ask("document.scripts.length + document.images.length"),
-        0
-    );
+    assert_eq!(browser.ask("document.scripts.length + document.images.length"), 0);
     assert_eq!(browser.ask("typeof window.owned"), "undefined");
     let line = browser.ask("document.querySelector('.failure mark').textContent");
     assert_eq!(line, "</pre><script>window.owned = 1</script>");
     let heading = browser.ask("document.querySelector('#f1 h3').textContent");
-    assert!(
-        heading
-            .as_str()
-            .unwrap()
-            .starts_with("<img src=x onerror=\"window.owned=1\">"),
-        "{heading}"
-    );
+    assert!(heading.as_str().unwrap().starts_with("<img src=x onerror=\"window.owned=1\">"), "{heading}");
     let links = strings(browser.ask(
         "[...document.querySelectorAll('a')].map(a => a.protocol).filter(protocol => protocol != 'file:')",
     ));
     assert_eq!(links, [""; 0]);
     let policy = browser.ask("document.querySelector('meta[http-equiv]').content");
-    assert!(
-        policy.as_str().unwrap().starts_with("default-src 'none'; "),
-        "{policy}"
-    );
+    assert!(policy.as_str().unwrap().starts_with("default-src 'none'; "), "{policy}");
 }
 
 #[test]
@@ -245,18 +214,10 @@ fn a_link_to_a_folded_failure_unfolds_it() {
     write(&sample_report::large(12_000), folder.path()).unwrap();
     browser.open(&page, "");
     let last = "[...document.querySelectorAll('.folded .failure')].at(-1)";
-    assert_eq!(
-        browser.ask(&format!(
-            "{last}.checkVisibility({{contentVisibilityAuto: true}})"
-        )),
-        false
-    );
+    assert_eq!(browser.ask(&format!("{last}.checkVisibility({{contentVisibilityAuto: true}})")), false);
     let id = browser.ask(&format!("{last}.id"));
     browser.open(&page, &format!("#{}", id.as_str().unwrap()));
-    assert_eq!(
-        browser.ask(&format!("{last}.closest('details').open")),
-        true
-    );
+    assert_eq!(browser.ask(&format!("{last}.closest('details').open")), true);
     assert_fits(&browser, "a large run");
 }
 
@@ -293,10 +254,7 @@ fn the_page_can_be_used_without_seeing_it() {
             "what scrolls takes the focus",
             "[...document.querySelectorAll('.scroll')].every(s => s.tabIndex == 0 && s.getAttribute('aria-label'))",
         ),
-        (
-            "links have text",
-            "[...document.querySelectorAll('a')].every(a => a.textContent.trim())",
-        ),
+        ("links have text", "[...document.querySelectorAll('a')].every(a => a.textContent.trim())"),
     ] {
         assert_eq!(browser.ask(found), true, "{what}");
     }
@@ -323,13 +281,7 @@ fn hostile() -> Report {
         slot: Some(u32::MAX),
         started_seconds: Some(f64::INFINITY),
         wall_seconds: 1e300,
-        stages: vec![
-            stage.clone(),
-            ReportStage {
-                log: Some("//host/x".into()),
-                ..stage
-            },
-        ],
+        stages: vec![stage.clone(), ReportStage { log: Some("//host/x".into()), ..stage }],
         depends: vec![long.clone()],
         blocks: vec![long.clone(), script.into()],
         failure: Some(ReportFailure {
@@ -354,17 +306,9 @@ fn hostile() -> Report {
         state: RunState::Finished,
         started_seconds: i64::MIN,
         wall_seconds: f64::NAN,
-        counts: Counts {
-            total: u64::MAX,
-            built: u64::MAX,
-            failed: u64::MAX,
-            ..Counts::default()
-        },
+        counts: Counts { total: u64::MAX, built: u64::MAX, failed: u64::MAX, ..Counts::default() },
         bound_seconds: Some(f64::NEG_INFINITY),
-        path: vec![kilnyard_web::PathStep {
-            package: long.clone(),
-            seconds: f64::NAN,
-        }],
+        path: vec![kilnyard_web::PathStep { package: long.clone(), seconds: f64::NAN }],
         packages: vec![second, failed],
         cycles_cut: vec![kilnyard_web::CycleCut {
             package: long.clone(),
@@ -372,10 +316,7 @@ fn hostile() -> Report {
             members: vec![long.clone(), script.into()],
             how: long.clone(),
         }],
-        left_out: vec![kilnyard_web::LeftOut {
-            package: long.clone(),
-            reason: format!("{script}\n{long}"),
-        }],
+        left_out: vec![kilnyard_web::LeftOut { package: long.clone(), reason: format!("{script}\n{long}") }],
         repository: Some(kilnyard_web::RepositoryFacts {
             path: long.clone(),
             sources_line: long.clone(),

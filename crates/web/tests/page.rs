@@ -4,8 +4,8 @@
 mod markup;
 
 use kilnyard_web::{
-    Counts, CycleCut, LeftOut, PackageState, PathStep, Report, ReportFailure, ReportOutput,
-    ReportPackage, ReportStage, RepositoryFacts, RunState, page,
+    Counts, CycleCut, LeftOut, PackageState, PathStep, Report, ReportFailure, ReportOutput, ReportPackage,
+    ReportStage, RepositoryFacts, RunState, page,
 };
 use markup::check;
 use proptest::collection::vec;
@@ -54,93 +54,46 @@ fn seconds() -> impl Strategy<Value = f64> {
 
 fn state() -> impl Strategy<Value = PackageState> {
     use PackageState::*;
-    proptest::sample::select(vec![
-        Built, Unchanged, UpToDate, Failed, Blocked, Skipped, Waiting, Building,
-    ])
+    proptest::sample::select(vec![Built, Unchanged, UpToDate, Failed, Blocked, Skipped, Waiting, Building])
 }
 
 fn stage() -> impl Strategy<Value = ReportStage> {
-    (
-        text(),
-        seconds(),
-        seconds(),
-        seconds(),
-        any::<u64>(),
-        text(),
-        option::of(text()),
+    (text(), seconds(), seconds(), seconds(), any::<u64>(), text(), option::of(text())).prop_map(
+        |(name, started_seconds, wall_seconds, cpu_seconds, memory_peak_bytes, outcome, log)| ReportStage {
+            name,
+            started_seconds,
+            wall_seconds,
+            cpu_seconds,
+            memory_peak_bytes,
+            outcome,
+            log,
+        },
     )
-        .prop_map(
-            |(
-                name,
-                started_seconds,
-                wall_seconds,
-                cpu_seconds,
-                memory_peak_bytes,
-                outcome,
-                log,
-            )| ReportStage {
-                name,
-                started_seconds,
-                wall_seconds,
-                cpu_seconds,
-                memory_peak_bytes,
-                outcome,
-                log,
-            },
-        )
 }
 
 fn failure() -> impl Strategy<Value = ReportFailure> {
-    (
-        text(),
-        text(),
-        text(),
-        option::of(any::<u64>()),
-        vec(text(), 0..60),
-    )
-        .prop_map(|(stage, kind, message, line_number, lines)| ReportFailure {
+    (text(), text(), text(), option::of(any::<u64>()), vec(text(), 0..60)).prop_map(
+        |(stage, kind, message, line_number, lines)| ReportFailure {
             stage,
             kind,
             message,
             line_number,
             lines,
-        })
+        },
+    )
 }
 
 fn output() -> impl Strategy<Value = ReportOutput> {
     (text(), text(), text(), any::<u64>()).prop_map(|(name, version, architecture, size_bytes)| {
-        ReportOutput {
-            name,
-            version,
-            architecture,
-            size_bytes,
-        }
+        ReportOutput { name, version, architecture, size_bytes }
     })
 }
 
 fn package() -> impl Strategy<Value = ReportPackage> {
-    let words = (
-        text(),
-        text(),
-        state(),
-        text(),
-        option::of(any::<u32>()),
-        any::<u32>(),
-    );
-    let numbers = (
-        option::of(seconds()),
-        seconds(),
-        seconds(),
-        any::<u64>(),
-        option::of(any::<bool>()),
-    );
-    let lists = (
-        vec(stage(), 0..5),
-        vec(output(), 0..3),
-        vec(text(), 0..4),
-        vec(text(), 0..4),
-        vec(text(), 0..4),
-    );
+    let words = (text(), text(), state(), text(), option::of(any::<u32>()), any::<u32>());
+    let numbers = (option::of(seconds()), seconds(), seconds(), any::<u64>(), option::of(any::<bool>()));
+    let lists =
+        (vec(stage(), 0..5), vec(output(), 0..3), vec(text(), 0..4), vec(text(), 0..4), vec(text(), 0..4));
     (words, numbers, lists, option::of(failure())).prop_map(|(words, numbers, lists, failure)| {
         ReportPackage {
             name: words.0,
@@ -166,25 +119,9 @@ fn package() -> impl Strategy<Value = ReportPackage> {
 
 fn report() -> impl Strategy<Value = Report> {
     let words = (text(), text(), text(), text(), text(), vec(text(), 0..3));
-    let run = proptest::sample::select(vec![
-        RunState::Running,
-        RunState::Finished,
-        RunState::Interrupted,
-    ]);
-    let numbers = (
-        any::<u64>(),
-        run,
-        any::<i64>(),
-        seconds(),
-        seconds(),
-        any::<u32>(),
-        any::<u32>(),
-    );
-    let expected = (
-        option::of(seconds()),
-        option::of(seconds()),
-        vec((text(), seconds()), 0..4),
-    );
+    let run = proptest::sample::select(vec![RunState::Running, RunState::Finished, RunState::Interrupted]);
+    let numbers = (any::<u64>(), run, any::<i64>(), seconds(), seconds(), any::<u32>(), any::<u32>());
+    let expected = (option::of(seconds()), option::of(seconds()), vec((text(), seconds()), 0..4));
     let counts = vec(prop_oneof![Just(0), 0..100u64, any::<u64>()], 9);
     let lists = (
         vec(package(), 0..8),
@@ -192,66 +129,49 @@ fn report() -> impl Strategy<Value = Report> {
         vec((text(), text()), 0..3),
         option::of((text(), text(), text(), any::<u64>())),
     );
-    (words, numbers, expected, counts, lists).prop_map(
-        |(words, numbers, expected, counts, lists)| Report {
-            schema: 1,
-            kilnyard: words.0,
-            yard: words.1,
-            ecosystem: words.2,
-            release: words.3,
-            architecture: words.4,
-            notes: words.5,
-            run: numbers.0,
-            state: numbers.1,
-            started_seconds: numbers.2,
-            wall_seconds: numbers.3,
-            cpu_seconds: numbers.4,
-            cores: numbers.5,
-            slots: numbers.6,
-            expected_wall_seconds: expected.0,
-            bound_seconds: expected.1,
-            path: expected
-                .2
-                .into_iter()
-                .map(|(package, seconds)| PathStep { package, seconds })
-                .collect(),
-            counts: Counts {
-                total: counts[0],
-                built: counts[1],
-                unchanged: counts[2],
-                up_to_date: counts[3],
-                failed: counts[4],
-                blocked: counts[5],
-                skipped: counts[6],
-                left_out: counts[7],
-                waiting: counts[8],
-            },
-            packages: lists.0,
-            cycles_cut: lists
-                .1
-                .into_iter()
-                .map(|(package, dependency, members, how)| CycleCut {
-                    package,
-                    dependency,
-                    members,
-                    how,
-                })
-                .collect(),
-            left_out: lists
-                .2
-                .into_iter()
-                .map(|(package, reason)| LeftOut { package, reason })
-                .collect(),
-            repository: lists.3.map(|(path, sources_line, fingerprint, packages)| {
-                RepositoryFacts {
-                    path,
-                    sources_line,
-                    fingerprint,
-                    packages,
-                }
-            }),
+    (words, numbers, expected, counts, lists).prop_map(|(words, numbers, expected, counts, lists)| Report {
+        schema: 1,
+        kilnyard: words.0,
+        yard: words.1,
+        ecosystem: words.2,
+        release: words.3,
+        architecture: words.4,
+        notes: words.5,
+        run: numbers.0,
+        state: numbers.1,
+        started_seconds: numbers.2,
+        wall_seconds: numbers.3,
+        cpu_seconds: numbers.4,
+        cores: numbers.5,
+        slots: numbers.6,
+        expected_wall_seconds: expected.0,
+        bound_seconds: expected.1,
+        path: expected.2.into_iter().map(|(package, seconds)| PathStep { package, seconds }).collect(),
+        counts: Counts {
+            total: counts[0],
+            built: counts[1],
+            unchanged: counts[2],
+            up_to_date: counts[3],
+            failed: counts[4],
+            blocked: counts[5],
+            skipped: counts[6],
+            left_out: counts[7],
+            waiting: counts[8],
         },
-    )
+        packages: lists.0,
+        cycles_cut: lists
+            .1
+            .into_iter()
+            .map(|(package, dependency, members, how)| CycleCut { package, dependency, members, how })
+            .collect(),
+        left_out: lists.2.into_iter().map(|(package, reason)| LeftOut { package, reason }).collect(),
+        repository: lists.3.map(|(path, sources_line, fingerprint, packages)| RepositoryFacts {
+            path,
+            sources_line,
+            fingerprint,
+            packages,
+        }),
+    })
 }
 
 /// Equal, but for the last digit of a fraction, which the reader of JSON may round the other way.
@@ -262,9 +182,7 @@ fn alike(one: &Value, other: &Value) -> bool {
         }
         (Value::Object(one), Value::Object(other)) => {
             one.len() == other.len()
-                && one
-                    .iter()
-                    .all(|(key, value)| other.get(key).is_some_and(|other| alike(value, other)))
+                && one.iter().all(|(key, value)| other.get(key).is_some_and(|other| alike(value, other)))
         }
         (Value::Number(one), Value::Number(other)) if one.is_f64() && other.is_f64() => {
             let (one, other) = (one.as_f64().unwrap(), other.as_f64().unwrap());
@@ -306,12 +224,7 @@ fn the_samples_are_well_formed_and_small_enough_to_load() {
     ] {
         let page = page(&report);
         check(&page).unwrap();
-        assert!(
-            page.len() < PAGE_BYTES_MAX,
-            "{} packages: {} bytes",
-            report.packages.len(),
-            page.len()
-        );
+        assert!(page.len() < PAGE_BYTES_MAX, "{} packages: {} bytes", report.packages.len(), page.len());
     }
 }
 
@@ -319,9 +232,7 @@ fn the_samples_are_well_formed_and_small_enough_to_load() {
 fn a_large_run_names_what_is_only_in_the_data() {
     let report = sample_report::large(30_000);
     let page = page(&report);
-    assert!(
-        page.contains("3,000 of 30,000 packages are shown; all are in <a href=\"report.json\">")
-    );
+    assert!(page.contains("3,000 of 30,000 packages are shown; all are in <a href=\"report.json\">"));
     assert!(page.contains("are too short to be drawn alone"));
 }
 
@@ -329,10 +240,7 @@ fn a_large_run_names_what_is_only_in_the_data() {
 fn an_empty_run_has_a_page_that_says_so() {
     let page = page(&sample_report::empty());
     assert!(page.contains("the run has no packages"));
-    assert!(
-        !page.contains("<section") && !page.contains("<nav"),
-        "nothing to show, nothing to go to"
-    );
+    assert!(!page.contains("<section") && !page.contains("<nav"), "nothing to show, nothing to go to");
 }
 
 #[test]
@@ -351,10 +259,7 @@ fn sections_come_in_the_order_of_need() {
     ];
     let places: Vec<usize> = order
         .iter()
-        .map(|id| {
-            page.find(&format!("<section id=\"{id}\""))
-                .unwrap_or_else(|| panic!("no {id}"))
-        })
+        .map(|id| page.find(&format!("<section id=\"{id}\"")).unwrap_or_else(|| panic!("no {id}")))
         .collect();
     assert!(places.is_sorted(), "{places:?}");
 }
@@ -362,11 +267,7 @@ fn sections_come_in_the_order_of_need() {
 #[test]
 fn endless_lines_are_cut_on_the_page() {
     let mut report = sample_report::small();
-    let failed = report
-        .packages
-        .iter_mut()
-        .find_map(|package| package.failure.as_mut())
-        .unwrap();
+    let failed = report.packages.iter_mut().find_map(|package| package.failure.as_mut()).unwrap();
     failed.lines = vec!["x".repeat(5_000_000)];
     failed.message = "y".repeat(5_000_000);
     report.packages[0].reason = "z".repeat(5_000_000);

@@ -1,1 +1,61 @@
-//! Takes leases and performs builds: roots, stages, artifacts, logs
+//! Performs builds: makes a root, runs the stages in it, takes over the outputs, tries them, cleans up.
+//!
+//! [`Worker::perform`] does one lease from beginning to end and returns its result; whoever owns the slots
+//! calls it, each slot from a thread of its own. It tells how it goes, which renews the lease, and looks at
+//! a flag that cancels it. Outputs go into the store of distfiles by their content before the result says
+//! that they exist.
+//!
+//! The root of a failed build is kept, the latest of each package, for a person to look into. Everything
+//! else that a build leaves is removed here, or by [`Worker::sweep`] at the next start.
+
+mod build;
+mod roots;
+
+pub use roots::{RootFolder, base_sandbox};
+
+use kilnyard_ecosystem::Ecosystem;
+use kilnyard_mirror::DistfileStore;
+use kilnyard_process::{Limits, LogLimits};
+use kilnyard_root::IdMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The user and group of the root that builds.
+pub const BUILDER_ID: u32 = 1000;
+
+/// What a worker is told once.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The yard's folder.
+    pub yard: PathBuf,
+    /// The ids of its roots.
+    pub ids: IdMap,
+    /// Limits of each stage.
+    pub limits: Limits,
+    /// How much of each log is kept.
+    pub log_limits: LogLimits,
+    /// Whether outputs are installed and removed in a clean root.
+    pub tests_outputs: bool,
+    /// How many roots of failed builds are kept.
+    pub failed_roots_max: usize,
+}
+
+/// See the module.
+#[derive(Clone)]
+pub struct Worker {
+    settings: Settings,
+    ecosystem: Arc<dyn Ecosystem>,
+    distfiles: Arc<DistfileStore>,
+}
+
+impl Worker {
+    /// A worker of this yard.
+    pub fn new(settings: Settings, ecosystem: Arc<dyn Ecosystem>, distfiles: Arc<DistfileStore>) -> Worker {
+        Worker { settings, ecosystem, distfiles }
+    }
+
+    /// Removes what builds left that did not end: to be called once, before the first build.
+    pub fn sweep(&self) -> std::io::Result<()> {
+        roots::sweep(&self.settings.yard, &self.settings.ids)
+    }
+}

@@ -41,11 +41,7 @@ impl Gnupg {
     /// Run gpg with a standard input; its standard output if it succeeds.
     pub fn gpg<A: AsRef<OsStr>>(&self, arguments: &[A], input: &[u8]) -> Vec<u8> {
         let output = self.try_gpg(arguments, input);
-        assert!(
-            output.status.success(),
-            "gpg: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert!(output.status.success(), "gpg: {}", String::from_utf8_lossy(&output.stderr));
         output.stdout
     }
 
@@ -53,14 +49,7 @@ impl Gnupg {
         let mut child = Command::new("gpg")
             .arg("--homedir")
             .arg(self.home.path())
-            .args([
-                "--batch",
-                "--yes",
-                "--pinentry-mode",
-                "loopback",
-                "--passphrase",
-                "",
-            ])
+            .args(["--batch", "--yes", "--pinentry-mode", "loopback", "--passphrase", ""])
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -77,26 +66,8 @@ impl Gnupg {
     }
 
     /// Make a key and return its fingerprint; `when` is GnuPG's faked system time.
-    pub fn make_key(
-        &self,
-        user: &str,
-        kind: &str,
-        usage: &str,
-        expire: &str,
-        when: &str,
-    ) -> String {
-        self.gpg(
-            &[
-                "--faked-system-time",
-                when,
-                "--quick-gen-key",
-                user,
-                kind,
-                usage,
-                expire,
-            ],
-            b"",
-        );
+    pub fn make_key(&self, user: &str, kind: &str, usage: &str, expire: &str, when: &str) -> String {
+        self.gpg(&["--faked-system-time", when, "--quick-gen-key", user, kind, usage, expire], b"");
         self.fingerprints(user)[0].clone()
     }
 
@@ -108,15 +79,7 @@ impl Gnupg {
 
     /// The fingerprints of a key and its subkeys.
     pub fn fingerprints(&self, user: &str) -> Vec<String> {
-        let list = self.gpg(
-            &[
-                "--with-colons",
-                "--with-subkey-fingerprint",
-                "--list-keys",
-                user,
-            ],
-            b"",
-        );
+        let list = self.gpg(&["--with-colons", "--with-subkey-fingerprint", "--list-keys", user], b"");
         String::from_utf8(list)
             .unwrap()
             .lines()
@@ -136,11 +99,8 @@ impl Gnupg {
 
 impl Drop for Gnupg {
     fn drop(&mut self) {
-        let _ = Command::new("gpgconf")
-            .arg("--homedir")
-            .arg(self.home.path())
-            .args(["--kill", "all"])
-            .output();
+        let _ =
+            Command::new("gpgconf").arg("--homedir").arg(self.home.path()).args(["--kill", "all"]).output();
     }
 }
 

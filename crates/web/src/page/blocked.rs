@@ -20,12 +20,8 @@ const NAMES_MAX: usize = 60;
 type Group<'a> = (Option<&'a str>, Vec<&'a str>);
 
 pub(super) fn section(view: &View<'_>) -> Option<Section> {
-    let blocked = view
-        .report
-        .packages
-        .iter()
-        .filter(|package| package.state == PackageState::Blocked)
-        .count() as u64;
+    let blocked =
+        view.report.packages.iter().filter(|package| package.state == PackageState::Blocked).count() as u64;
     (!by_culprit(view.report).is_empty()).then_some(Section {
         id: "blocked",
         heading: "Who waits for whom",
@@ -41,33 +37,21 @@ fn by_culprit(report: &Report) -> Vec<Group<'_>> {
     let mut claimed: BTreeSet<&str> = BTreeSet::new();
     for package in &report.packages {
         for blocked in &package.blocks {
-            groups
-                .entry(Some(&package.name))
-                .or_default()
-                .insert(blocked);
+            groups.entry(Some(&package.name)).or_default().insert(blocked);
             claimed.insert(blocked);
         }
         for culprit in &package.blocked_by {
-            groups
-                .entry(Some(culprit))
-                .or_default()
-                .insert(&package.name);
+            groups.entry(Some(culprit)).or_default().insert(&package.name);
             claimed.insert(&package.name);
         }
     }
-    for package in report
-        .packages
-        .iter()
-        .filter(|package| package.state == PackageState::Blocked)
-    {
+    for package in report.packages.iter().filter(|package| package.state == PackageState::Blocked) {
         if !claimed.contains(package.name.as_str()) {
             groups.entry(None).or_default().insert(&package.name);
         }
     }
-    let mut groups: Vec<Group<'_>> = groups
-        .into_iter()
-        .map(|(culprit, names)| (culprit, names.into_iter().collect()))
-        .collect();
+    let mut groups: Vec<Group<'_>> =
+        groups.into_iter().map(|(culprit, names)| (culprit, names.into_iter().collect())).collect();
     groups.sort_by_key(|(culprit, names)| (culprit.is_none(), std::cmp::Reverse(names.len())));
     groups
 }
@@ -79,11 +63,7 @@ fn write(view: &View<'_>, out: &mut Markup) {
     write_groups(view, open, out);
     if !folded.is_empty() {
         out.element("details", &[("class", "folded")], |out| {
-            out.leaf(
-                "summary",
-                &[],
-                &words::counted(folded.len() as u64, "more culprit", "more culprits"),
-            );
+            out.leaf("summary", &[], &words::counted(folded.len() as u64, "more culprit", "more culprits"));
             write_groups(view, folded, out);
         });
     }
@@ -99,8 +79,7 @@ fn write_groups(view: &View<'_>, groups: &[Group<'_>], out: &mut Markup) {
                         Some(culprit) => view.link(culprit, out),
                         None => out.text("cause not recorded"),
                     }
-                    let number =
-                        words::counted(names.len() as u64, "package waits", "packages wait");
+                    let number = words::counted(names.len() as u64, "package waits", "packages wait");
                     out.text(" ");
                     out.leaf("span", &[("class", "remark")], &number);
                 });
@@ -115,12 +94,7 @@ mod tests {
     use super::*;
     use crate::ReportPackage;
 
-    fn package(
-        name: &str,
-        state: PackageState,
-        blocked_by: &[&str],
-        blocks: &[&str],
-    ) -> ReportPackage {
+    fn package(name: &str, state: PackageState, blocked_by: &[&str], blocks: &[&str]) -> ReportPackage {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         ReportPackage {
             name: name.into(),
@@ -147,11 +121,7 @@ mod tests {
         };
         assert_eq!(
             by_culprit(&report),
-            [
-                (Some("b"), vec!["x", "y", "z"]),
-                (Some("a"), vec!["x"]),
-                (None, vec!["lost"])
-            ]
+            [(Some("b"), vec!["x", "y", "z"]), (Some("a"), vec!["x"]), (None, vec!["lost"])]
         );
     }
 }

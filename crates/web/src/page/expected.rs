@@ -11,15 +11,9 @@ const STEPS_MAX: usize = 100;
 
 pub(super) fn section(view: &View<'_>) -> Option<Section> {
     let report = view.report;
-    let known = report.bound_seconds.is_some()
-        || report.expected_wall_seconds.is_some()
-        || !report.path.is_empty();
-    known.then_some(Section {
-        id: "expected",
-        heading: "Expected and happened",
-        count: None,
-        write,
-    })
+    let known =
+        report.bound_seconds.is_some() || report.expected_wall_seconds.is_some() || !report.path.is_empty();
+    known.then_some(Section { id: "expected", heading: "Expected and happened", count: None, write })
 }
 
 fn write(view: &View<'_>, out: &mut Markup) {
@@ -36,26 +30,15 @@ fn write(view: &View<'_>, out: &mut Markup) {
 fn verdict(report: &Report) -> String {
     let mut text = String::new();
     let wall = sane_seconds(report.wall_seconds);
-    if let Some(bound) = report
-        .bound_seconds
-        .map(sane_seconds)
-        .filter(|bound| *bound > 0.0)
-    {
-        text.push_str(&format!(
-            "No schedule can finish before {}: ",
-            duration(bound)
-        ));
+    if let Some(bound) = report.bound_seconds.map(sane_seconds).filter(|bound| *bound > 0.0) {
+        text.push_str(&format!("No schedule can finish before {}: ", duration(bound)));
         text.push_str(
             "the longest path cannot be shortened, and the work cannot be spread over more cores. ",
         );
         if let (RunState::Finished, Some(ratio)) = (report.state, words::share(wall, bound)) {
             text.push_str(&format!("This run took {ratio:.2} times as long"));
             // The bound holds for the times it was made from; beating it means that those were not these.
-            text.push_str(if ratio < 0.995 {
-                ": the bound was made from longer times. "
-            } else {
-                ". "
-            });
+            text.push_str(if ratio < 0.995 { ": the bound was made from longer times. " } else { ". " });
         }
     }
     if let (RunState::Finished, Some(expected)) =
@@ -65,61 +48,30 @@ fn verdict(report: &Report) -> String {
         text.push_str(&match words::share(difference.abs(), expected) {
             None => String::new(),
             Some(share) if share < 0.02 => "It took what the plan expected.".to_owned(),
-            Some(_) if difference > 0.0 => format!(
-                "It took {} longer than the plan expected.",
-                duration(difference)
-            ),
-            Some(_) => format!(
-                "It took {} less than the plan expected.",
-                duration(-difference)
-            ),
+            Some(_) if difference > 0.0 => {
+                format!("It took {} longer than the plan expected.", duration(difference))
+            }
+            Some(_) => format!("It took {} less than the plan expected.", duration(-difference)),
         });
     }
     text.trim_end().to_owned()
 }
 
 fn write_comparison(report: &Report, out: &mut Markup) {
-    let happened = if report.state == RunState::Finished {
-        "This run"
-    } else {
-        "This run so far"
-    };
+    let happened = if report.state == RunState::Finished { "This run" } else { "This run so far" };
     let work = sane_seconds(report.cpu_seconds) / f64::from(report.cores.max(1));
-    let path: f64 = report
-        .path
-        .iter()
-        .map(|step| sane_seconds(step.seconds))
-        .sum();
+    let path: f64 = report.path.iter().map(|step| sane_seconds(step.seconds)).sum();
     let rows: Vec<(&str, f64, &str)> = [
         ("Longest path", (path > 0.0).then_some(path), "thin"),
-        (
-            "CPU time over all cores",
-            (work > 0.0).then_some(work),
-            "thin",
-        ),
-        (
-            "Lower bound",
-            report.bound_seconds.map(sane_seconds),
-            "bound",
-        ),
-        (
-            "The plan expected",
-            report.expected_wall_seconds.map(sane_seconds),
-            "plan",
-        ),
-        (
-            happened,
-            Some(sane_seconds(report.wall_seconds)),
-            "happened",
-        ),
+        ("CPU time over all cores", (work > 0.0).then_some(work), "thin"),
+        ("Lower bound", report.bound_seconds.map(sane_seconds), "bound"),
+        ("The plan expected", report.expected_wall_seconds.map(sane_seconds), "plan"),
+        (happened, Some(sane_seconds(report.wall_seconds)), "happened"),
     ]
     .into_iter()
     .filter_map(|(name, seconds, class)| seconds.map(|seconds| (name, seconds, class)))
     .collect();
-    let longest = rows
-        .iter()
-        .map(|(_, seconds, _)| *seconds)
-        .fold(0.0, f64::max);
+    let longest = rows.iter().map(|(_, seconds, _)| *seconds).fold(0.0, f64::max);
     let bound = report.bound_seconds.map(sane_seconds).unwrap_or(0.0);
     view::scrolling("Bound, plan and run", out, |out| {
         out.element("table", &[("class", "comparison")], |out| {
@@ -130,11 +82,7 @@ fn write_comparison(report: &Report, out: &mut Markup) {
                         out.leaf("th", &[("scope", "row")], name);
                         out.leaf("td", &[("class", "number")], &duration(seconds));
                         let ratio = words::share(seconds, bound).map(|ratio| format!("{ratio:.2}"));
-                        out.leaf(
-                            "td",
-                            &[("class", "number")],
-                            ratio.as_deref().unwrap_or("–"),
-                        );
+                        out.leaf("td", &[("class", "number")], ratio.as_deref().unwrap_or("–"));
                         write_bar(0.0, words::share(seconds, longest).unwrap_or(0.0), out);
                     });
                 }
@@ -145,52 +93,28 @@ fn write_comparison(report: &Report, out: &mut Markup) {
 
 fn write_path(view: &View<'_>, out: &mut Markup) {
     let report = view.report;
-    let total: f64 = report
-        .path
-        .iter()
-        .map(|step| sane_seconds(step.seconds))
-        .sum();
+    let total: f64 = report.path.iter().map(|step| sane_seconds(step.seconds)).sum();
     if report.path.is_empty() {
         return;
     }
     out.leaf("h3", &[], "The longest path");
-    let number = words::counted(
-        report.path.len() as u64,
-        "build",
-        "builds that had to follow one another",
-    );
+    let number = words::counted(report.path.len() as u64, "build", "builds that had to follow one another");
     let mut text = format!("{number}, {} in all", duration(total));
-    if let Some(share) =
-        words::share(total, sane_seconds(report.wall_seconds)).filter(|share| *share <= 1.0)
+    if let Some(share) = words::share(total, sane_seconds(report.wall_seconds)).filter(|share| *share <= 1.0)
     {
         text.push_str(&format!(", {} of the run", words::percent(share)));
     }
     out.leaf("p", &[], &format!("{text}."));
     view::scrolling("The longest path", out, |out| {
         out.element("table", &[("class", "path")], |out| {
-            view::table_head(
-                &[
-                    "#Step",
-                    "Package",
-                    "#Time",
-                    "#Since the first",
-                    "~Drawn as a bar",
-                ],
-                out,
-            );
+            view::table_head(&["#Step", "Package", "#Time", "#Since the first", "~Drawn as a bar"], out);
             out.element("tbody", &[], |out| {
                 let mut before = 0.0;
                 for (index, step) in report.path.iter().take(STEPS_MAX).enumerate() {
                     let seconds = sane_seconds(step.seconds);
                     out.element("tr", &[], |out| {
-                        out.leaf(
-                            "td",
-                            &[("class", "number")],
-                            &words::count(index as u64 + 1),
-                        );
-                        out.element("th", &[("scope", "row")], |out| {
-                            view.link(&step.package, out)
-                        });
+                        out.leaf("td", &[("class", "number")], &words::count(index as u64 + 1));
+                        out.element("th", &[("scope", "row")], |out| view.link(&step.package, out));
                         out.leaf("td", &[("class", "number")], &duration(seconds));
                         out.leaf("td", &[("class", "number")], &duration(before + seconds));
                         let part = |seconds| words::share(seconds, total).unwrap_or(0.0);
@@ -201,27 +125,14 @@ fn write_path(view: &View<'_>, out: &mut Markup) {
             });
         });
     });
-    view::cut_note(
-        report.path.len().min(STEPS_MAX),
-        report.path.len(),
-        "steps",
-        out,
-    );
+    view::cut_note(report.path.len().min(STEPS_MAX), report.path.len(), "steps", out);
 }
 
 /// A cell with a bar; the number beside it says the same.
 fn write_bar(start: f64, width: f64, out: &mut Markup) {
     out.element("td", &[("class", "drawn")], |out| {
         let style = view::bar_style(start, width);
-        out.leaf(
-            "span",
-            &[
-                ("class", "strip"),
-                ("style", &style),
-                ("aria-hidden", "true"),
-            ],
-            "",
-        );
+        out.leaf("span", &[("class", "strip"), ("style", &style), ("aria-hidden", "true")], "");
     });
 }
 
@@ -240,18 +151,11 @@ mod tests {
         };
         let text = verdict(&report);
         assert!(
-            text.contains("1.08 times as long")
-                && text.ends_with("18 s longer than the plan expected."),
+            text.contains("1.08 times as long") && text.ends_with("18 s longer than the plan expected."),
             "{text}"
         );
-        let text = verdict(&Report {
-            state: RunState::Running,
-            ..report
-        });
-        assert!(
-            text.starts_with("No schedule") && !text.contains("times"),
-            "{text}"
-        );
+        let text = verdict(&Report { state: RunState::Running, ..report });
+        assert!(text.starts_with("No schedule") && !text.contains("times"), "{text}");
     }
 
     #[test]

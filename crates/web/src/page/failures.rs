@@ -76,37 +76,21 @@ fn write_one(view: &View<'_>, package: &ReportPackage, out: &mut Markup) {
     out.element("h3", &[], |out| {
         out.text(&clean::name(&package.name, NAME_CHARACTERS_MAX));
         out.text(" ");
-        out.leaf(
-            "span",
-            &[("class", "version")],
-            &clean::name(&package.version, NAME_CHARACTERS_MAX),
-        );
+        out.leaf("span", &[("class", "version")], &clean::name(&package.version, NAME_CHARACTERS_MAX));
     });
     out.leaf("p", &[("class", "circumstances")], &circumstances(package));
     match &package.failure {
         Some(failure) => {
-            out.leaf(
-                "p",
-                &[("class", "message")],
-                &clean::line(&failure.message, MESSAGE_CHARACTERS_MAX),
-            );
+            out.leaf("p", &[("class", "message")], &clean::line(&failure.message, MESSAGE_CHARACTERS_MAX));
             write_lines(package, failure, out);
         }
-        None => out.leaf(
-            "p",
-            &[("class", "message")],
-            "Nothing was recorded about the cause.",
-        ),
+        None => out.leaf("p", &[("class", "message")], "Nothing was recorded about the cause."),
     }
     out.element("p", &[("class", "after")], |out| {
         write_log(package, out);
         if !package.blocks.is_empty() {
             out.element("span", &[], |out| {
-                out.leaf(
-                    "strong",
-                    &[],
-                    &format!("Blocks {}", words::count(package.blocks.len() as u64)),
-                );
+                out.leaf("strong", &[], &format!("Blocks {}", words::count(package.blocks.len() as u64)));
                 out.text(": ");
                 view.links(&package.blocks, BLOCKED_NAMES_MAX, out);
             });
@@ -120,24 +104,15 @@ fn circumstances(package: &ReportPackage) -> String {
         Some(failure) => {
             let stage = clean::name(&failure.stage, NAME_CHARACTERS_MAX);
             let kind = clean::name(&failure.kind, NAME_CHARACTERS_MAX);
-            format!(
-                "Failed in stage {stage} ({kind}) after {}",
-                words::duration(package.wall_seconds)
-            )
+            format!("Failed in stage {stage} ({kind}) after {}", words::duration(package.wall_seconds))
         }
         None => format!("Failed after {}", words::duration(package.wall_seconds)),
     };
     if package.attempts > 1 {
-        text.push_str(&format!(
-            ", {} attempts",
-            words::number_word(u64::from(package.attempts))
-        ));
+        text.push_str(&format!(", {} attempts", words::number_word(u64::from(package.attempts))));
     }
     if package.memory_peak_bytes > 0 {
-        text.push_str(&format!(
-            ", at most {} of memory",
-            words::size(package.memory_peak_bytes)
-        ));
+        text.push_str(&format!(", at most {} of memory", words::size(package.memory_peak_bytes)));
     }
     text
 }
@@ -148,31 +123,24 @@ fn write_lines(package: &ReportPackage, failure: &ReportFailure, out: &mut Marku
     }
     let matters = line_that_matters(failure);
     let shown = lines_shown(failure.lines.len(), matters);
-    let label = format!(
-        "Log lines of {}",
-        clean::name(&package.name, NAME_CHARACTERS_MAX)
-    );
-    out.element(
-        "pre",
-        &[("class", "log"), ("aria-label", &label), ("role", "group")],
-        |out| {
-            if shown.start > 0 {
-                write_gap(shown.start, out);
+    let label = format!("Log lines of {}", clean::name(&package.name, NAME_CHARACTERS_MAX));
+    out.element("pre", &[("class", "log"), ("aria-label", &label), ("role", "group")], |out| {
+        if shown.start > 0 {
+            write_gap(shown.start, out);
+        }
+        for index in shown.clone() {
+            let text = clean::line(&failure.lines[index], LINE_CHARACTERS_MAX);
+            if index == matters {
+                out.leaf("mark", &[], if text.is_empty() { " " } else { &text });
+            } else {
+                out.text(&text);
             }
-            for index in shown.clone() {
-                let text = clean::line(&failure.lines[index], LINE_CHARACTERS_MAX);
-                if index == matters {
-                    out.leaf("mark", &[], if text.is_empty() { " " } else { &text });
-                } else {
-                    out.text(&text);
-                }
-                out.text("\n");
-            }
-            if shown.end < failure.lines.len() {
-                write_gap(failure.lines.len() - shown.end, out);
-            }
-        },
-    );
+            out.text("\n");
+        }
+        if shown.end < failure.lines.len() {
+            write_gap(failure.lines.len() - shown.end, out);
+        }
+    });
 }
 
 fn write_gap(lines: usize, out: &mut Markup) {
@@ -191,43 +159,23 @@ fn line_that_matters(failure: &ReportFailure) -> usize {
         !message.is_empty()
             && (line.contains(message) || (line.chars().count() >= 12 && message.contains(line)))
     };
-    failure
-        .lines
-        .iter()
-        .position(same)
-        .unwrap_or(failure.lines.len().saturating_sub(1))
+    failure.lines.iter().position(same).unwrap_or(failure.lines.len().saturating_sub(1))
 }
 
 /// Which lines are shown: all, or a window that holds the one that matters with more before it than after.
 fn lines_shown(lines: usize, matters: usize) -> std::ops::Range<usize> {
-    let start = (matters + LINES_MAX / 4 + 1)
-        .saturating_sub(LINES_MAX)
-        .min(lines.saturating_sub(LINES_MAX));
+    let start = (matters + LINES_MAX / 4 + 1).saturating_sub(LINES_MAX).min(lines.saturating_sub(LINES_MAX));
     start..lines.min(start + LINES_MAX)
 }
 
 fn write_log(package: &ReportPackage, out: &mut Markup) {
-    let wanted = package
-        .failure
-        .as_ref()
-        .map(|failure| failure.stage.as_str());
-    let stages = || {
-        package
-            .stages
-            .iter()
-            .rev()
-            .filter(|stage| stage.log.is_some())
-    };
-    let Some(stage) = stages()
-        .find(|stage| Some(stage.name.as_str()) == wanted)
-        .or_else(|| stages().next())
+    let wanted = package.failure.as_ref().map(|failure| failure.stage.as_str());
+    let stages = || package.stages.iter().rev().filter(|stage| stage.log.is_some());
+    let Some(stage) = stages().find(|stage| Some(stage.name.as_str()) == wanted).or_else(|| stages().next())
     else {
         return;
     };
-    let line = package
-        .failure
-        .as_ref()
-        .and_then(|failure| failure.line_number);
+    let line = package.failure.as_ref().and_then(|failure| failure.line_number);
     let mut text = format!("Log of {}", clean::name(&stage.name, NAME_CHARACTERS_MAX));
     if let Some(line) = line.filter(|_| Some(stage.name.as_str()) == wanted) {
         text.push_str(&format!(", see line {}", words::count(line)));
@@ -250,24 +198,10 @@ mod tests {
 
     #[test]
     fn the_line_with_the_message_matters_else_the_last() {
-        let lines = [
-            "cc -c a.c",
-            "\u{1b}[31ma.c:3: error: no `x`\u{1b}[0m",
-            "}",
-            "make: *** Error 1",
-        ];
-        assert_eq!(
-            line_that_matters(&failure("a.c:3: error: no `x`", &lines)),
-            1
-        );
-        assert_eq!(
-            line_that_matters(&failure("the compiler said: a.c:3: error: no `x`", &lines)),
-            1
-        );
-        assert_eq!(
-            line_that_matters(&failure("ended with status 2 }", &lines)),
-            3
-        );
+        let lines = ["cc -c a.c", "\u{1b}[31ma.c:3: error: no `x`\u{1b}[0m", "}", "make: *** Error 1"];
+        assert_eq!(line_that_matters(&failure("a.c:3: error: no `x`", &lines)), 1);
+        assert_eq!(line_that_matters(&failure("the compiler said: a.c:3: error: no `x`", &lines)), 1);
+        assert_eq!(line_that_matters(&failure("ended with status 2 }", &lines)), 3);
         assert_eq!(line_that_matters(&failure("", &lines)), 3);
         assert_eq!(line_that_matters(&failure("", &[])), 0);
     }

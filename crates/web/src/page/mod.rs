@@ -38,11 +38,7 @@ pub fn page(report: &Report) -> String {
     out.element("html", &[("lang", "en")], |out| {
         head::write(&view, out);
         out.element("body", &[], |out| {
-            out.leaf(
-                "a",
-                &[("class", "skip"), ("href", "#content")],
-                "Skip to the content",
-            );
+            out.leaf("a", &[("class", "skip"), ("href", "#content")], "Skip to the content");
             out.element("header", &[], |out| {
                 result::write(&view, out);
                 write_links(&sections, out);
@@ -89,9 +85,7 @@ fn write_links(sections: &[Section], out: &mut Markup) {
         out.element("ul", &[], |out| {
             for section in sections {
                 let target = format!("#{}", section.id);
-                out.element("li", &[], |out| {
-                    out.leaf("a", &[("href", &target)], section.heading)
-                });
+                out.element("li", &[], |out| out.leaf("a", &[("href", &target)], section.heading));
             }
         });
     });
@@ -99,20 +93,16 @@ fn write_links(sections: &[Section], out: &mut Markup) {
 
 fn write_section(section: &Section, view: &View<'_>, out: &mut Markup) {
     let heading_id = format!("{}-heading", section.id);
-    out.element(
-        "section",
-        &[("id", section.id), ("aria-labelledby", &heading_id)],
-        |out| {
-            out.element("h2", &[("id", &heading_id)], |out| {
-                out.text(section.heading);
-                if let Some(count) = section.count {
-                    out.text(" ");
-                    out.leaf("span", &[("class", "count")], &crate::words::count(count));
-                }
-            });
-            (section.write)(view, out);
-        },
-    );
+    out.element("section", &[("id", section.id), ("aria-labelledby", &heading_id)], |out| {
+        out.element("h2", &[("id", &heading_id)], |out| {
+            out.text(section.heading);
+            if let Some(count) = section.count {
+                out.text(" ");
+                out.leaf("span", &[("class", "count")], &crate::words::count(count));
+            }
+        });
+        (section.write)(view, out);
+    });
 }
 
 fn write_footer(report: &Report, out: &mut Markup) {

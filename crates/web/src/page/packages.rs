@@ -14,16 +14,7 @@ const STAGES_MAX: usize = 16;
 const OUTPUTS_MAX: usize = 30;
 const NAMES_MAX: usize = 30;
 
-const HEADINGS: [&str; 8] = [
-    "Package",
-    "Result",
-    "Why",
-    "#Wall",
-    "#CPU",
-    "#Peak memory",
-    "Outputs",
-    "Logs",
-];
+const HEADINGS: [&str; 8] = ["Package", "Result", "Why", "#Wall", "#CPU", "#Peak memory", "Outputs", "Logs"];
 
 pub(super) fn section(view: &View<'_>) -> Option<Section> {
     let packages = view.report.packages.len();
@@ -41,10 +32,7 @@ fn write(view: &View<'_>, out: &mut Markup) {
         out.element("table", &[("class", "packages")], |out| {
             view::table_head(&HEADINGS, out);
             // Rows come in groups of one state.
-            for rows in view
-                .rows
-                .chunk_by(|a, b| view.package(*a).state == view.package(*b).state)
-            {
+            for rows in view.rows.chunk_by(|a, b| view.package(*a).state == view.package(*b).state) {
                 out.element("tbody", &[], |out| {
                     for index in rows {
                         let id = format!("p{index}");
@@ -61,25 +49,16 @@ fn write_row(view: &View<'_>, index: usize, out: &mut Markup) {
     out.element("th", &[("scope", "row")], |out| {
         out.text(&clean::name(&package.name, NAME_CHARACTERS_MAX));
         out.text(" ");
-        out.leaf(
-            "span",
-            &[("class", "version")],
-            &clean::name(&package.version, NAME_CHARACTERS_MAX),
-        );
+        out.leaf("span", &[("class", "version")], &clean::name(&package.version, NAME_CHARACTERS_MAX));
     });
     out.element("td", &[], |out| write_result(view, index, out));
-    out.element("td", &[("class", "prose")], |out| {
-        write_why(view, package, out)
-    });
+    out.element("td", &[("class", "prose")], |out| write_why(view, package, out));
     let ran = sane_seconds(package.wall_seconds) > 0.0;
     let number = |known: bool, text: String| if known { text } else { "–".to_owned() };
     let numbers = [
         number(ran, words::duration(package.wall_seconds)),
         number(ran, words::duration(package.cpu_seconds)),
-        number(
-            package.memory_peak_bytes > 0,
-            words::size(package.memory_peak_bytes),
-        ),
+        number(package.memory_peak_bytes > 0, words::size(package.memory_peak_bytes)),
     ];
     for text in &numbers {
         out.leaf("td", &[("class", "number")], text);
@@ -92,11 +71,7 @@ fn write_result(view: &View<'_>, index: usize, out: &mut Markup) {
     let package = view.package(index);
     let (class, word) = (state_class(package.state), state_word(package.state));
     if view.has_failure(index) {
-        out.leaf(
-            "a",
-            &[("class", class), ("href", &format!("#f{index}"))],
-            word,
-        );
+        out.leaf("a", &[("class", class), ("href", &format!("#f{index}"))], word);
     } else {
         out.leaf("span", &[("class", class)], word);
     }
@@ -105,10 +80,7 @@ fn write_result(view: &View<'_>, index: usize, out: &mut Markup) {
         out.leaf("span", &[("class", "remark")], text);
     };
     if package.attempts > 1 {
-        remark(&format!(
-            "{} attempts",
-            words::count(u64::from(package.attempts))
-        ));
+        remark(&format!("{} attempts", words::count(u64::from(package.attempts))));
     }
     match package.reproducible {
         Some(true) => remark("reproducible"),
@@ -141,29 +113,16 @@ fn write_outputs(package: &ReportPackage, out: &mut Markup) {
         out.text("–");
         return;
     }
-    let all = outputs
-        .iter()
-        .fold(0u64, |sum, output| sum.saturating_add(output.size_bytes));
+    let all = outputs.iter().fold(0u64, |sum, output| sum.saturating_add(output.size_bytes));
     out.element("details", &[], |out| {
-        out.leaf(
-            "summary",
-            &[],
-            &format!(
-                "{}, {}",
-                words::count(outputs.len() as u64),
-                words::size(all)
-            ),
-        );
+        out.leaf("summary", &[], &format!("{}, {}", words::count(outputs.len() as u64), words::size(all)));
         out.element("ul", &[], |out| {
             for output in outputs.iter().take(OUTPUTS_MAX) {
                 out.element("li", &[], |out| {
                     out.text(&clean::name(&output.name, NAME_CHARACTERS_MAX));
                     let version = clean::name(&output.version, NAME_CHARACTERS_MAX);
                     let architecture = clean::name(&output.architecture, NAME_CHARACTERS_MAX);
-                    let rest = format!(
-                        "{version} {architecture}, {}",
-                        words::size(output.size_bytes)
-                    );
+                    let rest = format!("{version} {architecture}, {}", words::size(output.size_bytes));
                     out.text(" ");
                     out.leaf("span", &[("class", "remark")], &rest);
                 });
@@ -187,18 +146,12 @@ fn write_logs(package: &ReportPackage, out: &mut Markup) {
             out.text(" ");
         }
         let name = clean::name(&stage.name, NAME_CHARACTERS_MAX);
-        let (text, class) = if stage.failed() {
-            (format!("{name} (failed)"), "bad-log")
-        } else {
-            (name, "log-link")
-        };
+        let (text, class) =
+            if stage.failed() { (format!("{name} (failed)"), "bad-log") } else { (name, "log-link") };
         view::log_link(stage.log.as_deref(), &text, class, out);
     }
     let all = logged().count();
     if all > STAGES_MAX {
-        out.text(&format!(
-            " and {} more",
-            words::count((all - STAGES_MAX) as u64)
-        ));
+        out.text(&format!(" and {} more", words::count((all - STAGES_MAX) as u64)));
     }
 }

@@ -49,9 +49,7 @@ fn write_cycles(view: &View<'_>, out: &mut Markup) {
             out.element("tbody", &[], |out| {
                 for cycle in cycles.iter().take(CYCLES_MAX) {
                     out.element("tr", &[], |out| {
-                        out.element("th", &[("scope", "row")], |out| {
-                            view.link(&cycle.package, out)
-                        });
+                        out.element("th", &[("scope", "row")], |out| view.link(&cycle.package, out));
                         out.element("td", &[], |out| view.link(&cycle.dependency, out));
                         out.leaf(
                             "td",
@@ -73,30 +71,16 @@ fn write_left_out(view: &View<'_>, out: &mut Markup) {
     let left_out = &view.report.left_out;
     out.element("div", &[("class", "left-out")], |out| {
         for one in left_out.iter().take(LEFT_OUT_MAX) {
-            let first = one
-                .reason
-                .trim_start()
-                .split('\n')
-                .next()
-                .unwrap_or_default();
+            let first = one.reason.trim_start().split('\n').next().unwrap_or_default();
             out.element("details", &[], |out| {
                 out.element("summary", &[], |out| {
                     out.leaf("b", &[], &clean::name(&one.package, NAME_CHARACTERS_MAX));
                     out.text(" ");
                     out.leaf("span", &[], &clean::name(first, SUMMARY_CHARACTERS_MAX));
                 });
-                out.leaf(
-                    "pre",
-                    &[],
-                    &clean::lines(&one.reason, REASON_LINES_MAX, REASON_CHARACTERS_MAX),
-                );
+                out.leaf("pre", &[], &clean::lines(&one.reason, REASON_LINES_MAX, REASON_CHARACTERS_MAX));
             });
         }
     });
-    view::cut_note(
-        left_out.len().min(LEFT_OUT_MAX),
-        left_out.len(),
-        "packages left out",
-        out,
-    );
+    view::cut_note(left_out.len().min(LEFT_OUT_MAX), left_out.len(), "packages left out", out);
 }

@@ -23,11 +23,7 @@ fn write(view: &View<'_>, out: &mut Markup) {
     };
     let text = |text: &str| clean::line(text, FACT_CHARACTERS_MAX);
     if !repository.sources_line.is_empty() {
-        out.leaf(
-            "p",
-            &[],
-            "This line makes a machine use it; one click selects all of it.",
-        );
+        out.leaf("p", &[], "This line makes a machine use it; one click selects all of it.");
         out.element("pre", &[("class", "copy")], |out| {
             out.leaf("code", &[], &text(&repository.sources_line))
         });

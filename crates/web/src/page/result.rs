@@ -26,11 +26,8 @@ pub(crate) fn write(view: &View<'_>, out: &mut Markup) {
     let report = view.report;
     let name = |text: &str| clean::name(text, NAME_CHARACTERS_MAX);
     let kinds = [&report.ecosystem, &report.release, &report.architecture];
-    let kinds: Vec<String> = kinds
-        .into_iter()
-        .filter(|text| !text.is_empty())
-        .map(|text| name(text))
-        .collect();
+    let kinds: Vec<String> =
+        kinds.into_iter().filter(|text| !text.is_empty()).map(|text| name(text)).collect();
     out.leaf("p", &[("class", "kind")], &kinds.join(" · "));
     out.element("h1", &[], |out| {
         out.text(&format!("Run {} of {} ", report.run, name(&report.yard)));
@@ -47,27 +44,19 @@ pub(crate) fn write(view: &View<'_>, out: &mut Markup) {
     write_shares(&report.counts, out);
     write_figures(report, out);
     if !report.notes.is_empty() {
-        out.element(
-            "ul",
-            &[("class", "notes"), ("aria-label", "Notes")],
-            |out| {
-                for note in report.notes.iter().take(NOTES_MAX) {
-                    out.leaf("li", &[], &clean::line(note, NOTE_CHARACTERS_MAX));
-                }
-                if report.notes.len() > NOTES_MAX {
-                    let more = (report.notes.len() - NOTES_MAX) as u64;
-                    out.leaf(
-                        "li",
-                        &[],
-                        &format!(
-                            "{} more in {}",
-                            words::counted(more, "note", "notes"),
-                            crate::REPORT_FILE
-                        ),
-                    );
-                }
-            },
-        );
+        out.element("ul", &[("class", "notes"), ("aria-label", "Notes")], |out| {
+            for note in report.notes.iter().take(NOTES_MAX) {
+                out.leaf("li", &[], &clean::line(note, NOTE_CHARACTERS_MAX));
+            }
+            if report.notes.len() > NOTES_MAX {
+                let more = (report.notes.len() - NOTES_MAX) as u64;
+                out.leaf(
+                    "li",
+                    &[],
+                    &format!("{} more in {}", words::counted(more, "note", "notes"), crate::REPORT_FILE),
+                );
+            }
+        });
     }
 }
 
@@ -81,17 +70,8 @@ fn state_word(state: RunState) -> &'static str {
 
 /// The result in one sentence.
 fn sentence(report: &Report) -> String {
-    let Counts {
-        total,
-        built,
-        unchanged,
-        up_to_date,
-        failed,
-        blocked,
-        skipped,
-        left_out,
-        waiting,
-    } = report.counts;
+    let Counts { total, built, unchanged, up_to_date, failed, blocked, skipped, left_out, waiting } =
+        report.counts;
     let mut parts = Vec::new();
     let mut part = |number: u64, text: &str| {
         if number > 0 {
@@ -99,14 +79,7 @@ fn sentence(report: &Report) -> String {
         }
     };
     part(built, "built");
-    part(
-        unchanged,
-        if built > 0 {
-            "rebuilt to the same content"
-        } else {
-            "built to the same content"
-        },
-    );
+    part(unchanged, if built > 0 { "rebuilt to the same content" } else { "built to the same content" });
     part(failed, "failed");
     part(
         blocked,
@@ -131,10 +104,7 @@ fn sentence(report: &Report) -> String {
             (0, 0) => "There was nothing to build: the run has no packages.".to_owned(),
             (0, _) => "Nothing was built.".to_owned(),
             (1, _) => "Nothing had to be built: the one package is up to date.".to_owned(),
-            (all, _) => format!(
-                "Nothing had to be built: all {} packages are up to date.",
-                count(all)
-            ),
+            (all, _) => format!("Nothing had to be built: all {} packages are up to date.", count(all)),
         };
     }
     let time = words::duration(report.wall_seconds);
@@ -152,10 +122,7 @@ fn sentence(report: &Report) -> String {
         let share = words::percent(share.min(1.0));
         text.push_str(&match report.cores {
             1 => format!("; the one core was busy {share} of the time"),
-            cores => format!(
-                "; {share} of the {} cores were busy",
-                words::number_word(u64::from(cores))
-            ),
+            cores => format!("; {share} of the {} cores were busy", words::number_word(u64::from(cores))),
         });
     }
     text.push('.');
@@ -177,17 +144,10 @@ fn write_facts(report: &Report, out: &mut Markup) {
         for (name, value) in &facts {
             write_fact(name, value, out);
         }
-        let checked = report
-            .packages
-            .iter()
-            .filter_map(|package| package.reproducible);
+        let checked = report.packages.iter().filter_map(|package| package.reproducible);
         let (same, all) = checked.fold((0, 0), |(same, all), one| (same + u64::from(one), all + 1));
         if all > 0 {
-            write_fact(
-                "Reproducible",
-                &format!("{} of {} built twice", count(same), count(all)),
-                out,
-            );
+            write_fact("Reproducible", &format!("{} of {} built twice", count(same), count(all)), out);
         }
     });
 }
@@ -221,12 +181,7 @@ fn write_shares(counts: &Counts, out: &mut Markup) {
     }
     out.element(
         "svg",
-        &[
-            ("class", "shares"),
-            ("width", "100%"),
-            ("height", "10"),
-            ("aria-hidden", "true"),
-        ],
+        &[("class", "shares"), ("width", "100%"), ("height", "10"), ("aria-hidden", "true")],
         |out| {
             let mut start = 0.0;
             for (number, name, class) in figures {
@@ -234,12 +189,8 @@ fn write_shares(counts: &Counts, out: &mut Markup) {
                     continue;
                 }
                 let width = number as f64 / all;
-                let attributes = [
-                    ("class", class),
-                    ("x", &*length(start)),
-                    ("width", &*length(width)),
-                    ("height", "10"),
-                ];
+                let attributes =
+                    [("class", class), ("x", &*length(start)), ("width", &*length(width)), ("height", "10")];
                 out.element("rect", &attributes, |out| {
                     out.leaf("title", &[], &format!("{} {name}", count(number)))
                 });
@@ -250,24 +201,11 @@ fn write_shares(counts: &Counts, out: &mut Markup) {
 }
 
 fn write_figures(report: &Report, out: &mut Markup) {
-    let building = report
-        .packages
-        .iter()
-        .filter(|package| package.state == PackageState::Building)
-        .count() as u64;
+    let building =
+        report.packages.iter().filter(|package| package.state == PackageState::Building).count() as u64;
     let counts = &report.counts;
     out.element("dl", &[("class", "figures")], |out| {
-        write_figure(
-            counts.total,
-            if counts.total == 1 {
-                "package"
-            } else {
-                "packages"
-            },
-            "total",
-            "",
-            out,
-        );
+        write_figure(counts.total, if counts.total == 1 { "package" } else { "packages" }, "total", "", out);
         for (number, name, class) in figures(counts) {
             let remark = match class {
                 "waiting" if building > 0 => format!("{} being built", count(building)),
@@ -280,11 +218,7 @@ fn write_figures(report: &Report, out: &mut Markup) {
 }
 
 fn write_figure(number: u64, name: &str, class: &str, remark: &str, out: &mut Markup) {
-    let class = if number == 0 {
-        format!("{class} none")
-    } else {
-        class.to_owned()
-    };
+    let class = if number == 0 { format!("{class} none") } else { class.to_owned() };
     out.element("div", &[("class", &class)], |out| {
         out.leaf("dt", &[], name);
         out.element("dd", &[], |out| {
@@ -314,53 +248,24 @@ mod tests {
 
     #[test]
     fn the_sentence_says_what_happened() {
-        let counts = Counts {
-            total: 14,
-            built: 11,
-            failed: 1,
-            blocked: 2,
-            ..Counts::default()
-        };
+        let counts = Counts { total: 14, built: 11, failed: 1, blocked: 2, ..Counts::default() };
         assert_eq!(
             sentence(&report(counts)),
             "11 built, 1 failed, 2 wait for it — in 6 min 12 s; 96 % of the two cores were busy."
         );
-        let counts = Counts {
-            total: 9,
-            built: 3,
-            failed: 4,
-            blocked: 1,
-            skipped: 1,
-            ..Counts::default()
-        };
+        let counts = Counts { total: 9, built: 3, failed: 4, blocked: 1, skipped: 1, ..Counts::default() };
         assert!(
-            sentence(&report(counts))
-                .starts_with("3 built, 4 failed, 1 waits for them, 1 skipped — in ")
+            sentence(&report(counts)).starts_with("3 built, 4 failed, 1 waits for them, 1 skipped — in ")
         );
     }
 
     #[test]
     fn a_run_that_goes_on_or_was_stopped_says_so() {
-        let counts = Counts {
-            total: 5,
-            built: 2,
-            waiting: 3,
-            ..Counts::default()
-        };
-        let running = Report {
-            state: RunState::Running,
-            ..report(counts)
-        };
+        let counts = Counts { total: 5, built: 2, waiting: 3, ..Counts::default() };
+        let running = Report { state: RunState::Running, ..report(counts) };
         assert!(sentence(&running).starts_with("2 built, 3 to go — 6 min 12 s so far; "));
-        let stopped = Report {
-            state: RunState::Interrupted,
-            cores: 0,
-            ..report(counts)
-        };
-        assert_eq!(
-            sentence(&stopped),
-            "2 built, 3 not built yet — interrupted after 6 min 12 s."
-        );
+        let stopped = Report { state: RunState::Interrupted, cores: 0, ..report(counts) };
+        assert_eq!(sentence(&stopped), "2 built, 3 not built yet — interrupted after 6 min 12 s.");
     }
 
     #[test]
@@ -369,32 +274,15 @@ mod tests {
             sentence(&report(Counts::default())),
             "There was nothing to build: the run has no packages."
         );
-        let counts = Counts {
-            total: 30,
-            up_to_date: 30,
-            ..Counts::default()
-        };
-        assert_eq!(
-            sentence(&report(counts)),
-            "Nothing had to be built: all 30 packages are up to date."
-        );
+        let counts = Counts { total: 30, up_to_date: 30, ..Counts::default() };
+        assert_eq!(sentence(&report(counts)), "Nothing had to be built: all 30 packages are up to date.");
     }
 
     #[test]
     fn a_broken_clock_says_nothing_about_cores() {
-        let counts = Counts {
-            total: 1,
-            built: 1,
-            ..Counts::default()
-        };
+        let counts = Counts { total: 1, built: 1, ..Counts::default() };
         for wall_seconds in [0.0, -3.0, f64::NAN] {
-            assert_eq!(
-                sentence(&Report {
-                    wall_seconds,
-                    ..report(counts)
-                }),
-                "1 built — in 0 s."
-            );
+            assert_eq!(sentence(&Report { wall_seconds, ..report(counts) }), "1 built — in 0 s.");
         }
     }
 }

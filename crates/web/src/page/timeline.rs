@@ -10,12 +10,7 @@ use crate::{PackageState, clean, words};
 const LEGEND_NAMES_MAX: usize = 6;
 
 pub(super) fn section(view: &View<'_>) -> Option<Section> {
-    has_builds(view.report).then_some(Section {
-        id: "timeline",
-        heading: "Timeline",
-        count: None,
-        write,
-    })
+    has_builds(view.report).then_some(Section { id: "timeline", heading: "Timeline", count: None, write })
 }
 
 fn write(view: &View<'_>, out: &mut Markup) {
@@ -38,55 +33,39 @@ fn write(view: &View<'_>, out: &mut Markup) {
 }
 
 fn write_legend(view: &View<'_>, layout: &Layout, out: &mut Markup) {
-    let has = |state| {
-        view.report
-            .packages
-            .iter()
-            .any(|package| package.state == state)
-    };
-    out.element(
-        "ul",
-        &[("class", "legend"), ("aria-label", "Legend")],
-        |out| {
-            for (class, names) in SHADE_CLASSES.iter().zip(&layout.legend) {
-                if !names.is_empty() {
-                    let mut text: Vec<String> = names
-                        .iter()
-                        .take(LEGEND_NAMES_MAX)
-                        .map(|name| clean::name(name, NAME_CHARACTERS_MAX))
-                        .collect();
-                    if names.len() > LEGEND_NAMES_MAX {
-                        text.push("others".to_owned());
-                    }
-                    write_entry(class, &text.join(", "), out);
+    let has = |state| view.report.packages.iter().any(|package| package.state == state);
+    out.element("ul", &[("class", "legend"), ("aria-label", "Legend")], |out| {
+        for (class, names) in SHADE_CLASSES.iter().zip(&layout.legend) {
+            if !names.is_empty() {
+                let mut text: Vec<String> = names
+                    .iter()
+                    .take(LEGEND_NAMES_MAX)
+                    .map(|name| clean::name(name, NAME_CHARACTERS_MAX))
+                    .collect();
+                if names.len() > LEGEND_NAMES_MAX {
+                    text.push("others".to_owned());
                 }
+                write_entry(class, &text.join(", "), out);
             }
-            write_entry("bar", "between stages", out);
-            if layout.builds_in_cells > 0 {
-                write_entry("many", "several builds", out);
-            }
-            if has(PackageState::Failed) {
-                write_entry("bad", "failed", out);
-            }
-            if has(PackageState::Building) {
-                write_entry("now", "being built", out);
-            }
-        },
-    );
+        }
+        write_entry("bar", "between stages", out);
+        if layout.builds_in_cells > 0 {
+            write_entry("many", "several builds", out);
+        }
+        if has(PackageState::Failed) {
+            write_entry("bad", "failed", out);
+        }
+        if has(PackageState::Building) {
+            write_entry("now", "being built", out);
+        }
+    });
 }
 
 fn write_entry(class: &str, text: &str, out: &mut Markup) {
     out.element("li", &[], |out| {
-        out.element(
-            "svg",
-            &[("width", "22"), ("height", "12"), ("aria-hidden", "true")],
-            |out| {
-                out.void(
-                    "rect",
-                    &[("class", class), ("width", "22"), ("height", "12")],
-                );
-            },
-        );
+        out.element("svg", &[("width", "22"), ("height", "12"), ("aria-hidden", "true")], |out| {
+            out.void("rect", &[("class", class), ("width", "22"), ("height", "12")]);
+        });
         out.text(" ");
         out.text(text);
     });

@@ -36,11 +36,8 @@ impl<'a> View<'a> {
             let package = &report.packages[*index];
             (state_rank(package.state), &package.name, *index)
         });
-        let mut failures: Vec<usize> = order
-            .iter()
-            .copied()
-            .filter(|i| report.packages[*i].state == PackageState::Failed)
-            .collect();
+        let mut failures: Vec<usize> =
+            order.iter().copied().filter(|i| report.packages[*i].state == PackageState::Failed).collect();
         let failed = failures.len();
         // Whoever stands in the way of most comes first; the sort is stable, so the rest stays in order of name.
         failures.sort_by_key(|index| std::cmp::Reverse(report.packages[*index].blocks.len()));
@@ -88,10 +85,7 @@ impl<'a> View<'a> {
             self.link(name.as_ref(), out);
         }
         if names.len() > names_max {
-            out.text(&format!(
-                " and {} more",
-                words::count((names.len() - names_max) as u64)
-            ));
+            out.text(&format!(" and {} more", words::count((names.len() - names_max) as u64)));
         }
     }
 
@@ -153,12 +147,7 @@ pub(crate) fn log_link(path: Option<&str>, text: &str, class: &str, out: &mut Ma
 pub(crate) fn scrolling(label: &str, out: &mut Markup, inside: impl FnOnce(&mut Markup)) {
     out.element(
         "div",
-        &[
-            ("class", "scroll"),
-            ("role", "region"),
-            ("aria-label", label),
-            ("tabindex", "0"),
-        ],
+        &[("class", "scroll"), ("role", "region"), ("aria-label", label), ("tabindex", "0")],
         inside,
     );
 }
@@ -200,9 +189,5 @@ pub(crate) fn cut_note(shown: usize, all: usize, what: &str, out: &mut Markup) {
 
 /// A custom property for the style sheet: the share of a bar.
 pub(crate) fn bar_style(start: f64, width: f64) -> String {
-    format!(
-        "--start:{};--width:{}",
-        crate::markup::length(start),
-        crate::markup::length(width)
-    )
+    format!("--start:{};--width:{}", crate::markup::length(start), crate::markup::length(width))
 }

@@ -12,16 +12,8 @@ const GUTTER_SHARE: f64 = 0.065;
 
 /// Heights in pixels.
 const AXIS_HEIGHT: u32 = 24;
-const NAMED_LANE: LaneHeights = LaneHeights {
-    lane: 42,
-    bar_top: 19,
-    bar: 18,
-};
-const PLAIN_LANE: LaneHeights = LaneHeights {
-    lane: 14,
-    bar_top: 2,
-    bar: 11,
-};
+const NAMED_LANE: LaneHeights = LaneHeights { lane: 42, bar_top: 19, bar: 18 };
+const PLAIN_LANE: LaneHeights = LaneHeights { lane: 14, bar_top: 2, bar: 11 };
 
 /// Narrower bars would not be visible.
 const WIDTH_MIN: f64 = 0.0009;
@@ -45,11 +37,7 @@ struct LaneHeights {
 pub(crate) fn draw(out: &mut Markup, layout: &Layout, report: &Report) {
     let heights = if layout.named { NAMED_LANE } else { PLAIN_LANE };
     let lanes_height = layout.lanes.len() as u32 * heights.lane;
-    let axes = if layout.lanes.len() >= TWO_AXES_LANES_MIN {
-        2
-    } else {
-        1
-    };
+    let axes = if layout.lanes.len() >= TWO_AXES_LANES_MIN { 2 } else { 1 };
     let height = (AXIS_HEIGHT * axes + lanes_height + 2).to_string();
     let attributes = [
         ("class", "timeline"),
@@ -59,11 +47,7 @@ pub(crate) fn draw(out: &mut Markup, layout: &Layout, report: &Report) {
         ("height", &height),
     ];
     out.element("svg", &attributes, |out| {
-        out.leaf(
-            "title",
-            &[("id", "timeline-title")],
-            "Builds over time, one lane for each slot",
-        );
+        out.leaf("title", &[("id", "timeline-title")], "Builds over time, one lane for each slot");
         out.leaf("desc", &[("id", "timeline-description")], &describe(layout));
         out.literal(HATCH);
         draw_axis(out, layout, lanes_height, axes == 2);
@@ -102,13 +86,7 @@ fn describe(layout: &Layout) -> String {
 }
 
 fn place(fraction: f64) -> f64 {
-    GUTTER_SHARE
-        + PLOT_SHARE
-            * if fraction.is_nan() {
-                0.0
-            } else {
-                fraction.clamp(0.0, 1.0)
-            }
+    GUTTER_SHARE + PLOT_SHARE * if fraction.is_nan() { 0.0 } else { fraction.clamp(0.0, 1.0) }
 }
 
 /// Start and width of a rectangle as lengths: wide enough to be seen, never past the end of the lane.
@@ -125,32 +103,16 @@ fn draw_axis(out: &mut Markup, layout: &Layout, lanes_height: u32, at_bottom_too
     out.element("g", &[("class", "axis")], |out| {
         for tick in &layout.ticks {
             let x = length(place(tick.at));
-            out.void(
-                "line",
-                &[
-                    ("x1", &x),
-                    ("x2", &x),
-                    ("y1", &line_top),
-                    ("y2", &line_bottom),
-                ],
-            );
+            out.void("line", &[("x1", &x), ("x2", &x), ("y1", &line_top), ("y2", &line_bottom)]);
             // The first and the last label would stick out.
             let anchor = match tick.at {
                 at if at <= 0.0 => "start",
                 at if at > 0.985 => "end",
                 _ => "middle",
             };
-            out.leaf(
-                "text",
-                &[("x", &x), ("y", &top_text), ("text-anchor", anchor)],
-                &tick.label,
-            );
+            out.leaf("text", &[("x", &x), ("y", &top_text), ("text-anchor", anchor)], &tick.label);
             if at_bottom_too {
-                out.leaf(
-                    "text",
-                    &[("x", &x), ("y", &bottom_text), ("text-anchor", anchor)],
-                    &tick.label,
-                );
+                out.leaf("text", &[("x", &x), ("y", &bottom_text), ("text-anchor", anchor)], &tick.label);
             }
         }
     });
@@ -162,24 +124,12 @@ fn draw_lane(out: &mut Markup, lane: &Lane, report: &Report, top: u32, heights: 
     let text_y = (top + heights.bar_top + heights.bar / 2 + 4).to_string();
     let name_y = (top + heights.bar_top - 5).to_string();
     out.element("g", &[], |out| {
-        let name = lane
-            .slot
-            .map_or_else(|| "no slot".to_owned(), |slot| format!("slot {slot}"));
-        out.leaf(
-            "text",
-            &[("class", "slot"), ("x", "0"), ("y", &text_y)],
-            &name,
-        );
+        let name = lane.slot.map_or_else(|| "no slot".to_owned(), |slot| format!("slot {slot}"));
+        out.leaf("text", &[("class", "slot"), ("x", "0"), ("y", &text_y)], &name);
         let ground = (length(GUTTER_SHARE), length(PLOT_SHARE));
         out.void(
             "rect",
-            &[
-                ("class", "lane"),
-                ("x", &ground.0),
-                ("y", &y),
-                ("width", &ground.1),
-                ("height", &height),
-            ],
+            &[("class", "lane"), ("x", &ground.0), ("y", &y), ("width", &ground.1), ("height", &height)],
         );
         for cell in &lane.cells {
             draw_cell(out, cell, report, &y, &height);
@@ -196,21 +146,14 @@ fn draw_lane(out: &mut Markup, lane: &Lane, report: &Report, top: u32, heights: 
             };
             let x = length(place(bar.start));
             let name = clean::name(&report.packages[bar.package].name, NAME_CHARACTERS_MAX);
-            out.leaf(
-                "text",
-                &[("class", class), ("x", &x), ("y", &name_y)],
-                &name,
-            );
+            out.leaf("text", &[("class", class), ("x", &x), ("y", &name_y)], &name);
         }
     });
 }
 
 fn draw_bar(out: &mut Markup, bar: &Bar, report: &Report, y: &str, height: &str) {
     let package = &report.packages[bar.package];
-    let failed_segment = bar
-        .segments
-        .iter()
-        .any(|segment| package.stages[segment.stage].failed());
+    let failed_segment = bar.segments.iter().any(|segment| package.stages[segment.stage].failed());
     let ground = match package.state {
         PackageState::Failed if !failed_segment => "bar bad",
         PackageState::Building => "bar now",
@@ -219,16 +162,7 @@ fn draw_bar(out: &mut Markup, bar: &Bar, report: &Report, y: &str, height: &str)
     out.element("g", &[], |out| {
         out.leaf("title", &[], &tooltip(package));
         let (x, width) = span(bar.start, bar.width);
-        out.void(
-            "rect",
-            &[
-                ("class", ground),
-                ("x", &x),
-                ("y", y),
-                ("width", &width),
-                ("height", height),
-            ],
-        );
+        out.void("rect", &[("class", ground), ("x", &x), ("y", y), ("width", &width), ("height", height)]);
         for segment in &bar.segments {
             let class = match &package.stages[segment.stage] {
                 stage if stage.failed() => "bad",
@@ -236,28 +170,10 @@ fn draw_bar(out: &mut Markup, bar: &Bar, report: &Report, y: &str, height: &str)
                 _ => SHADE_CLASSES[segment.shade],
             };
             let (x, width) = span(segment.start, segment.width);
-            out.void(
-                "rect",
-                &[
-                    ("class", class),
-                    ("x", &x),
-                    ("y", y),
-                    ("width", &width),
-                    ("height", height),
-                ],
-            );
+            out.void("rect", &[("class", class), ("x", &x), ("y", y), ("width", &width), ("height", height)]);
         }
         if bar.width > GAP_WIDTH_MIN {
-            out.void(
-                "rect",
-                &[
-                    ("class", "gap"),
-                    ("x", &x),
-                    ("y", y),
-                    ("width", "1"),
-                    ("height", height),
-                ],
-            );
+            out.void("rect", &[("class", "gap"), ("x", &x), ("y", y), ("width", "1"), ("height", height)]);
         }
     });
 }
@@ -299,13 +215,7 @@ fn draw_cell(out: &mut Markup, cell: &Cell, report: &Report, y: &str, height: &s
         _ => "many",
     };
     let (x, width) = span(cell.start, cell.width);
-    let attributes = [
-        ("class", class),
-        ("x", &*x),
-        ("y", y),
-        ("width", &*width),
-        ("height", height),
-    ];
+    let attributes = [("class", class), ("x", &*x), ("y", y), ("width", &*width), ("height", height)];
     out.element("rect", &attributes, |out| {
         if cell.builds == 0 {
             return;
@@ -322,10 +232,7 @@ fn draw_cell(out: &mut Markup, cell: &Cell, report: &Report, y: &str, height: &s
         text.push_str(": ");
         text.push_str(&names.join(", "));
         if cell.builds > names.len() {
-            text.push_str(&format!(
-                " and {} more",
-                words::count((cell.builds - names.len()) as u64)
-            ));
+            text.push_str(&format!(" and {} more", words::count((cell.builds - names.len()) as u64)));
         }
         out.leaf("title", &[], &text);
     });

@@ -143,8 +143,7 @@ pub(crate) fn layout(report: &Report) -> Layout {
     // The lane without a slot sorts first and belongs last.
     let unknown = slots.remove(&None).map(|builds| (None, builds));
     let lanes_all = slots.len() + usize::from(unknown.is_some());
-    let shown: Vec<(Option<u32>, Vec<Build>)> =
-        slots.into_iter().chain(unknown).take(LANES_MAX).collect();
+    let shown: Vec<(Option<u32>, Vec<Build>)> = slots.into_iter().chain(unknown).take(LANES_MAX).collect();
     // A range of zero (a broken clock) would make every fraction meaningless.
     let range = if range > 0.0 { range } else { 1.0 };
     let mut layout = Layout {
@@ -161,10 +160,7 @@ pub(crate) fn layout(report: &Report) -> Layout {
     let mut segments_left = SEGMENTS_MAX;
     for (slot, mut builds) in shown {
         builds.sort_by(|a, b| a.start.total_cmp(&b.start).then(a.package.cmp(&b.package)));
-        let mut lane = Lane {
-            slot,
-            ..Lane::default()
-        };
+        let mut lane = Lane { slot, ..Lane::default() };
         let (bars, rest): (Vec<Build>, Vec<Build>) =
             builds.into_iter().partition(|b| alone.contains(&b.package));
         for (index, build) in bars.iter().enumerate() {
@@ -194,11 +190,7 @@ pub(crate) fn layout(report: &Report) -> Layout {
 
 /// Whether there is anything to draw.
 pub(crate) fn has_builds(report: &Report) -> bool {
-    report
-        .packages
-        .iter()
-        .enumerate()
-        .any(|(package, facts)| build_of(package, facts).is_some())
+    report.packages.iter().enumerate().any(|(package, facts)| build_of(package, facts).is_some())
 }
 
 /// The place of a build in time, if it has one.
@@ -207,11 +199,7 @@ fn build_of(package: usize, facts: &ReportPackage) -> Option<Build> {
     // A build that began before the run (a clock that jumped) is drawn from the start of the run on.
     let start = sane_seconds(start);
     let end = sane_seconds(start + sane_seconds(facts.wall_seconds));
-    Some(Build {
-        package,
-        start,
-        end,
-    })
+    Some(Build { package, start, end })
 }
 
 /// The builds that get a bar of their own: all where there are few, else the longest and the failed, within bounds.
@@ -219,36 +207,23 @@ fn builds_alone(lanes: &[(Option<u32>, Vec<Build>)], range: f64, cells: usize) -
     let all = lanes.iter().flat_map(|(_, builds)| builds);
     let few = lanes.iter().map(|(_, builds)| builds.len()).sum::<usize>() <= SINGLE_BUILDS_MAX;
     let width_min = range / cells as f64 * BAR_CELLS_MIN;
-    let mut candidates: Vec<&Build> = all
-        .filter(|build| few || build.end - build.start >= width_min)
-        .collect();
-    candidates.sort_by(|a, b| {
-        (b.end - b.start)
-            .total_cmp(&(a.end - a.start))
-            .then(a.package.cmp(&b.package))
-    });
+    let mut candidates: Vec<&Build> =
+        all.filter(|build| few || build.end - build.start >= width_min).collect();
     candidates
-        .into_iter()
-        .take(BARS_MAX)
-        .map(|build| build.package)
-        .collect()
+        .sort_by(|a, b| (b.end - b.start).total_cmp(&(a.end - a.start)).then(a.package.cmp(&b.package)));
+    candidates.into_iter().take(BARS_MAX).map(|build| build.package).collect()
 }
 
 /// The stages of a build, cut to the time of the build.
-fn segments_of(
-    facts: &ReportPackage,
-    build: &Build,
-    range: f64,
-    shades: &mut Shades,
-) -> Vec<Segment> {
+fn segments_of(facts: &ReportPackage, build: &Build, range: f64, shades: &mut Shades) -> Vec<Segment> {
     facts
         .stages
         .iter()
         .enumerate()
         .filter_map(|(stage, of)| {
             let start = sane_seconds(of.started_seconds).clamp(build.start, build.end);
-            let end = (sane_seconds(of.started_seconds) + sane_seconds(of.wall_seconds))
-                .clamp(start, build.end);
+            let end =
+                (sane_seconds(of.started_seconds) + sane_seconds(of.wall_seconds)).clamp(start, build.end);
             (end > start).then(|| Segment {
                 stage,
                 shade: shades.shade(&of.name),
@@ -292,8 +267,7 @@ fn cells_of(builds: &[Build], report: &Report, range: f64, cells: usize) -> Vec<
             // A build is counted where it ends, so that the numbers of the cells add up.
             if index == last {
                 cell.builds += 1;
-                cell.failed +=
-                    usize::from(report.packages[build.package].state == PackageState::Failed);
+                cell.failed += usize::from(report.packages[build.package].state == PackageState::Failed);
                 if cell.packages.len() < CELL_NAMES_MAX {
                     cell.packages.push(build.package);
                 }
@@ -378,42 +352,21 @@ mod tests {
         };
         let layout = layout(&report);
         assert_eq!(
-            layout
-                .lanes
-                .iter()
-                .map(|lane| lane.slot)
-                .collect::<Vec<_>>(),
+            layout.lanes.iter().map(|lane| lane.slot).collect::<Vec<_>>(),
             [Some(0), Some(1), Some(2)]
         );
-        assert_eq!(
-            (layout.lanes[0].bars[0].start, layout.lanes[0].bars[0].width),
-            (0.0, 0.25)
-        );
-        assert_eq!(
-            (layout.lanes[1].bars[0].start, layout.lanes[1].bars[0].width),
-            (0.5, 0.5)
-        );
+        assert_eq!((layout.lanes[0].bars[0].start, layout.lanes[0].bars[0].width), (0.0, 0.25));
+        assert_eq!((layout.lanes[1].bars[0].start, layout.lanes[1].bars[0].width), (0.5, 0.5));
         assert!(layout.lanes[2].bars.is_empty());
-        assert_eq!(
-            (layout.builds, layout.builds_in_cells, layout.lanes_hidden),
-            (2, 0, 0)
-        );
+        assert_eq!((layout.builds, layout.builds_in_cells, layout.lanes_hidden), (2, 0, 0));
     }
 
     #[test]
     fn stages_are_cut_to_their_build() {
         let mut package = build("a", 0, 10.0, 80.0);
-        package.stages = vec![
-            stage("fetch", 5.0, 15.0),
-            stage("build", 20.0, 500.0),
-            stage("late", 300.0, 1.0),
-        ];
-        let report = Report {
-            slots: 1,
-            wall_seconds: 100.0,
-            packages: vec![package],
-            ..Report::default()
-        };
+        package.stages =
+            vec![stage("fetch", 5.0, 15.0), stage("build", 20.0, 500.0), stage("late", 300.0, 1.0)];
+        let report = Report { slots: 1, wall_seconds: 100.0, packages: vec![package], ..Report::default() };
         let layout = layout(&report);
         let segments = &layout.lanes[0].bars[0].segments;
         assert_eq!(segments.len(), 2);
@@ -441,32 +394,17 @@ mod tests {
 
     #[test]
     fn a_large_run_is_bounded_and_loses_no_build() {
-        let mut packages: Vec<ReportPackage> = (0..30_000)
-            .map(|n| build("p", n % 32, f64::from(n / 32) * 4.0, 4.0))
-            .collect();
+        let mut packages: Vec<ReportPackage> =
+            (0..30_000).map(|n| build("p", n % 32, f64::from(n / 32) * 4.0, 4.0)).collect();
         packages[5].wall_seconds = 200.0;
         packages[7].state = PackageState::Failed;
-        let report = Report {
-            slots: 32,
-            wall_seconds: 4000.0,
-            packages,
-            ..Report::default()
-        };
+        let report = Report { slots: 32, wall_seconds: 4000.0, packages, ..Report::default() };
         let layout = layout(&report);
         assert_eq!(layout.builds, 30_000);
-        assert!(
-            layout
-                .lanes
-                .iter()
-                .flat_map(|lane| &lane.bars)
-                .any(|bar| bar.package == 5)
-        );
+        assert!(layout.lanes.iter().flat_map(|lane| &lane.bars).any(|bar| bar.package == 5));
         let cells: Vec<&Cell> = layout.lanes.iter().flat_map(|lane| &lane.cells).collect();
         assert!(cells.len() <= CELLS_MAX, "{}", cells.len());
-        assert_eq!(
-            cells.iter().map(|cell| cell.builds).sum::<usize>(),
-            layout.builds_in_cells
-        );
+        assert_eq!(cells.iter().map(|cell| cell.builds).sum::<usize>(), layout.builds_in_cells);
         assert_eq!(cells.iter().map(|cell| cell.failed).sum::<usize>(), 1);
         assert!(!layout.named);
     }
@@ -481,11 +419,7 @@ mod tests {
             })
             .chain((0..10_000).map(|_| build("q", 1, 0.0, 1e300)))
             .collect();
-        let report = Report {
-            slots: u32::MAX,
-            packages,
-            ..Report::default()
-        };
+        let report = Report { slots: u32::MAX, packages, ..Report::default() };
         let layout = layout(&report);
         assert_eq!(layout.lanes.len(), LANES_MAX);
         assert!(layout.lanes_hidden > 0);
@@ -496,15 +430,7 @@ mod tests {
 
     #[test]
     fn odd_clocks_give_plain_numbers() {
-        let odd = [
-            f64::NAN,
-            -1e300,
-            -1.0,
-            0.0,
-            1e300,
-            f64::INFINITY,
-            f64::NEG_INFINITY,
-        ];
+        let odd = [f64::NAN, -1e300, -1.0, 0.0, 1e300, f64::INFINITY, f64::NEG_INFINITY];
         let mut packages = Vec::new();
         for start in odd {
             for wall in odd {
@@ -514,31 +440,16 @@ mod tests {
             }
         }
         for wall_seconds in odd {
-            let report = Report {
-                slots: 1,
-                wall_seconds,
-                packages: packages.clone(),
-                ..Report::default()
-            };
+            let report = Report { slots: 1, wall_seconds, packages: packages.clone(), ..Report::default() };
             for bar in layout(&report).lanes.iter().flat_map(|lane| &lane.bars) {
                 let ends = [bar.start, bar.start + bar.width];
-                assert!(
-                    ends.iter().all(|end| (-1e-9..=1.0 + 1e-9).contains(end)),
-                    "{bar:?}"
-                );
+                assert!(ends.iter().all(|end| (-1e-9..=1.0 + 1e-9).contains(end)), "{bar:?}");
             }
         }
     }
 
     #[test]
     fn nothing_built_is_nothing_drawn() {
-        assert_eq!(
-            layout(&Report {
-                slots: 4,
-                wall_seconds: 9.0,
-                ..Report::default()
-            }),
-            Layout::default()
-        );
+        assert_eq!(layout(&Report { slots: 4, wall_seconds: 9.0, ..Report::default() }), Layout::default());
     }
 }

@@ -46,20 +46,14 @@ pub(crate) struct Tick {
 pub(crate) fn ticks(range_seconds: f64) -> Vec<Tick> {
     let range = words::sane_seconds(range_seconds);
     if range <= 0.0 {
-        return vec![Tick {
-            at: 0.0,
-            label: "0".to_owned(),
-        }];
+        return vec![Tick { at: 0.0, label: "0".to_owned() }];
     }
     let step = step_seconds(range);
     (0..=TICKS_MAX)
         .map(|index| index as f64 * step)
         // The tolerance keeps the last tick where range / step is a whole number but for rounding.
         .take_while(|seconds| *seconds <= range * (1.0 + 1e-9))
-        .map(|seconds| Tick {
-            at: (seconds / range).min(1.0),
-            label: label(seconds, step),
-        })
+        .map(|seconds| Tick { at: (seconds / range).min(1.0), label: label(seconds, step) })
         .collect()
 }
 
@@ -69,16 +63,11 @@ fn step_seconds(range: f64) -> f64 {
     if range < TICKS_MAX as f64 / 2.0 {
         // Below a second people count in tenths, as with everything else.
         let power = 10f64.powf((range / TICKS_MAX as f64).log10().floor());
-        return [power, 2.0 * power, 5.0 * power, 10.0 * power]
-            .into_iter()
-            .find(enough)
-            .unwrap_or(range);
+        return [power, 2.0 * power, 5.0 * power, 10.0 * power].into_iter().find(enough).unwrap_or(range);
     }
     STEPS_SECONDS.into_iter().find(enough).unwrap_or_else(|| {
         let days = 86400.0 * 100.0;
-        let power = 10f64
-            .powf((range / days / TICKS_MAX as f64).log10().ceil())
-            .max(1.0);
+        let power = 10f64.powf((range / days / TICKS_MAX as f64).log10().ceil()).max(1.0);
         days * power
     })
 }
@@ -107,18 +96,10 @@ mod tests {
 
     #[test]
     fn steps_are_round_for_the_range() {
-        assert_eq!(
-            labels(9.0),
-            [
-                "0", "1 s", "2 s", "3 s", "4 s", "5 s", "6 s", "7 s", "8 s", "9 s"
-            ]
-        );
+        assert_eq!(labels(9.0), ["0", "1 s", "2 s", "3 s", "4 s", "5 s", "6 s", "7 s", "8 s", "9 s"]);
         assert_eq!(labels(372.0)[..3], ["0", "1 min", "2 min"]);
         assert_eq!(labels(100.0)[..4], ["0", "10 s", "20 s", "30 s"]);
-        assert_eq!(
-            labels(7200.0 * 2.0)[..4],
-            ["0", "30 min", "1 h", "1 h 30 min"]
-        );
+        assert_eq!(labels(7200.0 * 2.0)[..4], ["0", "30 min", "1 h", "1 h 30 min"]);
         assert_eq!(labels(86400.0 * 4.0)[..4], ["0", "12 h", "1 d", "1 d 12 h"]);
         assert_eq!(labels(0.4)[..3], ["0", "0.05 s", "0.10 s"]);
         assert_eq!(labels(0.0), ["0"]);
@@ -129,26 +110,13 @@ mod tests {
         let mut range = 1e-6;
         while range < 1e12 {
             let ticks = ticks(range);
-            assert!(
-                (2..=TICKS_MAX + 1).contains(&ticks.len()),
-                "{range}: {}",
-                ticks.len()
-            );
-            assert!(
-                ticks.windows(2).all(|pair| pair[0].at < pair[1].at),
-                "{range}"
-            );
-            assert!(
-                ticks.iter().all(|tick| (0.0..=1.0).contains(&tick.at)),
-                "{range}"
-            );
+            assert!((2..=TICKS_MAX + 1).contains(&ticks.len()), "{range}: {}", ticks.len());
+            assert!(ticks.windows(2).all(|pair| pair[0].at < pair[1].at), "{range}");
+            assert!(ticks.iter().all(|tick| (0.0..=1.0).contains(&tick.at)), "{range}");
             range *= 1.37;
         }
         for odd in [f64::NAN, -1.0, f64::INFINITY, f64::MIN_POSITIVE] {
-            assert!(
-                ticks(odd).iter().all(|tick| (0.0..=1.0).contains(&tick.at)),
-                "{odd}"
-            );
+            assert!(ticks(odd).iter().all(|tick| (0.0..=1.0).contains(&tick.at)), "{odd}");
         }
     }
 }

@@ -37,11 +37,8 @@ impl Browser {
     /// Starts a browser, or says why the test `name` is skipped.
     pub fn start(name: &str) -> Option<Browser> {
         for program in ["chromedriver", "chromium"] {
-            if let Err(error) = Command::new(program)
-                .arg("--version")
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .status()
+            if let Err(error) =
+                Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status()
             {
                 eprintln!("skipped: {name}: {program} cannot be run: {error}");
                 return None;
@@ -58,37 +55,15 @@ impl Browser {
         let port = output
             .lines()
             .map_while(Result::ok)
-            .find_map(|line| {
-                line.split_once("successfully on port ")?
-                    .1
-                    .trim_end_matches('.')
-                    .parse()
-                    .ok()
-            })
+            .find_map(|line| line.split_once("successfully on port ")?.1.trim_end_matches('.').parse().ok())
             .expect("chromedriver says its port");
-        let mut browser = Browser {
-            driver,
-            port,
-            session: String::new(),
-            profile: tempfile::tempdir().unwrap(),
-        };
-        let mut arguments: Vec<String> = ARGUMENTS
-            .iter()
-            .map(|argument| (*argument).to_owned())
-            .collect();
-        arguments.push(format!(
-            "--user-data-dir={}",
-            browser.profile.path().display()
-        ));
-        let options =
-            json!({"capabilities": {"alwaysMatch": {"goog:chromeOptions": {"args": arguments}}}});
-        let session = browser
-            .request("POST", "/session", Some(&options))
-            .expect("a browser starts");
-        browser.session = session["sessionId"]
-            .as_str()
-            .expect("a session has an id")
-            .to_owned();
+        let mut browser =
+            Browser { driver, port, session: String::new(), profile: tempfile::tempdir().unwrap() };
+        let mut arguments: Vec<String> = ARGUMENTS.iter().map(|argument| (*argument).to_owned()).collect();
+        arguments.push(format!("--user-data-dir={}", browser.profile.path().display()));
+        let options = json!({"capabilities": {"alwaysMatch": {"goog:chromeOptions": {"args": arguments}}}});
+        let session = browser.request("POST", "/session", Some(&options)).expect("a browser starts");
+        browser.session = session["sessionId"].as_str().expect("a session has an id").to_owned();
         Some(browser)
     }
 
@@ -103,25 +78,18 @@ impl Browser {
     /// Chooses between `light` and `dark`, and between `screen` and `print`.
     pub fn scheme(&self, media: &str, scheme: &str) {
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
-        self.command(
-            "Emulation.setEmulatedMedia",
-            json!({"media": media, "features": features}),
-        );
+        self.command("Emulation.setEmulatedMedia", json!({"media": media, "features": features}));
     }
 
     /// Switches off the scripts of pages.
     pub fn without_scripts(&self) {
-        self.command(
-            "Emulation.setScriptExecutionDisabled",
-            json!({"value": true}),
-        );
+        self.command("Emulation.setScriptExecutionDisabled", json!({"value": true}));
     }
 
     /// Opens a file, at the element that `fragment` names where it is not empty.
     pub fn open(&self, path: &Path, fragment: &str) {
         let address = format!("file://{}{fragment}", path.display());
-        self.request("POST", &self.path("/url"), Some(&json!({"url": address})))
-            .unwrap();
+        self.request("POST", &self.path("/url"), Some(&json!({"url": address}))).unwrap();
     }
 
     /// What an expression of JavaScript gives in the page. It runs beside the page, so it works where the page may run
@@ -129,20 +97,13 @@ impl Browser {
     pub fn ask(&self, expression: &str) -> Value {
         let parameters = json!({"expression": expression, "returnByValue": true});
         let answer = self.command("Runtime.evaluate", parameters);
-        assert!(
-            answer.get("exceptionDetails").is_none(),
-            "{expression}: {answer}"
-        );
-        answer["result"]
-            .get("value")
-            .cloned()
-            .unwrap_or(Value::Null)
+        assert!(answer.get("exceptionDetails").is_none(), "{expression}: {answer}");
+        answer["result"].get("value").cloned().unwrap_or(Value::Null)
     }
 
     fn command(&self, name: &str, parameters: Value) -> Value {
         let body = json!({"cmd": name, "params": parameters});
-        self.request("POST", &self.path("/goog/cdp/execute"), Some(&body))
-            .unwrap()
+        self.request("POST", &self.path("/goog/cdp/execute"), Some(&body)).unwrap()
     }
 
     fn path(&self, rest: &str) -> String {

@@ -13,16 +13,11 @@ const LENGTHS: [&str; 9] = ["x", "y", "x1", "x2", "y1", "y2", "width", "height",
 
 /// Reads a page and says what is wrong with it, if something is.
 pub fn check(page: &str) -> Result<(), String> {
-    let mut rest = page
-        .strip_prefix("<!DOCTYPE html>\n")
-        .ok_or("no document type")?;
+    let mut rest = page.strip_prefix("<!DOCTYPE html>\n").ok_or("no document type")?;
     let mut open: Vec<&str> = Vec::new();
     let mut ids = HashSet::new();
     let mut targets = HashSet::new();
-    if let Some(character) = page
-        .chars()
-        .find(|c| c.is_control() && !matches!(c, '\n' | '\t'))
-    {
+    if let Some(character) = page.chars().find(|c| c.is_control() && !matches!(c, '\n' | '\t')) {
         return Err(format!("control character {character:?}"));
     }
     while let Some(at) = rest.find('<') {
@@ -88,11 +83,11 @@ fn check_text(text: &str, style: bool) -> Result<(), String> {
         return Err(format!("bare {character} in {text:?}"));
     }
     let references = ["amp;", "lt;", "gt;", "quot;", "#39;"];
-    match text.split('&').skip(1).find(|after| {
-        !references
-            .iter()
-            .any(|reference| after.starts_with(reference))
-    }) {
+    match text
+        .split('&')
+        .skip(1)
+        .find(|after| !references.iter().any(|reference| after.starts_with(reference)))
+    {
         Some(after) => Err(format!("bare & before {after:?}")),
         None => Ok(()),
     }
@@ -101,17 +96,10 @@ fn check_text(text: &str, style: bool) -> Result<(), String> {
 fn read_attributes(mut rest: &str) -> Result<Vec<(&str, &str)>, String> {
     let mut attributes = Vec::new();
     while !rest.is_empty() {
-        let (name, after) = rest
-            .split_once("=\"")
-            .ok_or_else(|| format!("an attribute without a value: {rest:?}"))?;
-        let (value, after) = after
-            .split_once('"')
-            .ok_or_else(|| format!("an open value: {after:?}"))?;
-        if name.is_empty()
-            || !name
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-        {
+        let (name, after) =
+            rest.split_once("=\"").ok_or_else(|| format!("an attribute without a value: {rest:?}"))?;
+        let (value, after) = after.split_once('"').ok_or_else(|| format!("an open value: {after:?}"))?;
+        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
             return Err(format!("the attribute name {name:?}"));
         }
         attributes.push((name, value));
@@ -122,19 +110,14 @@ fn read_attributes(mut rest: &str) -> Result<Vec<(&str, &str)>, String> {
 
 fn is_length(value: &str) -> bool {
     let number = value.strip_suffix('%').unwrap_or(value);
-    number
-        .bytes()
-        .all(|byte| byte.is_ascii_digit() || byte == b'.')
+    number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
         && number.parse::<f64>().is_ok_and(|number| number.is_finite())
 }
 
 #[test]
 fn the_reader_finds_what_it_looks_for() {
     let page = |body: &str| format!("<!DOCTYPE html>\n<html><body>{body}</body></html>\n");
-    assert_eq!(
-        check(&page("<p id=\"a\">x &amp; y</p><a href=\"#a\">z</a>")),
-        Ok(())
-    );
+    assert_eq!(check(&page("<p id=\"a\">x &amp; y</p><a href=\"#a\">z</a>")), Ok(()));
     for wrong in [
         "<p>",
         "</p>",

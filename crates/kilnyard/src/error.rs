@@ -1,0 +1,125 @@
+//! Errors as people see them: what failed, why, and what to do next.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+/// Exit codes of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Some packages failed.
+    Packages = 1,
+    /// The command line or the configuration is wrong.
+    Usage = 2,
+    /// This machine lacks something.
+    Machine = 3,
+    /// Anything else.
+    Internal = 4,
+    /// Somebody interrupted it.
+    Interrupted = 130,
+}
+
+/// What ends a command.
+#[derive(Debug)]
+pub struct Error {
+    /// The kind, which is the exit code.
+    pub kind: Kind,
+    /// What failed.
+    pub message: String,
+    /// Why, from the nearest to the deepest cause.
+    pub causes: Vec<String>,
+    /// Commands or settings that help, true for this machine.
+    pub hints: Vec<String>,
+}
+
+/// The result of a command.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// An error without a cause.
+    pub fn new(kind: Kind, message: impl Into<String>) -> Error {
+        Error { kind, message: message.into(), causes: Vec::new(), hints: Vec::new() }
+    }
+
+    /// The command line or the configuration is wrong.
+    pub fn usage(message: impl Into<String>) -> Error {
+        Error::new(Kind::Usage, message)
+    }
+
+    /// Adds a hint.
+    pub fn hint(mut self, hint: impl Into<String>) -> Error {
+        self.hints.push(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}", self.message)?;
+        for cause in &self.causes {
+            write!(f, "\n  because: {cause}")?;
+        }
+        for hint in &self.hints {
+            write!(f, "\n  try: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Adds what was tried to an error.
+pub trait Context<T> {
+    /// Says what failed; `message` reads after "failed to".
+    fn context(self, kind: Kind, message: impl fmt::Display) -> Result<T>;
+    /// The same for what is nobody's fault that could be named.
+    fn or_internal(self, message: impl fmt::Display) -> Result<T>;
+}
+
+impl<T, E: StdError> Context<T> for std::result::Result<T, E> {
+    fn context(self, kind: Kind, message: impl fmt::Display) -> Result<T> {
+        self.map_err(|error| {
+            let mut failed = Error::new(kind, format!("failed to {message}"));
+            let mut cause: Option<&dyn StdError> = Some(&error);
+            while let Some(at) = cause {
+                let text = at.to_string();
+                if failed.causes.last() != Some(&text) {
+                    failed.causes.push(text);
+                }
+                cause = at.source();
+            }
+            failed.hints.extend(hint_for(&failed.causes));
+            failed
+        })
+    }
+
+    fn or_internal(self, message: impl fmt::Display) -> Result<T> {
+        self.context(Kind::Internal, message)
+    }
+}
+
+/// What helps against a few causes that can come from anywhere.
+fn hint_for(causes: &[String]) -> Option<String> {
+    let has = |text: &str| causes.iter().any(|cause| cause.contains(text));
+    if has("No space left on device") || has("disk is full") || has("database or disk is full") {
+        Some("kilnyard clean --dry-run, which says what can go; nothing that was built is lost".to_owned())
+    } else if has("Read-only file system") || has("readonly database") {
+        Some("a yard on a file system that can be written: kilnyard --yard DIR ...".to_owned())
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_and_hints_are_shown_in_order() {
+        let result: std::result::Result<(), _> = Err(std::io::Error::from_raw_os_error(28));
+        let error = result.context(Kind::Machine, "write the log").unwrap_err();
+        let text = error.hint("something else").to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "error: failed to write the log");
+        assert!(lines[1].starts_with("  because: No space left on device"), "{text}");
+        assert!(lines[2].starts_with("  try: kilnyard clean"), "{text}");
+        assert_eq!(lines[3], "  try: something else");
+    }
+}

@@ -1,0 +1,134 @@
+//! A yard: a folder with a configuration, and everything that Kilnyard keeps for it.
+
+use crate::config::Config;
+use crate::error::{Context, Error, Kind, Result};
+use kilnyard_root::IdMap;
+use kilnyard_store::{Sqlite, StoreError};
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+/// The configuration's name.
+pub const CONFIG: &str = "kilnyard.toml";
+
+/// An opened yard.
+#[derive(Debug)]
+pub struct Yard {
+    /// Where it is; absolute.
+    pub folder: PathBuf,
+    /// What its owner said.
+    pub config: Config,
+}
+
+/// The right to change a yard; one process has it at a time.
+#[derive(Debug)]
+pub struct Lock {
+    _file: std::fs::File,
+}
+
+impl Yard {
+    /// Opens the yard in this folder.
+    pub fn open(folder: &Path) -> Result<Yard> {
+        let path = folder.join(CONFIG);
+        let text = fs_err::read_to_string(&path).map_err(|error| {
+            let mut missing = Error::usage(format!("there is no yard in {}", folder.display()));
+            missing.causes.push(error.to_string());
+            missing.hint("kilnyard init debian --release bookworm PACKAGE..., which makes one")
+        })?;
+        let config = Config::parse(&text, &path)?;
+        let folder = fs_err::canonicalize(folder).or_internal("find the yard")?;
+        Ok(Yard { folder, config })
+    }
+
+    /// A path of the yard.
+    pub fn path(&self, relative: &str) -> PathBuf {
+        self.folder.join(relative)
+    }
+
+    /// Makes the folders that a yard has. They can be entered by the users of its roots, but for the state.
+    pub fn make_folders(folder: &Path) -> Result<()> {
+        use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+        let failed = format!("make the folders of the yard {}", folder.display());
+        for name in ["", "index", "distfiles", "layers", "roots", "logs", "report", "repository"] {
+            let path = folder.join(name);
+            fs_err::create_dir_all(&path).context(Kind::Machine, &failed)?;
+            let permissions = std::fs::Permissions::from_mode(0o755);
+            fs_err::set_permissions(&path, permissions).context(Kind::Machine, &failed)?;
+        }
+        let mut private = std::fs::DirBuilder::new();
+        private.recursive(true).mode(0o700);
+        private.create(folder.join("state")).context(Kind::Machine, &failed)
+    }
+
+    /// Takes the right to change the yard.
+    pub fn lock(&self) -> Result<Lock> {
+        Self::make_folders(&self.folder)?;
+        let path = self.path("state/lock");
+        let mut options = std::fs::File::options();
+        let mut file = options.read(true).write(true).create(true).truncate(false).open(&path)
+            .context(Kind::Machine, format!("open {}", path.display()))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(std::fs::TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                let _ = file.read_to_string(&mut holder);
+                let holder = holder.trim();
+                let message = format!("another Kilnyard (process {holder}) is at work on {}", self.folder.display());
+                return Err(Error::usage(message)
+                    .hint("kilnyard status, which shows what it does; retry, skip and bump reach it"));
+            }
+            Err(std::fs::TryLockError::Error(error)) => {
+                return Err(error).context(Kind::Machine, format!("lock {}", path.display()));
+            }
+        }
+        let written = file.set_len(0).and_then(|()| file.rewind());
+        let written = written.and_then(|()| file.write_all(std::process::id().to_string().as_bytes()));
+        written.context(Kind::Machine, format!("write {}", path.display()))?;
+        Ok(Lock { _file: file })
+    }
+
+    /// Whether some process holds the lock.
+    pub fn is_locked(&self) -> bool {
+        std::fs::File::open(self.path("state/lock"))
+            .is_ok_and(|file| matches!(file.try_lock_shared(), Err(std::fs::TryLockError::WouldBlock)))
+    }
+
+    /// Opens the store.
+    pub fn store(&self) -> Result<Sqlite> {
+        let path = self.path("state/kilnyard.db");
+        Self::make_folders(&self.folder)?;
+        Sqlite::open(&path).map_err(store_error)
+    }
+
+    /// The ids of roots, for the user who runs this.
+    pub fn ids(&self) -> Result<IdMap> {
+        own_ids()
+    }
+}
+
+/// The ids of roots, for the user who runs this.
+pub fn own_ids() -> Result<IdMap> {
+    let name = user_name();
+    IdMap::of_this_user(&name).map_err(|error| {
+        let mut failed = Error::new(Kind::Machine, "builds need a range of user ids, and there is none");
+        failed.causes.push(error.to_string());
+        let range = format!("usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {name}");
+        failed.hint(format!("as root: apt-get install uidmap && {range}"))
+    })
+}
+
+/// The name of the user who runs this, or the number where there is none.
+pub fn user_name() -> String {
+    let number = rustix::process::geteuid().as_raw().to_string();
+    let passwd = fs_err::read_to_string("/etc/passwd").unwrap_or_default();
+    let line = passwd.lines().find(|line| line.split(':').nth(2) == Some(&number));
+    line.and_then(|line| line.split(':').next()).map_or(number.clone(), str::to_owned)
+}
+
+/// An error of the store, for people.
+pub fn store_error(error: StoreError) -> Error {
+    let kind = match error {
+        StoreError::TooNew { .. } => Kind::Usage,
+        _ => Kind::Machine,
+    };
+    Err::<(), _>(error).context(kind, "use the yard's store").unwrap_err()
+}

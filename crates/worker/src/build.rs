@@ -1,0 +1,268 @@
+//! One build from beginning to end.
+
+use crate::{RootFolder, Worker};
+use kilnyard_ecosystem::telling_lines;
+use kilnyard_model::graph::PackageId;
+use kilnyard_model::order::{BuildOrder, Input, Output, Stage, StageOrder};
+use kilnyard_model::result::{Failure, FailureKind, StageResult};
+use kilnyard_process::{End, Log, Outcome, read_log};
+use kilnyard_protocol::{BuildResult, Lease, Progress};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// A build while it is performed.
+struct Performance<'a> {
+    worker: &'a Worker,
+    lease: &'a Lease,
+    package: PackageId,
+    cancel: &'a AtomicBool,
+    tell: &'a dyn Fn(Progress),
+}
+
+impl Worker {
+    /// Performs a build. `tell` is called from this thread alone.
+    pub fn perform(
+        &self,
+        lease: &Lease,
+        package: PackageId,
+        cancel: &AtomicBool,
+        tell: &dyn Fn(Progress),
+    ) -> BuildResult {
+        let performance = Performance { worker: self, lease, package, cancel, tell };
+        let mut is_reproducible = None;
+        let outcome = performance.build(&lease.order, "").and_then(|outputs| {
+            if lease.checks_reproducible {
+                let second = performance.build(&lease.order, "again-")?;
+                is_reproducible = Some(hashes(&outputs) == hashes(&second));
+            }
+            Ok(outputs)
+        });
+        BuildResult { build: lease.build, outcome, is_reproducible }
+    }
+}
+
+fn hashes(outputs: &[Output]) -> Vec<(&str, &str)> {
+    outputs.iter().map(|output| (output.file.as_str(), output.sha256.as_str())).collect()
+}
+
+fn now_seconds() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |elapsed| elapsed.as_secs_f64())
+}
+
+fn machine(stage: Stage, message: impl ToString) -> Failure {
+    let message = message.to_string();
+    Failure { stage, kind: FailureKind::Machine, message, line_number: None, lines: Vec::new() }
+}
+
+impl Performance<'_> {
+    /// `prefix` tells the logs and the root of a second build from those of the first.
+    fn build(&self, order: &BuildOrder, prefix: &str) -> Result<Vec<Output>, Failure> {
+        let settings = &self.worker.settings;
+        let name = format!("{prefix}{}", self.lease.build);
+        let root = RootFolder::create(&settings.yard, &name, &settings.ids, &order.layers)
+            .and_then(|root| {
+                root.provide(&order.inputs, &order.texts, &|input| self.file_of(input))?;
+                Ok(root)
+            })
+            .map_err(|error| machine(Stage::Unpack, error))?;
+        let outcome = self.stages(order, &root, prefix);
+        let is_looked_into = outcome.as_ref().is_err_and(|failure| {
+            !matches!(failure.kind, FailureKind::Machine | FailureKind::Cancelled)
+        });
+        let removed = if is_looked_into {
+            root.keep_as_failed(&order.package, settings.failed_roots_max)
+        } else {
+            root.remove()
+        };
+        let outputs = outcome?;
+        removed.map_err(|error| machine(Stage::Collect, error))?;
+        Ok(outputs)
+    }
+
+    fn file_of(&self, input: &Input) -> PathBuf {
+        self.worker.distfiles.path(&input.sha256)
+    }
+
+    fn stages(&self, order: &BuildOrder, root: &RootFolder, prefix: &str) -> Result<Vec<Output>, Failure> {
+        for stage in &order.stages {
+            self.stage(stage, root, prefix)?;
+        }
+        let outputs = self.collect(order, root)?;
+        if self.worker.settings.tests_outputs && prefix.is_empty() {
+            self.test(&outputs)?;
+        }
+        Ok(outputs)
+    }
+
+    fn begin(&self, stage: Stage) -> StageResult {
+        (self.tell)(Progress::StageBegan(stage));
+        StageResult {
+            stage,
+            started_seconds: now_seconds(),
+            wall_seconds: 0.0,
+            cpu_seconds: 0.0,
+            memory_peak_bytes: 0,
+            is_ok: false,
+            log: None,
+            left_behind: Vec::new(),
+        }
+    }
+
+    fn stage(&self, order: &StageOrder, root: &RootFolder, prefix: &str) -> Result<(), Failure> {
+        let settings = &self.worker.settings;
+        let mut result = self.begin(order.stage);
+        let started = Instant::now();
+        let relative = format!(
+            "logs/{}/{}/{}-{prefix}{}.log",
+            self.lease.run, self.lease.order.package, self.lease.build, order.stage
+        );
+        let path = settings.yard.join(&relative);
+        let mut log =
+            Log::create(&path, settings.log_limits).map_err(|error| machine(order.stage, error))?;
+        result.log = Some(relative);
+        let mut end = End::Exit(0);
+        for command in &order.commands {
+            let line = format!("+ {}\n", shown(&command.arguments));
+            if let Err(error) = log.write(line.as_bytes()) {
+                end = End::LogFailed(error.to_string());
+                break;
+            }
+            let mut observe = |processes, memory_bytes| (self.tell)(Progress::Sample { processes, memory_bytes });
+            let sandbox = root.sandbox(command);
+            let outcome = kilnyard_process::run(&sandbox, &mut log, settings.limits, self.cancel, &mut observe);
+            add(&mut result, &outcome);
+            end = outcome.end;
+            if end != End::Exit(0) {
+                break;
+            }
+        }
+        result.wall_seconds = started.elapsed().as_secs_f64();
+        result.is_ok = end == End::Exit(0);
+        let finished = log.finish();
+        (self.tell)(Progress::StageEnded(result));
+        if let Some(failure) = self.failure(order.stage, end, &path) {
+            return Err(failure);
+        }
+        finished.map(|_| ()).map_err(|error| machine(order.stage, error))
+    }
+
+    fn failure(&self, stage: Stage, end: End, log: &std::path::Path) -> Option<Failure> {
+        let hung = |what: &str, processes: Vec<String>| match &processes[..] {
+            [] => what.to_owned(),
+            _ => format!("{what}; running then: {}", processes.join(", ")),
+        };
+        let limits = self.worker.settings.limits;
+        let (kind, message) = match end {
+            End::Exit(0) => return None,
+            End::Exit(code) => (FailureKind::Command, format!("the command ended with {code}")),
+            End::WallLimit(processes) => {
+                let what = format!("it was not done after {} s", limits.wall_seconds_max);
+                (FailureKind::WallLimit, hung(&what, processes))
+            }
+            End::IdleLimit(processes) => {
+                let what = format!("it printed nothing for {} s", limits.idle_seconds_max);
+                (FailureKind::IdleLimit, hung(&what, processes))
+            }
+            End::Cancelled => (FailureKind::Cancelled, "it was cancelled".to_owned()),
+            End::LogFailed(error) => (FailureKind::Machine, format!("its log could not be written: {error}")),
+            End::SandboxFailed(error) => (FailureKind::Machine, error),
+        };
+        let mut failure = Failure { stage, kind, message, line_number: None, lines: Vec::new() };
+        let telling = read_log(log).ok().and_then(|text| telling_lines(&text));
+        if let (Some(telling), false) = (telling, kind == FailureKind::Machine) {
+            if kind == FailureKind::Command {
+                failure.message = telling.lines[telling.index].trim().to_owned();
+                if stage == Stage::Test {
+                    failure.kind = FailureKind::Test;
+                }
+            }
+            failure.line_number = Some(telling.line_number);
+            failure.lines = telling.lines;
+        }
+        Some(failure)
+    }
+
+    fn collect(&self, order: &BuildOrder, root: &RootFolder) -> Result<Vec<Output>, Failure> {
+        let mut result = self.begin(Stage::Collect);
+        let started = Instant::now();
+        let folder = root.written(&order.output_folder);
+        let outcome = self.worker.ecosystem.collect(self.package, &folder);
+        let outcome = outcome.map_err(|error| Failure {
+            stage: Stage::Collect,
+            kind: FailureKind::Outputs,
+            message: error.to_string(),
+            line_number: None,
+            lines: Vec::new(),
+        });
+        let outcome = outcome.and_then(|outputs| {
+            for output in &outputs {
+                let kept = self.worker.distfiles.insert_copy(&folder.join(&output.file));
+                let (sha256, _) = kept.map_err(|error| machine(Stage::Collect, error))?;
+                if sha256 != output.sha256 {
+                    return Err(machine(Stage::Collect, format!("{} changed while it was read", output.file)));
+                }
+            }
+            Ok(outputs)
+        });
+        result.wall_seconds = started.elapsed().as_secs_f64();
+        result.is_ok = outcome.is_ok();
+        (self.tell)(Progress::StageEnded(result));
+        outcome
+    }
+
+    fn test(&self, outputs: &[Output]) -> Result<(), Failure> {
+        let settings = &self.worker.settings;
+        let order = self.worker.ecosystem.test(self.package, outputs).map_err(|impossible| Failure {
+            stage: Stage::Test,
+            kind: FailureKind::Test,
+            message: format!("the outputs cannot be installed: {}", impossible.explanation),
+            line_number: None,
+            lines: Vec::new(),
+        })?;
+        for input in order.inputs.iter().filter(|input| !input.urls.is_empty()) {
+            self.fetch(input)?;
+        }
+        let name = format!("test-{}", self.lease.build);
+        let root = RootFolder::create(&settings.yard, &name, &settings.ids, &order.layers)
+            .map_err(|error| machine(Stage::Test, error))?;
+        let outcome = root
+            .provide(&order.inputs, &order.texts, &|input| self.file_of(input))
+            .map_err(|error| machine(Stage::Test, error))
+            .and_then(|()| self.stage(&order.stage, &root, ""));
+        let removed = root.remove().map_err(|error| machine(Stage::Test, error));
+        outcome.and(removed)
+    }
+
+    /// What a test needs is known only when the outputs are, so it is fetched here.
+    fn fetch(&self, input: &Input) -> Result<(), Failure> {
+        let fetched = self.worker.fetch(input, self.cancel);
+        fetched.map_err(|message| Failure {
+            stage: Stage::Test,
+            kind: if self.cancel.load(Ordering::Relaxed) { FailureKind::Cancelled } else { FailureKind::Fetch },
+            message,
+            line_number: None,
+            lines: Vec::new(),
+        })
+    }
+}
+
+/// Adds what a command used to what its stage used.
+fn add(result: &mut StageResult, outcome: &Outcome) {
+    result.cpu_seconds += outcome.cpu_seconds;
+    result.memory_peak_bytes = result.memory_peak_bytes.max(outcome.memory_peak_bytes);
+    result.left_behind.extend(outcome.left_behind.iter().cloned());
+}
+
+/// A command as a person would read it: scripts and long lists are cut.
+fn shown(arguments: &[String]) -> String {
+    const ARGUMENT_CHARS_MAX: usize = 60;
+    let cut = |argument: &String| {
+        let line = argument.split_whitespace().collect::<Vec<_>>().join(" ");
+        match line.char_indices().nth(ARGUMENT_CHARS_MAX) {
+            Some((end, _)) => format!("{}...", &line[..end]),
+            None => line,
+        }
+    };
+    arguments.iter().map(cut).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,220 @@
+//! The folders of roots in a yard: `roots/NUMBER` while a build goes on, `roots/failed-PACKAGE` after it
+//! failed.
+
+use kilnyard_model::order::{Account, CommandOrder, Input, InputText};
+use kilnyard_root::sandbox::Task;
+use kilnyard_root::{IdMap, Sandbox, User, View, base_operations, probe, root_operations};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// Where inputs are shown in a root.
+const INPUTS_INSIDE: &str = "/kilnyard/inputs";
+
+/// A root's folder in a yard.
+#[derive(Clone, Debug)]
+pub struct RootFolder {
+    yard: PathBuf,
+    /// Relative to the yard.
+    relative: PathBuf,
+    ids: IdMap,
+    layers: Vec<PathBuf>,
+}
+
+impl RootFolder {
+    /// Makes the folder of a new root.
+    pub fn create(yard: &Path, name: &str, ids: &IdMap, layers: &[String]) -> io::Result<RootFolder> {
+        let folder = RootFolder::at(yard, name, ids, layers);
+        let path = folder.path();
+        fs_err::create_dir_all(&path)?;
+        probe::give_to_root(&path, ids)?;
+        for part in ["upper", "work", "merged"] {
+            fs_err::create_dir(path.join(part))?;
+            probe::give_to_root(&path.join(part), ids)?;
+        }
+        fs_err::create_dir(path.join("inputs"))?;
+        Ok(folder)
+    }
+
+    /// The folder of a root that exists.
+    pub fn at(yard: &Path, name: &str, ids: &IdMap, layers: &[String]) -> RootFolder {
+        RootFolder {
+            yard: yard.to_owned(),
+            relative: Path::new("roots").join(name),
+            ids: ids.clone(),
+            layers: layers.iter().map(PathBuf::from).collect(),
+        }
+    }
+
+    /// The folder of the last failed build of a package, whether it exists or not.
+    pub fn of_failed(yard: &Path, package: &str, ids: &IdMap, layers: &[String]) -> RootFolder {
+        RootFolder::at(yard, &format!("failed-{package}"), ids, layers)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> PathBuf {
+        self.yard.join(&self.relative)
+    }
+
+    /// A path of the root as it was written, seen from outside.
+    pub fn written(&self, inside: &str) -> PathBuf {
+        self.path().join("upper").join(inside.trim_start_matches('/'))
+    }
+
+    /// Puts inputs into the root's folder of inputs, by hard link where that is possible.
+    pub fn provide(
+        &self,
+        inputs: &[Input],
+        texts: &[InputText],
+        file_of: &dyn Fn(&Input) -> PathBuf,
+    ) -> io::Result<()> {
+        let folder = self.path().join("inputs");
+        for input in inputs {
+            let target = folder.join(safe_name(&input.name)?);
+            let source = file_of(input);
+            match fs_err::hard_link(&source, &target) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(error),
+                Err(_) => fs_err::copy(&source, &target).map(|_| ())?,
+                Ok(()) => {}
+            }
+        }
+        for text in texts {
+            fs_err::write(folder.join(safe_name(&text.name)?), &text.text)?;
+        }
+        Ok(())
+    }
+
+    /// The sandbox of one command in this root.
+    pub fn sandbox(&self, command: &CommandOrder) -> Sandbox {
+        let binds = [(self.relative.join("inputs"), PathBuf::from(INPUTS_INSIDE))];
+        Sandbox {
+            folder: self.yard.clone(),
+            ids: self.ids.clone(),
+            view: View::Root(root_operations(&self.layers, &self.relative, &binds)),
+            user: user_of(command.account),
+            task: Task::Program(command.arguments.clone()),
+            directory: PathBuf::from(&command.directory),
+            environment: environment_of(command),
+            is_interactive: false,
+        }
+    }
+
+    /// Removes the root with all that is in it.
+    pub fn remove(&self) -> io::Result<()> {
+        remove(&self.yard, &self.relative, &self.ids)
+    }
+
+    /// Keeps the root of a failed build in place of the one kept before.
+    pub fn keep_as_failed(&self, package: &str, kept_max: usize) -> io::Result<()> {
+        let kept = RootFolder { relative: Path::new("roots").join(format!("failed-{package}")), ..self.clone() };
+        kept.remove()?;
+        if kept_max == 0 {
+            return self.remove();
+        }
+        fs_err::rename(self.path(), kept.path())?;
+        let mut all: Vec<(SystemTime, PathBuf)> = failed(&self.yard)?;
+        all.sort();
+        for (_, relative) in all.iter().take(all.len().saturating_sub(kept_max)) {
+            remove(&self.yard, relative, &self.ids)?;
+        }
+        Ok(())
+    }
+}
+
+fn safe_name(name: &str) -> io::Result<&str> {
+    let is_safe = !name.is_empty() && name != "." && name != ".." && !name.contains('/');
+    is_safe.then_some(name).ok_or_else(|| io::Error::other(format!("`{name}` is no name of a file")))
+}
+
+fn user_of(account: Account) -> User {
+    match account {
+        Account::Root => User::Root,
+        Account::Builder => User::Plain { user: crate::BUILDER_ID, group: crate::BUILDER_ID },
+    }
+}
+
+/// The same few variables for every command, then its own.
+fn environment_of(command: &CommandOrder) -> Vec<(String, String)> {
+    let name = match command.account {
+        Account::Root => "root",
+        Account::Builder => "builder",
+    };
+    let common = [
+        ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+        ("HOME", "/nonexistent"),
+        ("LC_ALL", "C.UTF-8"),
+        ("LOGNAME", name),
+        ("SHELL", "/bin/sh"),
+        ("TERM", "dumb"),
+        ("TZ", "UTC"),
+        ("USER", name),
+    ];
+    let is_own = |variable: &str| command.environment.iter().any(|(own, _)| own == variable);
+    let common = common.into_iter().filter(|(variable, _)| !is_own(variable));
+    common.map(|(a, b)| (a.to_owned(), b.to_owned())).chain(command.environment.clone()).collect()
+}
+
+fn failed(yard: &Path) -> io::Result<Vec<(SystemTime, PathBuf)>> {
+    let mut found = Vec::new();
+    for entry in fs_err::read_dir(yard.join("roots"))? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with("failed-") {
+            found.push((entry.metadata()?.modified()?, Path::new("roots").join(entry.file_name())));
+        }
+    }
+    Ok(found)
+}
+
+/// Removes a folder whose files may belong to users of the root.
+fn remove(yard: &Path, relative: &Path, ids: &IdMap) -> io::Result<()> {
+    let path = yard.join(relative);
+    if fs_err::symlink_metadata(&path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        return Ok(());
+    }
+    if ids.by_helper {
+        let sandbox = Sandbox {
+            folder: yard.to_owned(),
+            ids: ids.clone(),
+            view: View::Machine,
+            user: User::Root,
+            task: Task::Remove(vec![relative.to_owned()]),
+            directory: PathBuf::from("/"),
+            environment: Vec::new(),
+            is_interactive: false,
+        };
+        sandbox.run().map_err(io::Error::other)?;
+    }
+    fs_err::remove_dir_all(&path)
+}
+
+pub(crate) fn sweep(yard: &Path, ids: &IdMap) -> io::Result<()> {
+    fs_err::create_dir_all(yard.join("roots"))?;
+    for entry in fs_err::read_dir(yard.join("roots"))? {
+        let name = entry?.file_name();
+        if !name.to_string_lossy().starts_with("failed-") {
+            remove(yard, &Path::new("roots").join(name), ids)?;
+        }
+    }
+    Ok(())
+}
+
+/// The sandbox of a command that changes a base layer itself, with folders of the machine shown to it.
+pub fn base_sandbox(
+    yard: &Path,
+    layer: &Path,
+    ids: &IdMap,
+    command: &CommandOrder,
+    binds: &[(PathBuf, PathBuf)],
+) -> Sandbox {
+    Sandbox {
+        folder: yard.to_owned(),
+        ids: ids.clone(),
+        view: View::Root(base_operations(layer, binds)),
+        user: user_of(command.account),
+        task: Task::Program(command.arguments.clone()),
+        directory: PathBuf::from(&command.directory),
+        environment: environment_of(command),
+        is_interactive: false,
+    }
+}

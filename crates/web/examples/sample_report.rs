@@ -153,7 +153,7 @@ pub fn small() -> Report {
 /// The small sample in the middle of its run.
 pub fn running() -> Report {
     let mut report = small();
-    let now = report.wall_seconds * 0.55;
+    let now = report.wall_seconds * 0.87;
     for package in &mut report.packages {
         let Some(started) = package.started_seconds else {
             continue;

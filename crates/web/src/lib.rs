@@ -1,7 +1,7 @@
 //! Pages: the report of a run.
 //!
 //! A report is one value, [`Report`], and two files made from it: `report.json`, which is the value itself and is
-//! meant for programs, and `index.html`, which is meant for people. [`write`] puts both into a folder; [`page`]
+//! meant for programs, and `index.html`, which is meant for people. [`write()`] puts both into a folder; [`page()`]
 //! makes the text of the second and does nothing else.
 //!
 //! The structure, from the bottom:

@@ -17,6 +17,9 @@ mod sample_report;
 /// A phone, a tablet, a small window, a laptop, a wide screen.
 const WIDTHS: [u32; 5] = [390, 768, 1000, 1280, 1600];
 
+/// What a sheet of A4 with the usual margins has, in pixels.
+const PAPER_WIDTH: u32 = 718;
+
 /// Writes a report with its logs and gives the path of the page.
 fn written(report: &Report, folder: &Path) -> PathBuf {
     write(report, folder).unwrap();
@@ -156,6 +159,25 @@ fn both_schemes_apply_and_all_text_has_contrast() {
     browser.scheme("print", "dark");
     browser.open(&pages[0], "");
     assert_eq!(browser.ask(ground), "rgb(255, 255, 255)", "paper is white");
+}
+
+#[test]
+fn nothing_is_cut_off_at_the_edge_of_the_paper() {
+    let Some(browser) = Browser::start("nothing_is_cut_off_at_the_edge_of_the_paper") else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    browser.scheme("print", "light");
+    browser.resize(PAPER_WIDTH, 1000);
+    for (name, report) in [("small", sample_report::small()), ("hostile", hostile())] {
+        browser.open(&written(&report, &folder.path().join(name)), "");
+        assert_eq!(browser.ask("matchMedia('print').matches"), true);
+        let width = browser.ask("document.documentElement.scrollWidth");
+        assert!(
+            width.as_u64() <= Some(u64::from(PAPER_WIDTH)),
+            "{name}: {width}"
+        );
+    }
 }
 
 /// Every piece of text whose contrast to what lies under it is below 4.5 to 1, the AA level for small text.

@@ -220,14 +220,14 @@ fn write_figures(report: &Report, out: &mut Markup) {
 fn write_figure(number: u64, name: &str, class: &str, remark: &str, out: &mut Markup) {
     let class = if number == 0 { format!("{class} none") } else { class.to_owned() };
     out.element("div", &[("class", &class)], |out| {
-        out.leaf("dt", &[], name);
-        out.element("dd", &[], |out| {
-            out.text(&count(number));
+        out.element("dt", &[], |out| {
+            out.text(name);
             if !remark.is_empty() {
-                out.text(" ");
+                out.text(", ");
                 out.leaf("span", &[("class", "remark")], remark);
             }
         });
+        out.leaf("dd", &[], &count(number));
     });
 }
 

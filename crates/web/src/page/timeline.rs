@@ -22,7 +22,7 @@ fn write(view: &View<'_>, out: &mut Markup) {
             "p",
             &[("class", "cut")],
             &format!(
-                "{} of {} builds are too short to be drawn alone and are summed up: the darker, the busier the slot.",
+                "{} of {} builds are too short to be drawn alone and are summed up: the stronger the colour, the busier the slot.",
                 words::count(layout.builds_in_cells as u64),
                 words::count(layout.builds as u64)
             ),

@@ -287,7 +287,7 @@ struct Shades {
 impl Shades {
     /// The usual stages always look the same; others take the shades in turn, bounded in memory.
     fn shade(&mut self, stage: &str) -> usize {
-        /// Names beyond this many are all called "other" by the legend.
+        /// Hostile builds could name a stage anew each time; names beyond this many are not in the legend.
         const NAMES_MAX: usize = 24;
         if let Some(shade) = self.of.get(stage) {
             return *shade;

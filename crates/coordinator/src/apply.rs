@@ -138,6 +138,10 @@ impl Coordinator {
                 self.packages[id.index()].is_fetched = true;
                 self.queue.push(id);
             }
+            Err(failure) if failure.kind == FailureKind::Cancelled => {
+                self.move_to(id, PackageState::Waiting, "its fetch was cancelled", None, actions);
+                self.look_at(id, actions);
+            }
             Err(failure) => self.fail(id, &failure.message, actions),
         }
     }

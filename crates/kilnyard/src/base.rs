@@ -1,0 +1,189 @@
+//! The base root: what every build root begins with, made once for a release and kept.
+
+use crate::error::{Context, Error, Kind, Result};
+use crate::scan::write_whole;
+use crate::yard::Yard;
+use kilnyard_ecosystem::debian::Base;
+use kilnyard_mirror::Sha256Hex;
+use kilnyard_model::order::{Account, CommandOrder};
+use kilnyard_root::sandbox::Task;
+use kilnyard_root::{IdMap, Sandbox, User, View, probe};
+use serde::{Deserialize, Serialize};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Packages of every root besides the essential and build-essential ones. apt installs dependencies, and
+/// fakeroot lets sources without `Rules-Requires-Root: no` see files owned by root.
+const INCLUDED: &str = "fakeroot";
+
+/// What is written about the base that is there.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Made {
+    asked: String,
+    layer: String,
+    digest: String,
+    packages: Vec<(String, String)>,
+}
+
+/// The base as it is; none where there is none for this configuration.
+pub fn find(yard: &Yard) -> Option<Base> {
+    let made: Made = serde_json::from_slice(&fs_err::read(yard.path("layers/base.json")).ok()?).ok()?;
+    let is_right = made.asked == asked(yard) && yard.path(&made.layer).is_dir();
+    is_right.then_some(Base { layer: made.layer, digest: made.digest, packages: made.packages })
+}
+
+/// What a base is made from: a change asks for a new one.
+fn asked(yard: &Yard) -> String {
+    let debian = &yard.config.debian;
+    format!("{} {:?} {:?} {} {INCLUDED} 1", debian.release, debian.suites, debian.components, yard.config.architecture())
+}
+
+/// The base, made if it is not there.
+pub fn ensure(yard: &Yard, ids: &IdMap, cancel: &AtomicBool, say: &dyn Fn(&str)) -> Result<Base> {
+    if let Some(base) = find(yard) {
+        return Ok(base);
+    }
+    say("making the base root with mmdebstrap, once (half a minute of CPU)");
+    let work = yard.path("roots/base");
+    let failed = "make the base root";
+    fs_err::create_dir_all(&work).context(Kind::Machine, failed)?;
+    let tar = work.join("base.tar");
+    bootstrap(yard, ids, &tar, &work, cancel)?;
+    let layer_part = format!("layers/base-{}.part", std::process::id());
+    let part = yard.path(&layer_part);
+    fs_err::create_dir(&part).context(Kind::Machine, failed)?;
+    probe::give_to_root(&part, ids).context(Kind::Machine, failed)?;
+    unpack(yard, ids, &tar, &layer_part)?;
+    fs_err::remove_file(&tar).context(Kind::Machine, failed)?;
+    let _ = fs_err::remove_dir_all(&work);
+    let list = set_up(yard, ids, &layer_part)?;
+    let digest = Sha256Hex::of(list.as_bytes()).as_str().to_owned();
+    let layer = format!("layers/base-{}-{}", yard.config.debian.release, &digest[..12]);
+    let path = yard.path(&layer);
+    if path.exists() {
+        // Made before for another configuration with the same result.
+        remove(yard, ids, &layer_part)?;
+    } else {
+        fs_err::rename(&part, &path).context(Kind::Machine, failed)?;
+    }
+    let packages = list.lines().filter_map(|line| line.split_once(' ')).map(|(n, v)| (n.to_owned(), v.to_owned()));
+    let made = Made { asked: asked(yard), layer, digest, packages: packages.collect() };
+    let text = serde_json::to_vec_pretty(&made).or_internal(failed)?;
+    write_whole(&yard.path("layers/base.json"), &text)?;
+    Ok(Base { layer: made.layer, digest: made.digest, packages: made.packages })
+}
+
+fn bootstrap(yard: &Yard, ids: &IdMap, tar: &Path, work: &Path, cancel: &AtomicBool) -> Result<()> {
+    let debian = &yard.config.debian;
+    let mode = if ids.by_helper { "unshare" } else { "root" };
+    let log_path = yard.path("logs/base.log");
+    let log = fs_err::File::create(&log_path).context(Kind::Machine, "write logs/base.log")?;
+    let (log, log_again) = (log.into_file(), fs_err::File::options().append(true).open(&log_path));
+    let log_again = log_again.context(Kind::Machine, "write logs/base.log")?.into_file();
+    let mut command = Command::new("mmdebstrap");
+    command
+        .args(["--variant=buildd", "--format=tar", "--skip=output/dev"])
+        .arg(format!("--mode={mode}"))
+        .arg(format!("--include={INCLUDED}"))
+        .arg(format!("--architectures={}", yard.config.architecture()))
+        .args([debian.release.as_str()])
+        .arg(tar);
+    for suite in std::iter::once(&debian.release).chain(&debian.suites) {
+        let mirror = &debian.mirror.all()[0];
+        let keyring = debian.keyring.display();
+        command.arg(format!("deb [signed-by={keyring}] {mirror} {suite} {}", debian.components.join(" ")));
+    }
+    command.env("TMPDIR", work).stdin(Stdio::null()).stdout(log).stderr(log_again).process_group(0);
+    // SAFETY: prctl is safe to call between fork and exec; it ends mmdebstrap when Kilnyard is killed.
+    unsafe {
+        command.pre_exec(|| {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+            Ok(())
+        });
+    }
+    let mut child = command.spawn().map_err(|error| {
+        let failed = Err::<(), _>(error).context(Kind::Machine, "start mmdebstrap").unwrap_err();
+        failed.hint("as root: apt-get install mmdebstrap")
+    })?;
+    loop {
+        if let Some(status) = child.try_wait().or_internal("wait for mmdebstrap")? {
+            if status.success() {
+                return Ok(());
+            }
+            let text = fs_err::read_to_string(&log_path).unwrap_or_default();
+            let mut error = Error::new(Kind::Machine, "failed to make the base root with mmdebstrap");
+            let lines: Vec<&str> = text.lines().collect();
+            error.causes.extend(lines[lines.len().saturating_sub(6)..].iter().map(|line| (*line).to_owned()));
+            return Err(error.hint(format!("less {}", log_path.display())));
+        }
+        if cancel.load(Ordering::Relaxed) {
+            let group = rustix::process::Pid::from_child(&child);
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::TERM);
+            let _ = child.wait();
+            return Err(Error::new(Kind::Interrupted, "interrupted while the base root was made"));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn machine_sandbox(yard: &Yard, ids: &IdMap, task: Task) -> Sandbox {
+    Sandbox {
+        folder: yard.folder.clone(),
+        ids: ids.clone(),
+        view: View::Machine,
+        user: User::Root,
+        task,
+        directory: yard.folder.clone(),
+        environment: vec![("PATH".to_owned(), "/usr/sbin:/usr/bin:/sbin:/bin".to_owned())],
+        is_interactive: false,
+    }
+}
+
+/// Unpacks with the ids of the root. Device nodes cannot be made there and are not needed.
+fn unpack(yard: &Yard, ids: &IdMap, tar: &Path, layer: &str) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let readable = std::fs::Permissions::from_mode(0o644);
+    fs_err::set_permissions(tar, readable).context(Kind::Machine, "open the base's archive")?;
+    let arguments = ["tar", "--extract", "--numeric-owner", "--preserve-permissions", "--exclude=./dev/*", "--directory"];
+    let relative = tar.strip_prefix(&yard.folder).unwrap_or(tar).display().to_string();
+    let mut arguments: Vec<String> = arguments.map(str::to_owned).into();
+    arguments.extend([layer.to_owned(), "--file".to_owned(), relative]);
+    let mut sandbox = machine_sandbox(yard, ids, Task::Program(arguments));
+    sandbox.directory = ".".into();
+    sandbox.run().map(|_| ()).context(Kind::Machine, "unpack the base root")
+}
+
+/// Removes a layer.
+pub fn remove(yard: &Yard, ids: &IdMap, layer: &str) -> Result<()> {
+    let task = Task::Remove(vec![layer.into()]);
+    machine_sandbox(yard, ids, task).run().context(Kind::Machine, format!("remove {layer}"))?;
+    fs_err::remove_dir_all(yard.path(layer)).context(Kind::Machine, format!("remove {layer}"))
+}
+
+/// The builder's account, no services, no manual index; prints what is installed.
+const SET_UP: &str = r#"
+groupadd --gid 1000 builder
+useradd --uid 1000 --gid 1000 --home-dir /nonexistent --no-create-home --shell /bin/sh builder
+printf '#!/bin/sh\nexit 101\n' > /usr/sbin/policy-rc.d
+chmod 755 /usr/sbin/policy-rc.d
+echo 'man-db man-db/auto-update boolean false' | debconf-set-selections
+printf '127.0.0.1 localhost kilnyard\n::1 localhost kilnyard\n' > /etc/hosts
+rm -f /etc/apt/sources.list /etc/apt/sources.list.d/* /etc/resolv.conf /var/lib/apt/lists/*_* /var/cache/apt/archives/*.deb
+mkdir -p /build /kilnyard/inputs
+chown builder:builder /build
+dpkg-query --show --showformat '${Package} ${Version}\n'
+"#;
+
+fn set_up(yard: &Yard, ids: &IdMap, layer: &str) -> Result<String> {
+    let command = CommandOrder {
+        arguments: ["/bin/sh", "-eu", "-c", SET_UP].map(str::to_owned).into(),
+        account: Account::Root,
+        directory: "/".to_owned(),
+        environment: vec![("DEBIAN_FRONTEND".to_owned(), "noninteractive".to_owned())],
+    };
+    let sandbox = kilnyard_worker::base_sandbox(&yard.folder, Path::new(layer), ids, &command, &[]);
+    sandbox.run().context(Kind::Machine, "set up the base root")
+}

@@ -1,0 +1,345 @@
+//! From a yard to a plan: the set resolved, what is there compared with what would be built.
+
+use crate::base;
+use crate::error::{Context, Error, Kind, Result};
+use crate::scan::{self, Index};
+use crate::yard::{Yard, store_error};
+use kilnyard_ecosystem::Ecosystem;
+use kilnyard_ecosystem::debian::deb822::Stanza;
+use kilnyard_ecosystem::debian::source::Sources;
+use kilnyard_ecosystem::debian::universe::Universe;
+use kilnyard_ecosystem::debian::{Base, Workshop};
+use kilnyard_mirror::{DistfileStore, Sha256Hex};
+use kilnyard_model::graph::{PackageId, StandIn};
+use kilnyard_model::result::PackageState;
+use kilnyard_store::{Current, PackageRow, Plan, PlanRow, Store};
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A resolved yard and what is to be done in it.
+pub struct Planned {
+    /// The set.
+    pub workshop: Arc<Workshop>,
+    /// What is there of each package.
+    pub current: HashMap<String, Current>,
+    /// The plan, as it is kept in the store.
+    pub plan: Plan,
+    /// The rank of each package of the graph in seconds.
+    pub ranks_seconds: Vec<f64>,
+}
+
+/// How many builds at once and how many processes each, for this machine and configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Cores of this machine.
+    pub cores: u32,
+    /// Builds at once.
+    pub slots: u32,
+    /// Processes of one build.
+    pub jobs: u32,
+}
+
+/// Memory that a build is given when slots are counted: large ones need more, but seldom many at once.
+const MEMORY_OF_A_BUILD_BYTES: u64 = 1 << 30;
+
+/// See [`Shape`].
+pub fn shape(yard: &Yard) -> Shape {
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+    let memory_bytes = fs_err::read_to_string("/proc/meminfo").ok().and_then(|text| {
+        let line = text.lines().find(|line| line.starts_with("MemAvailable:"))?.to_owned();
+        Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
+    });
+    let by_memory = memory_bytes.map_or(cores, |bytes| (bytes / MEMORY_OF_A_BUILD_BYTES).max(1) as u32);
+    let build = &yard.config.build;
+    Shape {
+        cores,
+        slots: build.slots.unwrap_or(cores.min(by_memory)).max(1),
+        jobs: build.jobs.unwrap_or(cores).max(1),
+    }
+}
+
+/// A hash of everything that a plan is made from, read without reading the index.
+pub fn digest(yard: &Yard, index: &Index, base: Option<&Base>, store: &impl Store) -> Result<String> {
+    let config = fs_err::read_to_string(yard.path(crate::yard::CONFIG)).or_internal("read the configuration")?;
+    let names = yard.config.package_names(&yard.folder)?;
+    let mut text = format!("{config}\n{}\n{names:?}\n{:?}\n", index.identity, base.map(|b| &b.digest));
+    for name in names.iter().flatten().filter(|name| name.ends_with(".dsc")) {
+        text.push_str(&fs_err::read_to_string(yard.path(name)).unwrap_or_default());
+    }
+    text.push_str(&format!("{}", store.next_build().map_err(store_error)?));
+    Ok(Sha256Hex::of(text.as_bytes()).as_str().to_owned())
+}
+
+/// Reads the index and resolves the set.
+pub fn resolve(yard: &Yard, index: &Index, base: Base, distfiles: &DistfileStore) -> Result<Workshop> {
+    let settings = yard.config.debian_settings();
+    let mut universe = Universe::new(settings.context());
+    let mut sources = Sources::default();
+    index.read(yard, &mut universe, &mut sources)?;
+    let names = match yard.config.package_names(&yard.folder)? {
+        None => sources.all().into_iter().map(|source| source.name().to_owned()).collect(),
+        Some(names) => {
+            let names = names.into_iter().map(|name| match name.ends_with(".dsc") {
+                true => add_local(&mut sources, distfiles, &yard.path(&name)),
+                false => Ok(name),
+            });
+            names.collect::<Result<Vec<_>>>()?
+        }
+    };
+    Ok(Workshop::new(settings, universe, sources, &names, base))
+}
+
+/// Adds a source that lies on this machine, its `.dsc` and the files beside it; its name.
+fn add_local(sources: &mut Sources, distfiles: &DistfileStore, path: &Path) -> Result<String> {
+    let failed = format!("read {}", path.display());
+    let bytes = fs_err::read(path).context(Kind::Usage, &failed)?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let line = error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
+        Error::usage(format!("{} is not UTF-8 in line {line}", path.display()))
+    })?;
+    // A signed .dsc has its stanza between the first empty line and the signature.
+    let body = match text.strip_prefix("-----BEGIN PGP SIGNED MESSAGE-----") {
+        Some(rest) => rest.split_once("\n\n").map_or(rest, |(_, body)| body),
+        None => &text,
+    };
+    let body = body.split("-----BEGIN PGP SIGNATURE-----").next().unwrap_or(body).trim_end();
+    let stanza = Stanza::new(body);
+    let missing = |field: &str| Error::usage(format!("{} has no usable field {field}", path.display()));
+    let name = stanza.get("Source").ok_or_else(|| missing("Source"))?;
+    let listed = stanza.get("Checksums-Sha256").ok_or_else(|| missing("Checksums-Sha256"))?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    for line in listed.lines().filter(|line| !line.trim().is_empty()) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [hash, _, file] = words[..] else { return Err(missing("Checksums-Sha256")) };
+        if file.contains('/') {
+            return Err(Error::usage(format!("{} lists `{file}`, which is in another folder", path.display())));
+        }
+        let (sha256, _) = distfiles.insert(&folder.join(file)).context(Kind::Usage, format!("read {file}"))?;
+        if sha256.as_str() != hash {
+            return Err(Error::usage(format!("{file} is not what {} says: its SHA-256 is {sha256}", path.display())));
+        }
+    }
+    let (sha256, size) = distfiles.insert(path).context(Kind::Usage, &failed)?;
+    let file = path.file_name().unwrap_or_default().to_string_lossy();
+    let mut source = String::new();
+    for (field, value) in stanza.fields() {
+        match field {
+            "Source" => source.push_str(&format!("Package: {value}\n")),
+            "Checksums-Sha256" => source.push_str(&format!("Checksums-Sha256:\n {sha256} {size} {file}\n {}\n", value.trim_start())),
+            _ => source.push_str(&format!("{field}: {value}\n")),
+        }
+    }
+    sources.add(source.into());
+    Ok(name.to_owned())
+}
+
+/// Resolves the set and compares it with what is there. The plan is kept in the store.
+pub fn make(
+    yard: &Yard,
+    index: &Index,
+    base: Base,
+    distfiles: &DistfileStore,
+    store: &mut impl Store,
+    forced: &HashSet<String>,
+) -> Result<Planned> {
+    let digest = digest(yard, index, Some(&base), store)?;
+    let workshop = Arc::new(resolve(yard, index, base, distfiles)?);
+    let current: HashMap<String, Current> =
+        store.all_current().map_err(store_error)?.into_iter().map(|c| (c.package.clone(), c)).collect();
+    for id in workshop.graph().packages() {
+        if let Some(current) = current.get(workshop.graph().name(id)) {
+            workshop.adopt(id, &current.outputs);
+        }
+    }
+    let durations: HashMap<String, (f64, f64)> =
+        store.durations().map_err(store_error)?.into_iter().map(|(n, wall, cpu)| (n, (wall, cpu))).collect();
+    let predicted = predict(&workshop, &current, store, forced)?;
+    let planned = estimate(yard, workshop, current, &durations, predicted, digest);
+    store.save_plan(&planned.plan).map_err(store_error)?;
+    Ok(planned)
+}
+
+/// Where a package would stand when a run begins, and why.
+struct Prediction {
+    state: PackageState,
+    reason: String,
+}
+
+fn predict(
+    workshop: &Workshop,
+    current: &HashMap<String, Current>,
+    store: &impl Store,
+    forced: &HashSet<String>,
+) -> Result<Vec<Prediction>> {
+    let graph = workshop.graph();
+    let left_out: HashMap<&str, &str> =
+        workshop.left_out().iter().map(|l| (l.name.as_str(), l.explanation.as_str())).collect();
+    let mut predictions: Vec<Prediction> = graph
+        .packages()
+        .map(|_| Prediction { state: PackageState::Waiting, reason: String::new() })
+        .collect();
+    for id in graph.order() {
+        let name = graph.name(id);
+        let rebuilt: Vec<&str> = graph
+            .dependencies(id)
+            .iter()
+            .filter(|d| !predictions[d.index()].state.is_there())
+            .map(|d| graph.name(*d))
+            .collect();
+        let (state, reason) = if let Some(explanation) = left_out.get(name) {
+            (PackageState::LeftOut, (*explanation).to_owned())
+        } else if forced.contains(name) {
+            let state = if rebuilt.is_empty() { PackageState::Ready } else { PackageState::Waiting };
+            (state, "somebody asked for it".to_owned())
+        } else if !current.contains_key(name) {
+            let state = if rebuilt.is_empty() { PackageState::Ready } else { PackageState::Waiting };
+            (state, "it was never built".to_owned())
+        } else if !rebuilt.is_empty() {
+            (PackageState::Waiting, format!("it is built again if the content of {} changes", rebuilt.join(", ")))
+        } else {
+            compare(workshop, id, store)?
+        };
+        predictions[id.index()] = Prediction { state, reason };
+    }
+    Ok(predictions)
+}
+
+/// Compares a package's key with that of the outputs that are there.
+fn compare(workshop: &Workshop, id: PackageId, store: &impl Store) -> Result<(PackageState, String)> {
+    let key = match workshop.key(id) {
+        Ok(key) => key,
+        Err(impossible) => return Ok((PackageState::LeftOut, impossible.explanation)),
+    };
+    let kept = store.current(workshop.graph().name(id)).map_err(store_error)?;
+    Ok(match kept {
+        Some(kept) if kept.key.digest == key.digest => {
+            (PackageState::UpToDate, "nothing that goes into it has changed".to_owned())
+        }
+        Some(kept) => (PackageState::Ready, reason_of(&key.differences(&kept.key))),
+        None => (PackageState::Ready, "it was never built".to_owned()),
+    })
+}
+
+/// The differences between two keys as a reason; many are counted.
+pub fn reason_of(differences: &[String]) -> String {
+    const SHOWN_MAX: usize = 5;
+    let mut reason = differences[..differences.len().min(SHOWN_MAX)].join("; ");
+    if differences.len() > SHOWN_MAX {
+        reason.push_str(&format!("; and {} more", differences.len() - SHOWN_MAX));
+    }
+    if reason.is_empty() { "its key has another form now".to_owned() } else { reason }
+}
+
+fn estimate(
+    yard: &Yard,
+    workshop: Arc<Workshop>,
+    current: HashMap<String, Current>,
+    durations: &HashMap<String, (f64, f64)>,
+    predictions: Vec<Prediction>,
+    digest: String,
+) -> Planned {
+    let graph = workshop.graph();
+    let shape = shape(yard);
+    let mut work_cpu_seconds = 0.0;
+    let estimates: Vec<f64> = graph
+        .packages()
+        .map(|id| {
+            if predictions[id.index()].state.is_final() {
+                return 0.0;
+            }
+            let (wall, cpu) = durations.get(graph.name(id)).copied().unwrap_or_else(|| {
+                let prior = kilnyard_schedule::prior_seconds(workshop.source_bytes(id));
+                (prior, prior)
+            });
+            work_cpu_seconds += cpu;
+            wall
+        })
+        .collect();
+    let ranks = kilnyard_schedule::ranks(graph, &estimates);
+    let path = kilnyard_schedule::path(graph, &ranks);
+    let path_seconds = path.first().map_or(0.0, |id| ranks[id.index()]);
+    let expected_seconds = kilnyard_schedule::expected_seconds(graph, &estimates, &ranks, shape.slots);
+    let row = |id: PackageId, prediction: &Prediction| PlanRow {
+        package: PackageRow {
+            name: graph.name(id).to_owned(),
+            version: workshop.version(id),
+            state: prediction.state,
+            reason: prediction.reason.clone(),
+            blamed: None,
+            estimate_seconds: estimates[id.index()],
+            rank_seconds: ranks[id.index()],
+        },
+        dependencies: graph.dependencies(id).iter().map(|d| graph.name(*d).to_owned()).collect(),
+    };
+    let mut packages: Vec<PlanRow> =
+        graph.packages().zip(&predictions).map(|(id, prediction)| row(id, prediction)).collect();
+    for left_out in workshop.left_out().iter().filter(|left| graph.find(&left.name).is_none()) {
+        packages.push(PlanRow {
+            package: PackageRow {
+                name: left_out.name.clone(),
+                version: String::new(),
+                state: PackageState::LeftOut,
+                reason: left_out.explanation.clone(),
+                blamed: None,
+                estimate_seconds: 0.0,
+                rank_seconds: 0.0,
+            },
+            dependencies: Vec::new(),
+        });
+    }
+    packages.sort_by(|a, b| a.package.name.cmp(&b.package.name));
+    let is_on_path = |id: &&PackageId| estimates[id.index()] > 0.0;
+    let plan = Plan {
+        digest,
+        made_seconds: crate::words::now_seconds(),
+        expected_seconds,
+        bound_seconds: kilnyard_schedule::bound_seconds(path_seconds, work_cpu_seconds, shape.cores),
+        cuts: cuts(&workshop),
+        path: path.iter().filter(is_on_path).map(|id| graph.name(*id).to_owned()).collect(),
+        packages,
+    };
+    Planned { workshop, current, plan, ranks_seconds: ranks }
+}
+
+/// The cycles that were cut, a sentence each.
+fn cuts(workshop: &Workshop) -> Vec<String> {
+    let graph = workshop.graph();
+    let names = |ids: &[PackageId]| {
+        const NAMED_MAX: usize = 8;
+        let mut text = ids.iter().take(NAMED_MAX).map(|id| graph.name(*id)).collect::<Vec<_>>().join(", ");
+        if ids.len() > NAMED_MAX {
+            text.push_str(&format!(" and {} more", ids.len() - NAMED_MAX));
+        }
+        text
+    };
+    let sentence = |cut: &kilnyard_model::graph::Cut| {
+        let how = match cut.stand_in {
+            StandIn::Archive => "with the archive's binary packages",
+            StandIn::Profile => "without it, under a build profile",
+        };
+        let (package, dependency) = (graph.name(cut.package), graph.name(cut.dependency));
+        format!("{package} is built before {dependency}, {how}: cycle of {}", names(&cut.members))
+    };
+    workshop.cuts().iter().map(sentence).collect()
+}
+
+/// The plan of the yard as it is now: the kept one if it is still right, else a new one.
+pub fn current_plan(yard: &Yard, store: &mut impl Store) -> Result<Plan> {
+    let index = Index::open(yard)?;
+    let base = base::find(yard);
+    let digest = digest(yard, &index, base.as_ref(), store)?;
+    if let Some(plan) = store.plan().map_err(store_error)? {
+        if plan.digest == digest {
+            return Ok(plan);
+        }
+    }
+    let distfiles = open_distfiles(yard)?;
+    Ok(make(yard, &index, base.unwrap_or_default(), &distfiles, store, &HashSet::new())?.plan)
+}
+
+/// The yard's distfiles.
+pub fn open_distfiles(yard: &Yard) -> Result<DistfileStore> {
+    let client = scan::client(yard);
+    DistfileStore::open_with(&yard.path("distfiles"), client).context(Kind::Machine, "open the yard's distfiles")
+}

@@ -1,0 +1,468 @@
+//! Drives a run: performs what the coordinator decides, and brings it what happens.
+//!
+//! One thread owns the coordinator and the store. Slots and fetchers are threads of their own that only
+//! send events; requests from other terminals are read from the store; signals are a flag.
+
+mod fetch;
+mod slots;
+pub mod view;
+
+use crate::error::{Context, Error, Kind, Result};
+use crate::plan::{Planned, Shape, reason_of};
+use crate::signals;
+use crate::words::now_seconds;
+use crate::yard::{Yard, store_error};
+use kilnyard_coordinator::{Action, Coordinator, Event, Kept, Notice, Prepared, Start};
+use kilnyard_ecosystem::Ecosystem;
+use kilnyard_mirror::DistfileStore;
+use kilnyard_model::graph::PackageId;
+use kilnyard_model::order::BuildOrder;
+use kilnyard_model::result::PackageState;
+use kilnyard_protocol::{Lease, Progress};
+use kilnyard_store::{Number, PackageRow, Record, RunRow, RunState, Sqlite, Store};
+use kilnyard_worker::{Settings, Worker};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+use view::{BuildSeen, Seen, Snapshot, View};
+
+/// How often signals, requests and leases are looked at.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What a run is told.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Only these and what they need; all where it is empty.
+    pub only: Vec<String>,
+    /// Packages that are built even if their outputs are right.
+    pub forced: HashSet<String>,
+    /// Whether each package is built twice, to compare.
+    pub checks_reproducible: bool,
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// The run's number; none where there was nothing to do.
+    pub run: Option<Number>,
+    /// How it ended.
+    pub state: RunState,
+    /// How many packages are in each state.
+    pub counts: Vec<(PackageState, u64)>,
+}
+
+/// Something for the owner of the run.
+pub enum Message {
+    /// For the coordinator.
+    Event(Event),
+    /// Bytes came for a package.
+    Received {
+        /// The package.
+        package: PackageId,
+        /// How many.
+        bytes: u64,
+    },
+}
+
+/// Everything that a run needs.
+pub struct Run<'a> {
+    /// The yard.
+    pub yard: &'a Yard,
+    /// The store.
+    pub store: &'a mut Sqlite,
+    /// The set and its plan.
+    pub planned: Planned,
+    /// The files.
+    pub distfiles: Arc<DistfileStore>,
+    /// Builds at once.
+    pub shape: Shape,
+    /// What was asked.
+    pub options: Options,
+}
+
+impl Run<'_> {
+    /// Runs until everything is decided, or somebody interrupts.
+    pub fn run(mut self, view: &mut dyn View) -> Result<Outcome> {
+        let included = self.included()?;
+        let previous = self.store.last_run().map_err(store_error)?;
+        let resumed = previous
+            .filter(|run| run.state != RunState::Finished && self.options.forced.is_empty())
+            .filter(|run| self.is_same_set(run, &included));
+        let mut starts = self.starts(&included);
+        let run = match &resumed {
+            Some(run) => {
+                self.resume(run, &mut starts)?;
+                run.number
+            }
+            None => {
+                let is_done = starts.iter().all(|start| !start.is_in_run || start.state == PackageState::LeftOut);
+                let rows = self.rows(&included);
+                let nothing = rows.iter().all(|row| row.state.is_final());
+                if nothing || is_done {
+                    return Ok(Outcome { run: None, state: RunState::Finished, counts: counts(&rows) });
+                }
+                self.store.begin_run(&self.run_row(), &rows).map_err(store_error)?
+            }
+        };
+        let next_build = self.store.next_build().map_err(store_error)?;
+        let graph = self.planned.workshop.graph().clone();
+        let ranks = self.planned.ranks_seconds.clone();
+        let coordinator = Coordinator::new(run, graph, starts, ranks, self.shape.slots, next_build);
+        self.drive(run, resumed.is_some(), coordinator, view)
+    }
+
+    /// The packages that this run is concerned with.
+    fn included(&self) -> Result<HashSet<PackageId>> {
+        let graph = self.planned.workshop.graph();
+        if self.options.only.is_empty() {
+            return Ok(graph.packages().collect());
+        }
+        let mut included = HashSet::new();
+        for name in &self.options.only {
+            let Some(id) = graph.find(name) else {
+                let known = self.planned.workshop.left_out().iter().find(|left| left.name == *name);
+                return Err(match known {
+                    Some(left) => Error::usage(left.explanation.clone()),
+                    None => Error::usage(format!("{name} is not among the packages of this yard"))
+                        .hint("packages in kilnyard.toml; kilnyard plan lists them"),
+                });
+            };
+            included.insert(id);
+            included.extend(graph.ancestors(id));
+        }
+        Ok(included)
+    }
+
+    fn is_same_set(&self, run: &RunRow, included: &HashSet<PackageId>) -> bool {
+        let graph = self.planned.workshop.graph();
+        let names: HashSet<&str> = included.iter().map(|id| graph.name(*id)).collect();
+        self.store.packages(run.number).is_ok_and(|rows| {
+            rows.len() == names.len()
+                && rows.iter().all(|row| {
+                    let version = graph.find(&row.name).map(|id| self.planned.workshop.version(id));
+                    names.contains(row.name.as_str()) && version.as_deref() == Some(row.version.as_str())
+                })
+        })
+    }
+
+    fn starts(&self, included: &HashSet<PackageId>) -> Vec<Start> {
+        let workshop = &self.planned.workshop;
+        let graph = workshop.graph();
+        let left_out: HashMap<&str, &str> =
+            workshop.left_out().iter().map(|l| (l.name.as_str(), l.explanation.as_str())).collect();
+        let start = |id: PackageId| {
+            let name = graph.name(id);
+            let explanation = left_out.get(name);
+            let kept = self.planned.current.get(name).map(|current| Kept {
+                recipe_version: current.recipe_version.clone(),
+                revision: current.revision,
+                contents: current.outputs.iter().map(|o| (o.name.clone(), o.content.clone())).collect(),
+            });
+            Start {
+                state: if explanation.is_some() { PackageState::LeftOut } else { PackageState::Waiting },
+                reason: explanation.map_or(String::new(), |text| (*text).to_owned()),
+                blamed: None,
+                is_in_run: included.contains(&id),
+                recipe_version: workshop.version(id),
+                kept,
+            }
+        };
+        graph.packages().map(start).collect()
+    }
+
+    fn rows(&self, included: &HashSet<PackageId>) -> Vec<PackageRow> {
+        let graph = self.planned.workshop.graph();
+        let is_included = |row: &&PackageRow| match graph.find(&row.name) {
+            Some(id) => included.contains(&id),
+            None => self.options.only.is_empty(),
+        };
+        self.planned.plan.packages.iter().map(|row| &row.package).filter(is_included).cloned().collect()
+    }
+
+    fn run_row(&self) -> RunRow {
+        RunRow {
+            number: 0,
+            started_seconds: now_seconds(),
+            ended_seconds: None,
+            state: RunState::Running,
+            plan_digest: self.planned.plan.digest.clone(),
+            cores: self.shape.cores,
+            slots: self.shape.slots,
+            expected_seconds: self.planned.plan.expected_seconds,
+            bound_seconds: self.planned.plan.bound_seconds,
+        }
+    }
+
+    /// What an interrupted run has decided stays decided.
+    fn resume(&mut self, run: &RunRow, starts: &mut [Start]) -> Result<()> {
+        let graph = self.planned.workshop.graph();
+        let mut records =
+            vec![Record::Run { run: run.number, state: RunState::Running, ended_seconds: None }];
+        for row in self.store.packages(run.number).map_err(store_error)? {
+            let Some(id) = graph.find(&row.name) else { continue };
+            let stays = matches!(
+                row.state,
+                PackageState::Built | PackageState::Unchanged | PackageState::Failed | PackageState::Skipped
+            );
+            if stays && starts[id.index()].state != PackageState::LeftOut {
+                starts[id.index()].state = row.state;
+                starts[id.index()].reason = row.reason;
+            }
+        }
+        for build in self.store.builds_in(run.number).map_err(store_error)? {
+            if build.ended_seconds.is_none() {
+                records.push(Record::BuildEnded {
+                    build: build.number,
+                    at_seconds: now_seconds(),
+                    outcome: "lost",
+                    failure: None,
+                    is_reproducible: None,
+                });
+            }
+        }
+        self.store.record(&records).map_err(store_error)
+    }
+
+    fn drive(
+        self,
+        run: Number,
+        is_resumed: bool,
+        coordinator: Coordinator,
+        view: &mut dyn View,
+    ) -> Result<Outcome> {
+        let settings = Settings {
+            yard: self.yard.folder.clone(),
+            ids: self.yard.ids()?,
+            limits: self.yard.config.limits(),
+            log_limits: self.yard.config.log_limits(),
+            tests_outputs: self.yard.config.build.test,
+            failed_roots_max: self.yard.config.build.failed_roots_max,
+        };
+        let ecosystem: Arc<dyn Ecosystem> = self.planned.workshop.clone();
+        let worker = Worker::new(settings, ecosystem, self.distfiles.clone());
+        worker.sweep().context(Kind::Machine, "remove what an earlier run left")?;
+        let (sender, receiver) = mpsc::channel();
+        let snapshot = Snapshot {
+            run,
+            is_resumed,
+            started: Instant::now(),
+            cores: self.shape.cores,
+            slots: self.shape.slots,
+            expected_seconds: self.planned.plan.expected_seconds,
+            counts: coordinator.counts(),
+            builds: Vec::new(),
+            remaining_path_seconds: coordinator.remaining_path_seconds(),
+            bytes_fetched: 0,
+        };
+        std::thread::scope(|scope| {
+            let slots = slots::Slots::start(scope, &worker, self.shape.slots, &sender);
+            let fetchers = fetch::Fetchers::start(scope, self.distfiles.clone(), sender.clone());
+            let mut driver = Driver { run: self, coordinator, orders: HashMap::new(), slots, fetchers, _sender: sender, snapshot };
+            let outcome = driver.drive(receiver, view);
+            driver.slots.cancel_all();
+            driver.fetchers.cancel();
+            outcome
+        })
+    }
+}
+
+fn counts(rows: &[PackageRow]) -> Vec<(PackageState, u64)> {
+    let count = |state| rows.iter().filter(|row| row.state == state).count() as u64;
+    PackageState::ALL.into_iter().map(|state| (state, count(state))).collect()
+}
+
+struct Driver<'a, 'scope> {
+    run: Run<'a>,
+    coordinator: Coordinator,
+    orders: HashMap<PackageId, BuildOrder>,
+    slots: slots::Slots<'scope>,
+    fetchers: fetch::Fetchers,
+    /// Keeps the channel open while no slot is at work.
+    _sender: Sender<Message>,
+    snapshot: Snapshot,
+}
+
+impl Driver<'_, '_> {
+    fn drive(&mut self, receiver: mpsc::Receiver<Message>, view: &mut dyn View) -> Result<Outcome> {
+        view.see(&Seen::Began, &self.snapshot);
+        let mut finished = self.apply(Event::Begin, view)?;
+        let mut ticked = Instant::now();
+        let mut is_stopping = false;
+        while finished.is_none() {
+            match receiver.recv_timeout(TICK) {
+                Ok(Message::Event(event)) => finished = self.apply(event, view)?,
+                Ok(Message::Received { bytes, .. }) => self.snapshot.bytes_fetched += bytes,
+                Err(RecvTimeoutError::Timeout) => {}
+                // The owner holds a sender of its own.
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if finished.is_none() && signals::count() > 0 && !is_stopping {
+                is_stopping = true;
+                view.see(&Seen::Stopping, &self.snapshot);
+                self.fetchers.cancel();
+                finished = self.apply(Event::Stop, view)?;
+            }
+            if ticked.elapsed() >= TICK {
+                ticked = Instant::now();
+                for request in self.run.store.take_requests().map_err(store_error)? {
+                    view.see(&Seen::Asked(&request), &self.snapshot);
+                    finished = finished.or(self.apply(Event::Requested(request), view)?);
+                }
+                if finished.is_none() {
+                    finished = self.apply(Event::Tick, view)?;
+                }
+                view.tick(&self.snapshot);
+            }
+        }
+        let state = finished.unwrap_or(RunState::Interrupted);
+        self.snapshot.counts = self.coordinator.counts();
+        view.see(&Seen::Ended(state), &self.snapshot);
+        Ok(Outcome { run: Some(self.snapshot.run), state, counts: self.coordinator.counts() })
+    }
+
+    /// Applies an event and performs what follows from it; the run's end, if it is over.
+    fn apply(&mut self, event: Event, view: &mut dyn View) -> Result<Option<RunState>> {
+        self.note(&event, view);
+        let mut events = vec![event];
+        let mut finished = None;
+        while let Some(event) = events.pop() {
+            let mut actions = Vec::new();
+            self.coordinator.apply(now_seconds(), event, &mut actions);
+            let records: Vec<Record> = actions
+                .iter()
+                .filter_map(|action| match action {
+                    Action::Record(record) => Some(record.clone()),
+                    _ => None,
+                })
+                .collect();
+            if !records.is_empty() {
+                self.run.store.record(&records).map_err(store_error)?;
+            }
+            for action in actions {
+                match action {
+                    Action::Record(_) => {}
+                    Action::Prepare(package) => {
+                        let prepared = self.prepare(package)?;
+                        events.push(Event::Prepared { package, prepared });
+                    }
+                    Action::Fetch(package) => {
+                        let inputs = self.orders.get(&package).map_or(Vec::new(), |o| o.inputs.clone());
+                        if self.fetchers.has_all(&inputs) {
+                            events.push(Event::Fetched { package, outcome: Ok(()) });
+                        } else {
+                            self.fetchers.fetch(package, inputs);
+                        }
+                    }
+                    Action::Grant { build, package, slot } => self.grant(build, package, slot),
+                    Action::Cancel { build } => self.slots.cancel(build),
+                    Action::Adopt { package, outputs } => self.run.planned.workshop.adopt(package, &outputs),
+                    Action::Tell(notice) => self.tell(&notice, view),
+                    Action::Finish(state) => finished = Some(state),
+                }
+            }
+        }
+        self.snapshot.counts = self.coordinator.counts();
+        self.snapshot.remaining_path_seconds = self.coordinator.remaining_path_seconds();
+        Ok(finished)
+    }
+
+    fn prepare(&mut self, package: PackageId) -> Result<Prepared> {
+        let workshop = &self.run.planned.workshop;
+        let name = workshop.graph().name(package).to_owned();
+        let revision = self.coordinator.next_revision(package);
+        let order = match workshop.order(package, revision, self.run.shape.jobs) {
+            Ok(order) => order,
+            Err(impossible) => return Ok(Prepared::Impossible(impossible.explanation)),
+        };
+        let kept = self.run.store.current(&name).map_err(store_error)?;
+        let reason = match kept {
+            _ if self.run.options.forced.contains(&name) => "somebody asked for it".to_owned(),
+            None => "it was never built".to_owned(),
+            Some(kept) if kept.key.digest == order.key.digest => return Ok(Prepared::UpToDate),
+            Some(kept) => reason_of(&order.key.differences(&kept.key)),
+        };
+        let prepared = Prepared::Build { reason, version: order.version.clone(), key: order.key.clone() };
+        self.orders.insert(package, order);
+        Ok(prepared)
+    }
+
+    fn grant(&mut self, build: Number, package: PackageId, slot: u32) {
+        let Some(order) = self.orders.get(&package) else { return };
+        self.snapshot.builds.push(BuildSeen {
+            build,
+            package: order.package.clone(),
+            version: order.version.clone(),
+            slot,
+            stage: None,
+            started: Instant::now(),
+            stage_started: Instant::now(),
+            processes: 0,
+            memory_bytes: 0,
+            estimate_seconds: self.estimate(package),
+        });
+        let lease = Lease {
+            build,
+            run: self.snapshot.run,
+            slot,
+            order: order.clone(),
+            checks_reproducible: self.run.options.checks_reproducible,
+        };
+        self.slots.build(lease, package);
+    }
+
+    fn estimate(&self, package: PackageId) -> f64 {
+        let name = self.run.planned.workshop.graph().name(package);
+        let packages = &self.run.planned.plan.packages;
+        let found = packages.binary_search_by(|row| row.package.name.as_str().cmp(name));
+        found.map_or(0.0, |index| packages[index].package.estimate_seconds)
+    }
+
+    /// Keeps the picture of what is being built.
+    fn note(&mut self, event: &Event, view: &mut dyn View) {
+        match event {
+            Event::Progress { build, progress } => {
+                let Some(seen) = self.snapshot.builds.iter_mut().find(|seen| seen.build == *build) else {
+                    return;
+                };
+                match progress {
+                    Progress::StageBegan(stage) => {
+                        seen.stage = Some(*stage);
+                        seen.stage_started = Instant::now();
+                        let seen = seen.clone();
+                        view.see(&Seen::StageBegan(&seen, *stage), &self.snapshot);
+                    }
+                    Progress::StageEnded(result) => {
+                        let seen = seen.clone();
+                        view.see(&Seen::StageEnded(&seen, result), &self.snapshot);
+                    }
+                    Progress::Sample { processes, memory_bytes } => {
+                        seen.processes = *processes;
+                        seen.memory_bytes = *memory_bytes;
+                    }
+                }
+            }
+            Event::Ended(result) => {
+                let ended = self.snapshot.builds.iter().position(|seen| seen.build == result.build);
+                if let Some(position) = ended {
+                    let seen = self.snapshot.builds.remove(position);
+                    view.see(&Seen::BuildEnded(&seen, result), &self.snapshot);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn tell(&mut self, notice: &Notice, view: &mut dyn View) {
+        match notice {
+            Notice::State { package, state, reason } => {
+                let name = self.run.planned.workshop.graph().name(*package);
+                self.snapshot.counts = self.coordinator.counts();
+                view.see(&Seen::State { package: name, state: *state, reason }, &self.snapshot);
+            }
+            Notice::Refused { request, reason } => {
+                view.see(&Seen::Refused { request, reason }, &self.snapshot);
+            }
+        }
+    }
+}

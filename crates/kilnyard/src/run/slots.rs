@@ -1,0 +1,103 @@
+//! The slots of this machine's worker: a thread each, which performs one build after the other.
+
+use super::Message;
+use kilnyard_coordinator::Event;
+use kilnyard_model::graph::PackageId;
+use kilnyard_model::order::Stage;
+use kilnyard_model::result::{Failure, FailureKind};
+use kilnyard_protocol::{BuildResult, Lease};
+use kilnyard_store::Number;
+use kilnyard_worker::Worker;
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::thread::Scope;
+
+struct Work {
+    lease: Lease,
+    package: PackageId,
+    cancel: Arc<AtomicBool>,
+}
+
+/// See the module.
+pub struct Slots<'scope> {
+    senders: Vec<Sender<Work>>,
+    cancels: HashMap<Number, Arc<AtomicBool>>,
+    _scope: PhantomData<&'scope ()>,
+}
+
+impl<'scope> Slots<'scope> {
+    /// Starts the threads; they end when this is dropped.
+    pub fn start<'env>(
+        scope: &'scope Scope<'scope, 'env>,
+        worker: &Worker,
+        count: u32,
+        events: &Sender<Message>,
+    ) -> Slots<'scope> {
+        let senders = (0..count)
+            .map(|_| {
+                let (sender, receiver) = mpsc::channel::<Work>();
+                let (worker, events) = (worker.clone(), events.clone());
+                scope.spawn(move || {
+                    for work in receiver {
+                        let result = perform(&worker, &work, &events);
+                        if events.send(Message::Event(Event::Ended(result))).is_err() {
+                            return;
+                        }
+                    }
+                });
+                sender
+            })
+            .collect();
+        Slots { senders, cancels: HashMap::new(), _scope: PhantomData }
+    }
+
+    /// Gives a slot a build.
+    pub fn build(&mut self, lease: Lease, package: PackageId) {
+        let cancel = Arc::new(AtomicBool::new(false));
+        self.cancels.retain(|_, other| Arc::strong_count(other) > 1);
+        self.cancels.insert(lease.build, cancel.clone());
+        let slot = lease.slot as usize;
+        // A slot's thread ends only with its sender.
+        let _ = self.senders[slot].send(Work { lease, package, cancel });
+    }
+
+    /// Ends a build.
+    pub fn cancel(&self, build: Number) {
+        if let Some(cancel) = self.cancels.get(&build) {
+            cancel.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends all builds, and lets the threads end.
+    pub fn cancel_all(&mut self) {
+        for cancel in self.cancels.values() {
+            cancel.store(true, Ordering::Relaxed);
+        }
+        self.senders.clear();
+    }
+}
+
+/// Performs a build; a bug in one fails that one alone.
+fn perform(worker: &Worker, work: &Work, events: &Sender<Message>) -> BuildResult {
+    let build = work.lease.build;
+    let tell = |progress| {
+        // Nobody listens any more only when the run is over.
+        let _ = events.send(Message::Event(Event::Progress { build, progress }));
+    };
+    let performed = catch_unwind(AssertUnwindSafe(|| worker.perform(&work.lease, work.package, &work.cancel, &tell)));
+    performed.unwrap_or_else(|_| BuildResult {
+        build,
+        outcome: Err(Failure {
+            stage: Stage::Build,
+            kind: FailureKind::Machine,
+            message: "a bug in Kilnyard ended this build; standard error has more".to_owned(),
+            line_number: None,
+            lines: Vec::new(),
+        }),
+        is_reproducible: None,
+    })
+}

@@ -1,0 +1,121 @@
+//! What people and programs see of a run: three views of the same events.
+
+mod events;
+mod plain;
+
+pub use events::Events;
+pub use plain::Plain;
+
+use kilnyard_model::order::Stage;
+use kilnyard_model::result::{PackageState, StageResult};
+use kilnyard_protocol::BuildResult;
+use kilnyard_store::{Number, Request, RunState};
+use std::time::Instant;
+
+/// A build that is going on.
+#[derive(Clone, Debug)]
+pub struct BuildSeen {
+    /// Its number.
+    pub build: Number,
+    /// The package.
+    pub package: String,
+    /// The version of the outputs.
+    pub version: String,
+    /// The slot.
+    pub slot: u32,
+    /// The stage, once there is one.
+    pub stage: Option<Stage>,
+    /// When it began.
+    pub started: Instant,
+    /// When the stage began.
+    pub stage_started: Instant,
+    /// How many processes it has.
+    pub processes: u32,
+    /// What they hold.
+    pub memory_bytes: u64,
+    /// How long it was expected to take.
+    pub estimate_seconds: f64,
+}
+
+/// The run as it stands.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Its number.
+    pub run: Number,
+    /// Whether it goes on after an interruption.
+    pub is_resumed: bool,
+    /// When this process took it up.
+    pub started: Instant,
+    /// Cores of the machine.
+    pub cores: u32,
+    /// Builds at once.
+    pub slots: u32,
+    /// How long it was expected to take.
+    pub expected_seconds: f64,
+    /// How many packages are in each state.
+    pub counts: Vec<(PackageState, u64)>,
+    /// What is being built.
+    pub builds: Vec<BuildSeen>,
+    /// The longest remaining path.
+    pub remaining_path_seconds: f64,
+    /// What came from mirrors.
+    pub bytes_fetched: u64,
+}
+
+impl Snapshot {
+    /// How many packages are in a state.
+    pub fn count(&self, state: PackageState) -> u64 {
+        self.counts.iter().find(|(other, _)| *other == state).map_or(0, |(_, count)| *count)
+    }
+
+    /// How many packages are decided, and how many there are.
+    pub fn done(&self) -> (u64, u64) {
+        let total = |is: fn(&PackageState) -> bool| {
+            self.counts.iter().filter(|(state, _)| is(state)).map(|(_, count)| count).sum()
+        };
+        (total(|state| state.is_final()), total(|_| true))
+    }
+}
+
+/// Something that happened.
+#[derive(Clone, Debug)]
+pub enum Seen<'a> {
+    /// The run began.
+    Began,
+    /// A package stands elsewhere now.
+    State {
+        /// The package.
+        package: &'a str,
+        /// Where.
+        state: PackageState,
+        /// Why.
+        reason: &'a str,
+    },
+    /// A stage began.
+    StageBegan(&'a BuildSeen, Stage),
+    /// A stage ended.
+    StageEnded(&'a BuildSeen, &'a StageResult),
+    /// A build ended.
+    BuildEnded(&'a BuildSeen, &'a BuildResult),
+    /// Somebody asked for something.
+    Asked(&'a Request),
+    /// It could not be granted.
+    Refused {
+        /// What was asked.
+        request: &'a Request,
+        /// Why not.
+        reason: &'a str,
+    },
+    /// A signal came; builds are being cancelled.
+    Stopping,
+    /// The run is over.
+    Ended(RunState),
+}
+
+/// Shows a run. Calls come from one thread.
+pub trait View {
+    /// Something happened.
+    fn see(&mut self, seen: &Seen, snapshot: &Snapshot);
+    /// Time went by.
+    fn tick(&mut self, snapshot: &Snapshot);
+}

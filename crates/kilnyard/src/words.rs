@@ -1,0 +1,61 @@
+//! Numbers as people read them, and the time of day.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Seconds since 1970.
+pub fn now_seconds() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |elapsed| elapsed.as_secs_f64())
+}
+
+/// `6 min 12 s`, `3 h 05 min`, `4.2 s`.
+pub fn duration(seconds: f64) -> String {
+    let seconds = if seconds.is_finite() { seconds.max(0.0) } else { 0.0 };
+    let whole = seconds.round() as u64;
+    match whole {
+        0..10 => format!("{seconds:.1} s"),
+        10..60 => format!("{whole} s"),
+        60..3600 => format!("{} min {:02} s", whole / 60, whole % 60),
+        _ => format!("{} h {:02} min", whole / 3600, whole % 3600 / 60),
+    }
+}
+
+/// `1.2 MiB`.
+pub fn size(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    let mut unit = "B";
+    for larger in ["KiB", "MiB", "GiB", "TiB"] {
+        if value < 1024.0 {
+            break;
+        }
+        value /= 1024.0;
+        unit = larger;
+    }
+    if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
+}
+
+/// A time in UTC, to the second.
+pub fn time(seconds: f64) -> String {
+    jiff::Timestamp::from_second(seconds as i64).map_or_else(|_| "?".to_owned(), |t| t.to_string())
+}
+
+/// `1 package`, `2 packages`.
+pub fn count(number: u64, one: &str) -> String {
+    if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!(duration(4.23), "4.2 s");
+        assert_eq!(duration(372.0), "6 min 12 s");
+        assert_eq!(duration(11_100.0), "3 h 05 min");
+        assert_eq!(duration(f64::NAN), "0.0 s");
+        assert_eq!(size(900), "900 B");
+        assert_eq!(size(1_300_000), "1.2 MiB");
+        assert_eq!(time(0.0), "1970-01-01T00:00:00Z");
+        assert_eq!((count(1, "package"), count(2, "package")), ("1 package".into(), "2 packages".into()));
+    }
+}

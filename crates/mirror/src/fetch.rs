@@ -1,0 +1,408 @@
+//! Fetching: one file whose hash is known, or a few bytes whose hash is not.
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use crate::answer::{self, Body};
+use crate::attempts::{self, Stop, check};
+use crate::error::{AttemptError, FetchError, without_password};
+use crate::exchange::{Exchange, Piece};
+use crate::limits::Limits;
+use crate::local;
+use crate::part::Part;
+use crate::sha256::{CHUNK_BYTES, Sha256Hex};
+
+/// A file that is wanted, and where it may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// `http`, `https` and `file` urls, the best first.
+    pub urls: Vec<String>,
+    /// The hash that its content must have.
+    pub sha256: Sha256Hex,
+    /// Its size.
+    pub size_bytes: u64,
+    /// What people call it; for errors only.
+    pub name: String,
+}
+
+/// What happens while a file is fetched.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Progress<'a> {
+    /// A url is asked, for everything after the bytes that are here.
+    Asking {
+        /// The url, without a password.
+        url: &'a str,
+        /// What is here already.
+        part_bytes: u64,
+    },
+    /// Something came.
+    Received {
+        /// What is here now.
+        part_bytes: u64,
+        /// What there will be.
+        size_bytes: u64,
+    },
+    /// A url failed; another one, or the same once more, may follow.
+    Failed {
+        /// The url, without a password.
+        url: &'a str,
+        /// Why.
+        error: &'a AttemptError,
+    },
+}
+
+/// What the caller has of a file already, so that it need not be sent again.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Condition {
+    /// The tag that came with it.
+    pub etag: Option<String>,
+    /// The date that came with it, as it came.
+    pub last_modified: Option<String>,
+}
+
+/// The answer to a request for bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fetched {
+    /// What the caller has is still right.
+    NotModified,
+    /// The bytes, with what makes a [`Condition`] for the next time.
+    Body {
+        /// The content.
+        bytes: Vec<u8>,
+        /// Its tag.
+        etag: Option<String>,
+        /// Its date, as the server writes it.
+        last_modified: Option<String>,
+        /// The url that brought it, without a password.
+        url: String,
+    },
+}
+
+/// Fetches, within limits. Cheap to share; every exchange has a connection of its own.
+#[derive(Debug, Clone)]
+pub struct Client {
+    limits: Limits,
+    proxy: Option<ureq::Proxy>,
+}
+
+impl Client {
+    /// A client that connects directly. What the environment says of proxies is not read.
+    pub fn new(limits: Limits) -> Client {
+        Client {
+            limits,
+            proxy: None,
+        }
+    }
+
+    /// A client that connects through a proxy, such as `http://proxy.example:3128`.
+    pub fn with_proxy(limits: Limits, proxy: &str) -> Result<Client, FetchError> {
+        match ureq::Proxy::new(proxy) {
+            Ok(proxy) => Ok(Client {
+                limits,
+                proxy: Some(proxy),
+            }),
+            Err(error) => Err(FetchError::Proxy {
+                proxy: without_password(proxy),
+                reason: error.to_string(),
+            }),
+        }
+    }
+
+    /// The limits it keeps.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Fetch a file to a path, through a `.part` beside it that is resumed if it is there. The path has the
+    /// checked file when this returns without an error; one that was there before is replaced then.
+    pub fn fetch_checked(
+        &self,
+        wanted: &Wanted,
+        target: &Path,
+        progress: &dyn Fn(Progress<'_>),
+        cancel: &AtomicBool,
+    ) -> Result<(), FetchError> {
+        let name = &wanted.name;
+        check(name, cancel)?;
+        let mut part = Part::open(name, target, wanted.size_bytes)?;
+        if part.is_complete() {
+            // An earlier process was ended between the last byte and the name.
+            if part.sha256() == wanted.sha256 {
+                return part.finish();
+            }
+            part.reset()?;
+        }
+        let failed = |url: &str, error: &AttemptError| {
+            let url = &without_password(url);
+            progress(Progress::Failed { url, error });
+        };
+        let result = attempts::run(name, &wanted.urls, &self.limits, cancel, &failed, |url| {
+            progress(Progress::Asking {
+                url: &without_password(url),
+                part_bytes: part.length_bytes(),
+            });
+            self.attempt(url, wanted, &mut part, progress, cancel)
+                .map_err(|stop| match stop {
+                    Stop::Url { error, .. } => Stop::Url {
+                        error,
+                        part_bytes: part.length_bytes(),
+                    },
+                    whole @ Stop::Whole(_) => whole,
+                })
+        });
+        match result {
+            Ok(()) => part.finish(),
+            Err(error) => {
+                if part.length_bytes() == 0 {
+                    // The failure to tell is the first one.
+                    let _ = part.discard();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// One attempt; the part is complete and right afterwards, or it is an error.
+    fn attempt(
+        &self,
+        url: &str,
+        wanted: &Wanted,
+        part: &mut Part<'_>,
+        progress: &dyn Fn(Progress<'_>),
+        cancel: &AtomicBool,
+    ) -> Result<(), Stop> {
+        match local::path_of(url) {
+            Some(path) => self.copy(&path.map_err(stop)?, wanted, part, progress, cancel)?,
+            None => self.download(url, wanted, part, progress, cancel)?,
+        }
+        let got = part.sha256();
+        if got == wanted.sha256 {
+            return Ok(());
+        }
+        part.reset().map_err(Stop::Whole)?;
+        Err(stop(AttemptError::HashDiffers {
+            expected: wanted.sha256.clone(),
+            got,
+        }))
+    }
+
+    fn download(
+        &self,
+        url: &str,
+        wanted: &Wanted,
+        part: &mut Part<'_>,
+        progress: &dyn Fn(Progress<'_>),
+        cancel: &AtomicBool,
+    ) -> Result<(), Stop> {
+        let mut headers = Vec::new();
+        let have_bytes = part.length_bytes();
+        if have_bytes > 0 {
+            headers.push(("Range", format!("bytes={have_bytes}-")));
+        }
+        let (head, mut exchange) = self.open(&wanted.name, url, &headers, cancel)?;
+        match answer::judge(&head, have_bytes, wanted.size_bytes) {
+            Ok(Body::Rest) => {}
+            Ok(Body::Whole) => part.reset().map_err(Stop::Whole)?,
+            Err(error) => {
+                // A server that cannot continue a file is asked for all of it next time.
+                if matches!(
+                    error,
+                    AttemptError::BadRange { .. } | AttemptError::Status { code: 416 }
+                ) {
+                    part.reset().map_err(Stop::Whole)?;
+                }
+                return Err(stop(error));
+            }
+        }
+        // What a server sends beyond the size is not even looked at: the hash judges what is here.
+        while !part.is_complete() {
+            match exchange.next()? {
+                Piece::Chunk(chunk) => {
+                    part.append(&chunk).map_err(Stop::Whole)?;
+                    progress(Progress::Received {
+                        part_bytes: part.length_bytes(),
+                        size_bytes: wanted.size_bytes,
+                    });
+                }
+                Piece::End | Piece::Cut => {
+                    return Err(stop(AttemptError::Truncated {
+                        received_bytes: part.length_bytes(),
+                        size_bytes: Some(wanted.size_bytes),
+                    }));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn copy(
+        &self,
+        path: &Path,
+        wanted: &Wanted,
+        part: &mut Part<'_>,
+        progress: &dyn Fn(Progress<'_>),
+        cancel: &AtomicBool,
+    ) -> Result<(), Stop> {
+        let (mut file, got_bytes) = local::open(path).map_err(stop)?;
+        if got_bytes != wanted.size_bytes {
+            return Err(stop(AttemptError::SizeDiffers {
+                size_bytes: wanted.size_bytes,
+                got_bytes,
+            }));
+        }
+        part.reset().map_err(Stop::Whole)?;
+        let mut buffer = vec![0; CHUNK_BYTES];
+        while !part.is_complete() {
+            check(&wanted.name, cancel).map_err(Stop::Whole)?;
+            match file.read(&mut buffer) {
+                Ok(0) => {
+                    return Err(stop(AttemptError::Truncated {
+                        received_bytes: part.length_bytes(),
+                        size_bytes: Some(wanted.size_bytes),
+                    }));
+                }
+                Ok(length) => part.append(&buffer[..length]).map_err(Stop::Whole)?,
+                Err(error) => {
+                    return Err(stop(AttemptError::LocalFile {
+                        reason: error.to_string(),
+                    }));
+                }
+            }
+            progress(Progress::Received {
+                part_bytes: part.length_bytes(),
+                size_bytes: wanted.size_bytes,
+            });
+        }
+        Ok(())
+    }
+
+    /// Fetch bytes of which neither hash nor size is known, such as an `InRelease`. The caller must verify
+    /// them by other means. The name is what people call it.
+    pub fn fetch_bytes(
+        &self,
+        name: &str,
+        urls: &[String],
+        size_bytes_max: u64,
+        condition: Option<&Condition>,
+        cancel: &AtomicBool,
+    ) -> Result<Fetched, FetchError> {
+        check(name, cancel)?;
+        attempts::run(
+            name,
+            urls,
+            &self.limits,
+            cancel,
+            &|_, _| {},
+            |url| match local::path_of(url) {
+                Some(path) => read_local(&path.map_err(stop)?, url, size_bytes_max),
+                None => self.ask(name, url, size_bytes_max, condition, cancel),
+            },
+        )
+    }
+
+    fn ask(
+        &self,
+        name: &str,
+        url: &str,
+        size_bytes_max: u64,
+        condition: Option<&Condition>,
+        cancel: &AtomicBool,
+    ) -> Result<Fetched, Stop> {
+        let mut headers = Vec::new();
+        if let Some(condition) = condition {
+            let tag = condition.etag.clone();
+            headers.extend(tag.map(|tag| ("If-None-Match", tag)));
+            let date = condition.last_modified.clone();
+            headers.extend(date.map(|date| ("If-Modified-Since", date)));
+        }
+        let (head, mut exchange) = self.open(name, url, &headers, cancel)?;
+        match head.status {
+            200 => {}
+            304 if !headers.is_empty() => return Ok(Fetched::NotModified),
+            code => return Err(stop(AttemptError::Status { code })),
+        }
+        if head
+            .content_length
+            .is_some_and(|length| length > size_bytes_max)
+        {
+            return Err(stop(AttemptError::TooLarge { size_bytes_max }));
+        }
+        let mut bytes = Vec::new();
+        loop {
+            match exchange.next()? {
+                Piece::Chunk(chunk) => {
+                    if (bytes.len() + chunk.len()) as u64 > size_bytes_max {
+                        return Err(stop(AttemptError::TooLarge { size_bytes_max }));
+                    }
+                    bytes.extend_from_slice(&chunk);
+                }
+                Piece::End => break,
+                Piece::Cut => {
+                    return Err(stop(AttemptError::Truncated {
+                        received_bytes: bytes.len() as u64,
+                        size_bytes: head.content_length,
+                    }));
+                }
+            }
+        }
+        Ok(Fetched::Body {
+            bytes,
+            etag: head.etag,
+            last_modified: head.last_modified,
+            url: without_password(url),
+        })
+    }
+
+    fn open<'a>(
+        &self,
+        name: &'a str,
+        url: &str,
+        headers: &[(&'static str, String)],
+        cancel: &'a AtomicBool,
+    ) -> Result<(answer::Head, Exchange<'a>), Stop> {
+        if !url.starts_with("http://") && !url.starts_with("https://") {
+            return Err(stop(AttemptError::BadUrl {
+                reason: "only http, https and file are known".to_owned(),
+            }));
+        }
+        Exchange::open(
+            name,
+            url,
+            headers,
+            &self.limits,
+            self.proxy.as_ref(),
+            cancel,
+        )
+    }
+}
+
+fn read_local(path: &Path, url: &str, size_bytes_max: u64) -> Result<Fetched, Stop> {
+    let (file, size_bytes) = local::open(path).map_err(stop)?;
+    let mut bytes = Vec::new();
+    if let Err(error) = file
+        .take(size_bytes_max.saturating_add(1))
+        .read_to_end(&mut bytes)
+    {
+        return Err(stop(AttemptError::LocalFile {
+            reason: error.to_string(),
+        }));
+    }
+    if size_bytes > size_bytes_max || bytes.len() as u64 > size_bytes_max {
+        return Err(stop(AttemptError::TooLarge { size_bytes_max }));
+    }
+    Ok(Fetched::Body {
+        bytes,
+        etag: None,
+        last_modified: None,
+        url: url.to_owned(),
+    })
+}
+
+fn stop(error: AttemptError) -> Stop {
+    Stop::Url {
+        error,
+        part_bytes: 0,
+    }
+}

@@ -1,0 +1,165 @@
+//! Local files into a store, and a store on a full disk.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+
+use kilnyard_mirror::{DistfileStore, FetchError, Sha256Hex};
+use support::{Act, Server, content, limits, wanted};
+
+#[test]
+fn a_file_is_linked_into_the_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = DistfileStore::open(&folder.path().join("store"), limits()).unwrap();
+    let file = folder.path().join("thing.tar");
+    fs::write(&file, b"content").unwrap();
+    // Twice, and by a symbolic link: the same file stays.
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    for path in [&file, &file, &link] {
+        let (sha256, size_bytes) = store.insert(path).unwrap();
+        assert_eq!((sha256.clone(), size_bytes), (Sha256Hex::of(b"content"), 7));
+        assert!(store.contains(&sha256));
+        assert_eq!(store.size_bytes(&sha256), Some(7));
+        let stored = fs::symlink_metadata(store.path(&sha256)).unwrap();
+        assert_eq!(stored.ino(), fs::metadata(&file).unwrap().ino());
+        assert_eq!(stored.nlink(), 2);
+    }
+    assert!(!store.contains(&Sha256Hex::of(b"other")));
+
+    let cancel = AtomicBool::new(false);
+    let path = store
+        .ensure(&wanted(b"content", []), &|_| {}, &cancel)
+        .unwrap();
+    assert_eq!(fs::read(path).unwrap(), b"content");
+}
+
+#[test]
+fn what_is_no_file_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = DistfileStore::open(&folder.path().join("store"), limits()).unwrap();
+    for path in [
+        folder.path().to_owned(),
+        folder.path().join("missing"),
+        PathBuf::from("/dev/zero"),
+    ] {
+        assert!(store.insert(&path).is_err(), "{}", path.display());
+    }
+    assert_eq!(
+        fs::read_dir(folder.path().join("store")).unwrap().count(),
+        0
+    );
+}
+
+/// A file system in memory of a given size, for as long as it lives.
+struct SmallDisk {
+    folder: tempfile::TempDir,
+}
+
+impl SmallDisk {
+    fn mount(test: &str, size: &str) -> Option<SmallDisk> {
+        let folder = tempfile::tempdir().unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
+            .arg(folder.path())
+            .output();
+        match mounted {
+            Ok(output) if output.status.success() => Some(SmallDisk { folder }),
+            Ok(output) => {
+                eprintln!(
+                    "skipped: {test}: mount: {}",
+                    String::from_utf8_lossy(&output.stderr).trim()
+                );
+                None
+            }
+            Err(error) => {
+                eprintln!("skipped: {test}: mount: {error}");
+                None
+            }
+        }
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.folder.path()).status();
+    }
+}
+
+#[test]
+fn a_full_disk_is_its_own_error() {
+    let Some(disk) = SmallDisk::mount("a_full_disk_is_its_own_error", "64k") else {
+        return;
+    };
+    let store = DistfileStore::open(disk.path(), limits()).unwrap();
+    let (server, content) = (Server::start(), content(200_000));
+    let url = server.page("/a", &content, [Act::Serve]);
+    let error = store
+        .ensure(&wanted(&content, [url]), &|_| {}, &AtomicBool::new(false))
+        .unwrap_err();
+    let FetchError::DiskFull {
+        folder,
+        needed_bytes,
+        name,
+        ..
+    } = error.root()
+    else {
+        panic!("{error}");
+    };
+    assert!(folder.starts_with(disk.path()), "{}", folder.display());
+    assert_eq!(
+        (*needed_bytes, name.as_str()),
+        (200_000, "thing-1.0.tar.xz")
+    );
+    assert!(
+        error.to_string().contains("200000 more bytes are needed"),
+        "{error}"
+    );
+    // Known before a byte was fetched.
+    assert_eq!(server.requests().len(), 0);
+
+    // What fits is still stored.
+    let small = &content[..10_000];
+    let url = server.page("/b", small, [Act::Serve]);
+    let path = store
+        .ensure(&wanted(small, [url]), &|_| {}, &AtomicBool::new(false))
+        .unwrap();
+    assert!(fs::read(path).unwrap() == small);
+}
+
+#[test]
+fn a_file_of_another_file_system_is_copied() {
+    let Some(disk) = SmallDisk::mount("a_file_of_another_file_system_is_copied", "64k") else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let store = DistfileStore::open(disk.path(), limits()).unwrap();
+    let file = folder.path().join("thing.tar");
+    fs::write(&file, b"content").unwrap();
+    let (sha256, size_bytes) = store.insert(&file).unwrap();
+    assert_eq!(size_bytes, 7);
+    assert_eq!(fs::read(store.path(&sha256)).unwrap(), b"content");
+
+    fs::write(&file, content(200_000)).unwrap();
+    let error = store.insert(&file).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            FetchError::DiskFull {
+                needed_bytes: 200_000,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    // The failed copy does not stay.
+    assert_eq!(fs::read_dir(disk.path()).unwrap().count(), 1);
+}

@@ -38,7 +38,13 @@ pub fn find(yard: &Yard) -> Option<Base> {
 /// What a base is made from: a change asks for a new one.
 fn asked(yard: &Yard) -> String {
     let debian = &yard.config.debian;
-    format!("{} {:?} {:?} {} {INCLUDED} 1", debian.release, debian.suites, debian.components, yard.config.architecture())
+    format!(
+        "{} {:?} {:?} {} {INCLUDED} 1",
+        debian.release,
+        debian.suites,
+        debian.components,
+        yard.config.architecture()
+    )
 }
 
 /// The base, made if it is not there.
@@ -69,7 +75,8 @@ pub fn ensure(yard: &Yard, ids: &IdMap, cancel: &AtomicBool, say: &dyn Fn(&str))
     } else {
         fs_err::rename(&part, &path).context(Kind::Machine, failed)?;
     }
-    let packages = list.lines().filter_map(|line| line.split_once(' ')).map(|(n, v)| (n.to_owned(), v.to_owned()));
+    let packages =
+        list.lines().filter_map(|line| line.split_once(' ')).map(|(n, v)| (n.to_owned(), v.to_owned()));
     let made = Made { asked: asked(yard), layer, digest, packages: packages.collect() };
     let text = serde_json::to_vec_pretty(&made).or_internal(failed)?;
     write_whole(&yard.path("layers/base.json"), &text)?;
@@ -147,7 +154,8 @@ fn unpack(yard: &Yard, ids: &IdMap, tar: &Path, layer: &str) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let readable = std::fs::Permissions::from_mode(0o644);
     fs_err::set_permissions(tar, readable).context(Kind::Machine, "open the base's archive")?;
-    let arguments = ["tar", "--extract", "--numeric-owner", "--preserve-permissions", "--exclude=./dev/*", "--directory"];
+    let arguments =
+        ["tar", "--extract", "--numeric-owner", "--preserve-permissions", "--exclude=./dev/*", "--directory"];
     let relative = tar.strip_prefix(&yard.folder).unwrap_or(tar).display().to_string();
     let mut arguments: Vec<String> = arguments.map(str::to_owned).into();
     arguments.extend([layer.to_owned(), "--file".to_owned(), relative]);

@@ -218,7 +218,9 @@ impl Config {
         }
         for mirror in self.debian.mirror.all() {
             if !["http://", "https://", "file:///"].iter().any(|scheme| mirror.starts_with(scheme)) {
-                return Err(format!("the mirror `{mirror}` does not begin with http://, https:// or file:///"));
+                return Err(format!(
+                    "the mirror `{mirror}` does not begin with http://, https:// or file:///"
+                ));
             }
         }
         let suffix = &self.debian.version_suffix;
@@ -374,7 +376,13 @@ mod tests {
         let uncommented: String = text
             .lines()
             .map(|line| match line.strip_prefix("# ") {
-                Some(rest) if rest.contains(" = ") && !rest.starts_with("packages-file") && !rest.starts_with("suites") => format!("{rest}\n"),
+                Some(rest)
+                    if rest.contains(" = ")
+                        && !rest.starts_with("packages-file")
+                        && !rest.starts_with("suites") =>
+                {
+                    format!("{rest}\n")
+                }
                 _ => format!("{line}\n"),
             })
             .collect();
@@ -386,7 +394,8 @@ mod tests {
 
     #[test]
     fn a_misspelt_key_is_refused_with_its_line() {
-        let text = template("bookworm", "http://deb.example/debian", &[]).replace("# slots = 2 ", "slotz = 2 #");
+        let text =
+            template("bookworm", "http://deb.example/debian", &[]).replace("# slots = 2 ", "slotz = 2 #");
         let error = parse(&text).unwrap_err().to_string();
         assert!(error.contains("slotz") && error.contains("slots"), "{error}");
         let line = text.lines().position(|line| line.starts_with("slotz")).unwrap() + 1;
@@ -406,6 +415,12 @@ mod tests {
             assert_ne!(text, good);
             assert!(parse(&text).is_err(), "{to} is let pass");
         }
-        assert_eq!(parse(&good.replace("packages = [\n]", "packages = \"all\"")).unwrap().package_names(Path::new("/")).unwrap(), None);
+        assert_eq!(
+            parse(&good.replace("packages = [\n]", "packages = \"all\""))
+                .unwrap()
+                .package_names(Path::new("/"))
+                .unwrap(),
+            None
+        );
     }
 }

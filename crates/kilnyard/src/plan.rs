@@ -61,7 +61,8 @@ pub fn shape(yard: &Yard) -> Shape {
 
 /// A hash of everything that a plan is made from, read without reading the index.
 pub fn digest(yard: &Yard, index: &Index, base: Option<&Base>, store: &impl Store) -> Result<String> {
-    let config = fs_err::read_to_string(yard.path(crate::yard::CONFIG)).or_internal("read the configuration")?;
+    let config =
+        fs_err::read_to_string(yard.path(crate::yard::CONFIG)).or_internal("read the configuration")?;
     let names = yard.config.package_names(&yard.folder)?;
     let mut text = format!("{config}\n{}\n{names:?}\n{:?}\n", index.identity, base.map(|b| &b.digest));
     for name in names.iter().flatten().filter(|name| name.ends_with(".dsc")) {
@@ -95,7 +96,8 @@ fn add_local(sources: &mut Sources, distfiles: &DistfileStore, path: &Path) -> R
     let failed = format!("read {}", path.display());
     let bytes = fs_err::read(path).context(Kind::Usage, &failed)?;
     let text = String::from_utf8(bytes).map_err(|error| {
-        let line = error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
+        let line =
+            error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
         Error::usage(format!("{} is not UTF-8 in line {line}", path.display()))
     })?;
     // A signed .dsc has its stanza between the first empty line and the signature.
@@ -113,11 +115,18 @@ fn add_local(sources: &mut Sources, distfiles: &DistfileStore, path: &Path) -> R
         let words: Vec<&str> = line.split_whitespace().collect();
         let [hash, _, file] = words[..] else { return Err(missing("Checksums-Sha256")) };
         if file.contains('/') {
-            return Err(Error::usage(format!("{} lists `{file}`, which is in another folder", path.display())));
+            return Err(Error::usage(format!(
+                "{} lists `{file}`, which is in another folder",
+                path.display()
+            )));
         }
-        let (sha256, _) = distfiles.insert(&folder.join(file)).context(Kind::Usage, format!("read {file}"))?;
+        let (sha256, _) =
+            distfiles.insert(&folder.join(file)).context(Kind::Usage, format!("read {file}"))?;
         if sha256.as_str() != hash {
-            return Err(Error::usage(format!("{file} is not what {} says: its SHA-256 is {sha256}", path.display())));
+            return Err(Error::usage(format!(
+                "{file} is not what {} says: its SHA-256 is {sha256}",
+                path.display()
+            )));
         }
     }
     let (sha256, size) = distfiles.insert(path).context(Kind::Usage, &failed)?;
@@ -126,7 +135,8 @@ fn add_local(sources: &mut Sources, distfiles: &DistfileStore, path: &Path) -> R
     for (field, value) in stanza.fields() {
         match field {
             "Source" => source.push_str(&format!("Package: {value}\n")),
-            "Checksums-Sha256" => source.push_str(&format!("Checksums-Sha256:\n {sha256} {size} {file}\n {}\n", value.trim_start())),
+            "Checksums-Sha256" => source
+                .push_str(&format!("Checksums-Sha256:\n {sha256} {size} {file}\n {}\n", value.trim_start())),
             _ => source.push_str(&format!("{field}: {value}\n")),
         }
     }
@@ -196,7 +206,10 @@ fn predict(
             let state = if rebuilt.is_empty() { PackageState::Ready } else { PackageState::Waiting };
             (state, "it was never built".to_owned())
         } else if !rebuilt.is_empty() {
-            (PackageState::Waiting, format!("it is built again if the content of {} changes", rebuilt.join(", ")))
+            (
+                PackageState::Waiting,
+                format!("it is built again if the content of {} changes", rebuilt.join(", ")),
+            )
         } else {
             compare(workshop, id, store)?
         };
@@ -341,5 +354,6 @@ pub fn current_plan(yard: &Yard, store: &mut impl Store) -> Result<Plan> {
 /// The yard's distfiles.
 pub fn open_distfiles(yard: &Yard) -> Result<DistfileStore> {
     let client = scan::client(yard);
-    DistfileStore::open_with(&yard.path("distfiles"), client).context(Kind::Machine, "open the yard's distfiles")
+    DistfileStore::open_with(&yard.path("distfiles"), client)
+        .context(Kind::Machine, "open the yard's distfiles")
 }

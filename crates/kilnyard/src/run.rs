@@ -96,7 +96,8 @@ impl Run<'_> {
                 run.number
             }
             None => {
-                let is_done = starts.iter().all(|start| !start.is_in_run || start.state == PackageState::LeftOut);
+                let is_done =
+                    starts.iter().all(|start| !start.is_in_run || start.state == PackageState::LeftOut);
                 let rows = self.rows(&included);
                 let nothing = rows.iter().all(|row| row.state.is_final());
                 if nothing || is_done {
@@ -258,7 +259,15 @@ impl Run<'_> {
         std::thread::scope(|scope| {
             let slots = slots::Slots::start(scope, &worker, self.shape.slots, &sender);
             let fetchers = fetch::Fetchers::start(scope, self.distfiles.clone(), sender.clone());
-            let mut driver = Driver { run: self, coordinator, orders: HashMap::new(), slots, fetchers, _sender: sender, snapshot };
+            let mut driver = Driver {
+                run: self,
+                coordinator,
+                orders: HashMap::new(),
+                slots,
+                fetchers,
+                _sender: sender,
+                snapshot,
+            };
             let outcome = driver.drive(receiver, view);
             driver.slots.cancel_all();
             driver.fetchers.cancel();

@@ -97,9 +97,12 @@ pub fn scan(yard: &Yard, cancel: &AtomicBool, say: &dyn Fn(&str)) -> Result<Scan
 pub fn client(yard: &Yard) -> Client {
     let limits = limits(yard);
     let uses_http = yard.config.debian.mirror.all().iter().any(|mirror| mirror.starts_with("http:"));
-    let names: &[&str] = if uses_http { &["http_proxy", "HTTP_PROXY"] } else { &["https_proxy", "HTTPS_PROXY"] };
+    let names: &[&str] =
+        if uses_http { &["http_proxy", "HTTP_PROXY"] } else { &["https_proxy", "HTTPS_PROXY"] };
     let proxy = names.iter().find_map(|name| std::env::var(name).ok()).filter(|proxy| !proxy.is_empty());
-    proxy.and_then(|proxy| Client::with_proxy(limits.clone(), &proxy).ok()).unwrap_or_else(|| Client::new(limits))
+    proxy
+        .and_then(|proxy| Client::with_proxy(limits.clone(), &proxy).ok())
+        .unwrap_or_else(|| Client::new(limits))
 }
 
 fn limits(yard: &Yard) -> Limits {
@@ -120,11 +123,17 @@ impl Update<'_> {
     fn run(&self, known: Option<&KeptSuite>) -> Result<Option<KeptSuite>> {
         let debian = &self.yard.config.debian;
         let mirrors = debian.mirror.all();
-        let wanted = format!("{} {} {}", mirrors.join(" "), debian.components.join(" "), self.yard.config.architecture());
+        let wanted = format!(
+            "{} {} {}",
+            mirrors.join(" "),
+            debian.components.join(" "),
+            self.yard.config.architecture()
+        );
         let known = known.filter(|known| known.wanted == wanted);
         let condition = known
             .map(|known| Condition { etag: known.etag.clone(), last_modified: known.last_modified.clone() });
-        let urls: Vec<String> = mirrors.iter().map(|m| format!("{m}/dists/{}/InRelease", self.suite)).collect();
+        let urls: Vec<String> =
+            mirrors.iter().map(|m| format!("{m}/dists/{}/InRelease", self.suite)).collect();
         let name = format!("the Release file of {}", self.suite);
         let fetched = self
             .client
@@ -167,7 +176,10 @@ impl Update<'_> {
         let names = [release.get("Codename"), release.get("Suite")];
         if !names.contains(&Some(name)) && !names.contains(&Some(self.suite)) {
             let is = names.into_iter().flatten().collect::<Vec<_>>().join(" or ");
-            return Err(Error::new(Kind::Machine, format!("the mirror gives {is} where {} was asked", self.suite)));
+            return Err(Error::new(
+                Kind::Machine,
+                format!("the mirror gives {is} where {} was asked", self.suite),
+            ));
         }
         let date = |text: &str| jiff::fmt::rfc2822::parse(&text.replace("UTC", "+0000")).ok();
         let now = jiff::Zoned::now();
@@ -182,7 +194,9 @@ impl Update<'_> {
         if let (Some(new), Some(old)) = dates {
             if new < old {
                 let message = format!("the mirror gives {} of {new}, and {old} was seen before", self.suite);
-                return Err(Error::new(Kind::Machine, message).hint("another mirror, or kilnyard clean --index"));
+                return Err(
+                    Error::new(Kind::Machine, message).hint("another mirror, or kilnyard clean --index")
+                );
             }
         }
         Ok(())
@@ -232,7 +246,10 @@ impl Update<'_> {
         let failed = format!("unpack {path}{suffix} of {}", self.suite);
         let bytes = unpack(&fetched, suffix).context(Kind::Machine, &failed)?;
         if plain.as_ref().is_some_and(|(hash, _)| *hash != Sha256Hex::of(&bytes)) {
-            return Err(Error::new(Kind::Machine, format!("{path} of {} is not what its Release file says", self.suite)));
+            return Err(Error::new(
+                Kind::Machine,
+                format!("{path} of {} is not what its Release file says", self.suite),
+            ));
         }
         // Names and relations are ASCII; a maintainer's name in another encoding must not stop anything.
         let text = String::from_utf8_lossy(&bytes);
@@ -247,7 +264,8 @@ fn unreachable_mirror(error: kilnyard_mirror::FetchError, suite: &str) -> Error 
     if matches!(error, kilnyard_mirror::FetchError::Cancelled { .. }) {
         return Error::new(Kind::Interrupted, "interrupted; what was fetched so far is kept");
     }
-    let failed = Err::<(), _>(error).context(Kind::Machine, format!("read {suite} from the mirror")).unwrap_err();
+    let failed =
+        Err::<(), _>(error).context(Kind::Machine, format!("read {suite} from the mirror")).unwrap_err();
     failed.hint("the mirror in kilnyard.toml; kilnyard doctor asks it")
 }
 
@@ -255,7 +273,9 @@ fn unpack(path: &Path, suffix: &str) -> std::io::Result<Vec<u8>> {
     let file = fs_err::File::open(path)?;
     let mut bytes = Vec::new();
     let count = match suffix {
-        ".xz" => liblzma::read::XzDecoder::new_multi_decoder(file).take(INDEX_BYTES_MAX).read_to_end(&mut bytes)?,
+        ".xz" => {
+            liblzma::read::XzDecoder::new_multi_decoder(file).take(INDEX_BYTES_MAX).read_to_end(&mut bytes)?
+        }
         ".gz" => flate2::read::MultiGzDecoder::new(file).take(INDEX_BYTES_MAX).read_to_end(&mut bytes)?,
         _ => file.take(INDEX_BYTES_MAX).read_to_end(&mut bytes)?,
     };
@@ -295,7 +315,8 @@ impl Index {
     /// The index as the last scan left it; cheap, nothing is read yet.
     pub fn open(yard: &Yard) -> Result<Index> {
         let kept = read_kept(yard).ok_or_else(|| {
-            Error::usage(format!("the yard {} was not scanned yet", yard.folder.display())).hint("kilnyard scan")
+            Error::usage(format!("the yard {} was not scanned yet", yard.folder.display()))
+                .hint("kilnyard scan")
         })?;
         let releases: Vec<&str> = kept.suites.iter().map(|suite| suite.release.as_str()).collect();
         let wanted: Vec<&str> = kept.suites.iter().map(|suite| suite.wanted.as_str()).collect();
@@ -324,5 +345,6 @@ fn read_text(yard: &Yard, name: &str) -> Result<String> {
         zstd::Decoder::new(file)?.read_to_string(&mut text)?;
         Ok(text)
     });
-    read.context(Kind::Machine, format!("read the index {name}")).map_err(|error| error.hint("kilnyard clean --index && kilnyard scan"))
+    read.context(Kind::Machine, format!("read the index {name}"))
+        .map_err(|error| error.hint("kilnyard clean --index && kilnyard scan"))
 }

@@ -64,7 +64,12 @@ impl Yard {
         Self::make_folders(&self.folder)?;
         let path = self.path("state/lock");
         let mut options = std::fs::File::options();
-        let mut file = options.read(true).write(true).create(true).truncate(false).open(&path)
+        let mut file = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
             .context(Kind::Machine, format!("open {}", path.display()))?;
         match file.try_lock() {
             Ok(()) => {}
@@ -72,7 +77,8 @@ impl Yard {
                 let mut holder = String::new();
                 let _ = file.read_to_string(&mut holder);
                 let holder = holder.trim();
-                let message = format!("another Kilnyard (process {holder}) is at work on {}", self.folder.display());
+                let message =
+                    format!("another Kilnyard (process {holder}) is at work on {}", self.folder.display());
                 return Err(Error::usage(message)
                     .hint("kilnyard status, which shows what it does; retry, skip and bump reach it"));
             }

@@ -25,10 +25,9 @@ pub(crate) enum Body {
 pub(crate) fn judge(head: &Head, part_bytes: u64, size_bytes: u64) -> Result<Body, AttemptError> {
     match head.status {
         200 => match head.content_length {
-            Some(got_bytes) if got_bytes != size_bytes => Err(AttemptError::SizeDiffers {
-                size_bytes,
-                got_bytes,
-            }),
+            Some(got_bytes) if got_bytes != size_bytes => {
+                Err(AttemptError::SizeDiffers { size_bytes, got_bytes })
+            }
             Some(_) | None => Ok(Body::Whole),
         },
         206 => {
@@ -37,10 +36,9 @@ pub(crate) fn judge(head: &Head, part_bytes: u64, size_bytes: u64) -> Result<Bod
                 return Err(AttemptError::BadRange { got });
             };
             match range.size_bytes {
-                Some(got_bytes) if got_bytes != size_bytes => Err(AttemptError::SizeDiffers {
-                    size_bytes,
-                    got_bytes,
-                }),
+                Some(got_bytes) if got_bytes != size_bytes => {
+                    Err(AttemptError::SizeDiffers { size_bytes, got_bytes })
+                }
                 // A server may send less than the whole rest; the next attempt goes on from there.
                 Some(_) | None if part_bytes > 0 && range.first == part_bytes => Ok(Body::Rest),
                 Some(_) | None => Err(AttemptError::BadRange { got }),
@@ -65,8 +63,7 @@ fn parse_range(text: &str) -> Option<Range> {
         "*" => None,
         size => Some(size.parse().ok()?),
     };
-    (first <= last && size_bytes.is_none_or(|size| last < size))
-        .then_some(Range { first, size_bytes })
+    (first <= last && size_bytes.is_none_or(|size| last < size)).then_some(Range { first, size_bytes })
 }
 
 #[cfg(test)]
@@ -74,19 +71,11 @@ mod tests {
     use super::*;
 
     fn whole(content_length: Option<u64>) -> Head {
-        Head {
-            status: 200,
-            content_length,
-            ..Head::default()
-        }
+        Head { status: 200, content_length, ..Head::default() }
     }
 
     fn part(range: &str) -> Head {
-        Head {
-            status: 206,
-            content_range: Some(range.to_owned()),
-            ..Head::default()
-        }
+        Head { status: 206, content_range: Some(range.to_owned()), ..Head::default() }
     }
 
     #[test]
@@ -122,10 +111,7 @@ mod tests {
             "",
         ] {
             let error = judge(&part(range), 5, 10).unwrap_err();
-            assert!(
-                matches!(error, AttemptError::BadRange { .. }),
-                "{range}: {error}"
-            );
+            assert!(matches!(error, AttemptError::BadRange { .. }), "{range}: {error}");
         }
     }
 

@@ -20,10 +20,7 @@ pub(crate) const POLL: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(crate) enum Stop {
     /// This url failed; the part has so many bytes now.
-    Url {
-        error: AttemptError,
-        part_bytes: u64,
-    },
+    Url { error: AttemptError, part_bytes: u64 },
     /// No url can help.
     Whole(FetchError),
 }
@@ -46,28 +43,17 @@ pub(crate) fn run<T>(
     mut attempt: impl FnMut(&str) -> Result<T, Stop>,
 ) -> Result<T, FetchError> {
     if urls.is_empty() {
-        return Err(FetchError::NoUrl {
-            name: name.to_owned(),
-        });
+        return Err(FetchError::NoUrl { name: name.to_owned() });
     }
     let mut candidates: Vec<Candidate<'_>> = urls
         .iter()
-        .map(|url| Candidate {
-            url,
-            failures: 0,
-            wrong_contents: 0,
-            given_up: false,
-            last: None,
-        })
+        .map(|url| Candidate { url, failures: 0, wrong_contents: 0, given_up: false, last: None })
         .collect();
     let mut part_bytes_best = 0;
     let mut idle_rounds = 0;
     loop {
         let mut progress = false;
-        for candidate in candidates
-            .iter_mut()
-            .filter(|candidate| !candidate.given_up)
-        {
+        for candidate in candidates.iter_mut().filter(|candidate| !candidate.given_up) {
             let (error, part_bytes) = match attempt(candidate.url) {
                 Ok(thing) => return Ok(thing),
                 Err(Stop::Whole(error)) => return Err(error),
@@ -85,10 +71,7 @@ pub(crate) fn run<T>(
         if candidates.iter().all(|candidate| candidate.given_up) {
             return Err(FetchError::Failed {
                 name: name.to_owned(),
-                failed: candidates
-                    .into_iter()
-                    .filter_map(Candidate::into_failed)
-                    .collect(),
+                failed: candidates.into_iter().filter_map(Candidate::into_failed).collect(),
             });
         }
         idle_rounds = if progress { 1 } else { idle_rounds + 1 };
@@ -114,19 +97,14 @@ impl Candidate<'_> {
     }
 
     fn into_failed(self) -> Option<FailedAttempt> {
-        Some(FailedAttempt {
-            url: without_password(self.url),
-            error: self.last?,
-        })
+        Some(FailedAttempt { url: without_password(self.url), error: self.last? })
     }
 }
 
 /// An error if the cancel flag is up.
 pub(crate) fn check(name: &str, cancel: &AtomicBool) -> Result<(), FetchError> {
     if cancel.load(Ordering::Relaxed) {
-        return Err(FetchError::Cancelled {
-            name: name.to_owned(),
-        });
+        return Err(FetchError::Cancelled { name: name.to_owned() });
     }
     Ok(())
 }
@@ -162,34 +140,21 @@ mod tests {
     ) -> (Vec<String>, Result<(), FetchError>) {
         let urls = ["a".to_owned(), "b".to_owned()];
         let mut calls: Vec<String> = Vec::new();
-        let result = run(
-            "x",
-            &urls,
-            &limits(),
-            &AtomicBool::new(false),
-            &|_, _| {},
-            |url| {
-                let count = calls.iter().filter(|call| *call == url).count();
-                calls.push(url.to_owned());
-                answer(url, count)
-            },
-        );
+        let result = run("x", &urls, &limits(), &AtomicBool::new(false), &|_, _| {}, |url| {
+            let count = calls.iter().filter(|call| *call == url).count();
+            calls.push(url.to_owned());
+            answer(url, count)
+        });
         (calls, result)
     }
 
     fn status(code: u16) -> Result<(), Stop> {
-        Err(Stop::Url {
-            error: AttemptError::Status { code },
-            part_bytes: 0,
-        })
+        Err(Stop::Url { error: AttemptError::Status { code }, part_bytes: 0 })
     }
 
     fn cut(part_bytes: u64) -> Result<(), Stop> {
         Err(Stop::Url {
-            error: AttemptError::Truncated {
-                received_bytes: part_bytes,
-                size_bytes: None,
-            },
+            error: AttemptError::Truncated { received_bytes: part_bytes, size_bytes: None },
             part_bytes,
         })
     }
@@ -251,11 +216,7 @@ mod tests {
 
     #[test]
     fn nothing_helps_a_full_disk() {
-        let (calls, result) = calls(|_, _| {
-            Err(Stop::Whole(FetchError::NoUrl {
-                name: "x".to_owned(),
-            }))
-        });
+        let (calls, result) = calls(|_, _| Err(Stop::Whole(FetchError::NoUrl { name: "x".to_owned() })));
         assert_eq!(calls.concat(), "a");
         assert!(result.is_err());
     }

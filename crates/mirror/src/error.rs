@@ -179,9 +179,7 @@ impl AttemptError {
     pub(crate) fn outlook(&self) -> Outlook {
         match self {
             // 416 answers a range that begins behind the end: without the part it may do.
-            AttemptError::Status {
-                code: 408 | 416 | 425 | 429 | 500..=599,
-            } => Outlook::Passing,
+            AttemptError::Status { code: 408 | 416 | 425 | 429 | 500..=599 } => Outlook::Passing,
             AttemptError::Status { .. } => Outlook::Final,
             AttemptError::Transport { .. }
             | AttemptError::NoAnswer { .. }
@@ -222,11 +220,7 @@ impl FetchError {
                 needed_bytes,
                 source,
             },
-            _ => FetchError::Store {
-                action,
-                path: path.to_owned(),
-                source,
-            },
+            _ => FetchError::Store { action, path: path.to_owned(), source },
         }
     }
 
@@ -260,12 +254,8 @@ pub(crate) fn without_password(url: &str) -> String {
 const LISTED_MAX: usize = 8;
 
 fn list(failed: &[FailedAttempt]) -> String {
-    let mut text = failed
-        .iter()
-        .take(LISTED_MAX)
-        .map(FailedAttempt::to_string)
-        .collect::<Vec<_>>()
-        .join("; ");
+    let mut text =
+        failed.iter().take(LISTED_MAX).map(FailedAttempt::to_string).collect::<Vec<_>>().join("; ");
     if failed.len() > LISTED_MAX {
         text.push_str(&format!("; and {} more", failed.len() - LISTED_MAX));
     }
@@ -291,15 +281,9 @@ mod tests {
     #[test]
     fn passwords_are_not_shown() {
         for (url, shown) in [
-            (
-                "https://me:secret@mirror.example/a@b",
-                "https://***@mirror.example/a@b",
-            ),
+            ("https://me:secret@mirror.example/a@b", "https://***@mirror.example/a@b"),
             ("https://mirror.example/a@b", "https://mirror.example/a@b"),
-            (
-                "https://me:se@cret@mirror.example",
-                "https://***@mirror.example",
-            ),
+            ("https://me:se@cret@mirror.example", "https://***@mirror.example"),
             ("no url", "no url"),
         ] {
             assert_eq!(without_password(url), shown);
@@ -310,10 +294,7 @@ mod tests {
     fn a_full_disk_is_told_apart() {
         let full = io::Error::from(io::ErrorKind::StorageFull);
         let error = FetchError::disk("a.tar", "write", Path::new("/store/ab/abcd"), 7, full);
-        assert_eq!(
-            error.to_string(),
-            "store a.tar: /store/ab is full, and 7 more bytes are needed"
-        );
+        assert_eq!(error.to_string(), "store a.tar: /store/ab is full, and 7 more bytes are needed");
         let other = io::Error::from(io::ErrorKind::PermissionDenied);
         let error = FetchError::disk("a.tar", "write", Path::new("/store/ab/abcd"), 7, other);
         assert_eq!(error.to_string(), "write /store/ab/abcd");

@@ -75,11 +75,7 @@ impl<'a> Exchange<'a> {
         std::thread::Builder::new()
             .name("fetch".to_owned())
             .spawn(move || request.run(&sender))
-            .map_err(|error| {
-                failed(AttemptError::Transport {
-                    reason: error.to_string(),
-                })
-            })?;
+            .map_err(|error| failed(AttemptError::Transport { reason: error.to_string() }))?;
 
         let began = Instant::now();
         let mut exchange = Exchange {
@@ -152,16 +148,11 @@ impl Drop for Exchange<'_> {
 }
 
 fn failed(error: AttemptError) -> Stop {
-    Stop::Url {
-        error,
-        part_bytes: 0,
-    }
+    Stop::Url { error, part_bytes: 0 }
 }
 
 fn ended() -> AttemptError {
-    AttemptError::Transport {
-        reason: "the exchange ended out of order".to_owned(),
-    }
+    AttemptError::Transport { reason: "the exchange ended out of order".to_owned() }
 }
 
 fn agent(limits: &Limits, proxy: Option<&ureq::Proxy>) -> ureq::Agent {
@@ -222,9 +213,7 @@ impl Request {
                 Ok(length) => Event::Chunk(buffer[..length].to_vec()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) if is_cut(error.kind()) => Event::Cut,
-                Err(error) => Event::Failed(AttemptError::Transport {
-                    reason: error.to_string(),
-                }),
+                Err(error) => Event::Failed(AttemptError::Transport { reason: error.to_string() }),
             };
             let last = !matches!(event, Event::Chunk(_));
             if events.send(event).is_err() || last {
@@ -237,35 +226,22 @@ impl Request {
 fn is_cut(kind: io::ErrorKind) -> bool {
     matches!(
         kind,
-        io::ErrorKind::UnexpectedEof
-            | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::ConnectionAborted
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted
     )
 }
 
 fn transport(error: ureq::Error, limits: &Limits) -> AttemptError {
     match error {
-        ureq::Error::Timeout(ureq::Timeout::Resolve | ureq::Timeout::Connect) => {
-            AttemptError::Transport {
-                reason: format!(
-                    "no connection within {} seconds",
-                    limits.connect_max.as_secs_f64()
-                ),
-            }
+        ureq::Error::Timeout(ureq::Timeout::Resolve | ureq::Timeout::Connect) => AttemptError::Transport {
+            reason: format!("no connection within {} seconds", limits.connect_max.as_secs_f64()),
+        },
+        ureq::Error::Timeout(_) => AttemptError::NoAnswer { waited: limits.patience },
+        ureq::Error::TooManyRedirects => {
+            AttemptError::BadUrl { reason: format!("it redirects more than {} times", limits.redirects_max) }
         }
-        ureq::Error::Timeout(_) => AttemptError::NoAnswer {
-            waited: limits.patience,
-        },
-        ureq::Error::TooManyRedirects => AttemptError::BadUrl {
-            reason: format!("it redirects more than {} times", limits.redirects_max),
-        },
         ureq::Error::BadUri(reason) => AttemptError::BadUrl { reason },
-        ureq::Error::Http(error) => AttemptError::BadUrl {
-            reason: error.to_string(),
-        },
-        error => AttemptError::Transport {
-            reason: error.to_string(),
-        },
+        ureq::Error::Http(error) => AttemptError::BadUrl { reason: error.to_string() },
+        error => AttemptError::Transport { reason: error.to_string() },
     }
 }
 

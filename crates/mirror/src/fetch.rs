@@ -90,23 +90,16 @@ pub struct Client {
 impl Client {
     /// A client that connects directly. What the environment says of proxies is not read.
     pub fn new(limits: Limits) -> Client {
-        Client {
-            limits,
-            proxy: None,
-        }
+        Client { limits, proxy: None }
     }
 
     /// A client that connects through a proxy, such as `http://proxy.example:3128`.
     pub fn with_proxy(limits: Limits, proxy: &str) -> Result<Client, FetchError> {
         match ureq::Proxy::new(proxy) {
-            Ok(proxy) => Ok(Client {
-                limits,
-                proxy: Some(proxy),
-            }),
-            Err(error) => Err(FetchError::Proxy {
-                proxy: without_password(proxy),
-                reason: error.to_string(),
-            }),
+            Ok(proxy) => Ok(Client { limits, proxy: Some(proxy) }),
+            Err(error) => {
+                Err(FetchError::Proxy { proxy: without_password(proxy), reason: error.to_string() })
+            }
         }
     }
 
@@ -139,18 +132,11 @@ impl Client {
             progress(Progress::Failed { url, error });
         };
         let result = attempts::run(name, &wanted.urls, &self.limits, cancel, &failed, |url| {
-            progress(Progress::Asking {
-                url: &without_password(url),
-                part_bytes: part.length_bytes(),
-            });
-            self.attempt(url, wanted, &mut part, progress, cancel)
-                .map_err(|stop| match stop {
-                    Stop::Url { error, .. } => Stop::Url {
-                        error,
-                        part_bytes: part.length_bytes(),
-                    },
-                    whole @ Stop::Whole(_) => whole,
-                })
+            progress(Progress::Asking { url: &without_password(url), part_bytes: part.length_bytes() });
+            self.attempt(url, wanted, &mut part, progress, cancel).map_err(|stop| match stop {
+                Stop::Url { error, .. } => Stop::Url { error, part_bytes: part.length_bytes() },
+                whole @ Stop::Whole(_) => whole,
+            })
         });
         match result {
             Ok(()) => part.finish(),
@@ -182,10 +168,7 @@ impl Client {
             return Ok(());
         }
         part.reset().map_err(Stop::Whole)?;
-        Err(stop(AttemptError::HashDiffers {
-            expected: wanted.sha256.clone(),
-            got,
-        }))
+        Err(stop(AttemptError::HashDiffers { expected: wanted.sha256.clone(), got }))
     }
 
     fn download(
@@ -207,10 +190,7 @@ impl Client {
             Ok(Body::Whole) => part.reset().map_err(Stop::Whole)?,
             Err(error) => {
                 // A server that cannot continue a file is asked for all of it next time.
-                if matches!(
-                    error,
-                    AttemptError::BadRange { .. } | AttemptError::Status { code: 416 }
-                ) {
+                if matches!(error, AttemptError::BadRange { .. } | AttemptError::Status { code: 416 }) {
                     part.reset().map_err(Stop::Whole)?;
                 }
                 return Err(stop(error));
@@ -247,10 +227,7 @@ impl Client {
     ) -> Result<(), Stop> {
         let (mut file, got_bytes) = local::open(path).map_err(stop)?;
         if got_bytes != wanted.size_bytes {
-            return Err(stop(AttemptError::SizeDiffers {
-                size_bytes: wanted.size_bytes,
-                got_bytes,
-            }));
+            return Err(stop(AttemptError::SizeDiffers { size_bytes: wanted.size_bytes, got_bytes }));
         }
         part.reset().map_err(Stop::Whole)?;
         let mut buffer = vec![0; CHUNK_BYTES];
@@ -265,15 +242,10 @@ impl Client {
                 }
                 Ok(length) => part.append(&buffer[..length]).map_err(Stop::Whole)?,
                 Err(error) => {
-                    return Err(stop(AttemptError::LocalFile {
-                        reason: error.to_string(),
-                    }));
+                    return Err(stop(AttemptError::LocalFile { reason: error.to_string() }));
                 }
             }
-            progress(Progress::Received {
-                part_bytes: part.length_bytes(),
-                size_bytes: wanted.size_bytes,
-            });
+            progress(Progress::Received { part_bytes: part.length_bytes(), size_bytes: wanted.size_bytes });
         }
         Ok(())
     }
@@ -289,17 +261,10 @@ impl Client {
         cancel: &AtomicBool,
     ) -> Result<Fetched, FetchError> {
         check(name, cancel)?;
-        attempts::run(
-            name,
-            urls,
-            &self.limits,
-            cancel,
-            &|_, _| {},
-            |url| match local::path_of(url) {
-                Some(path) => read_local(&path.map_err(stop)?, url, size_bytes_max),
-                None => self.ask(name, url, size_bytes_max, condition, cancel),
-            },
-        )
+        attempts::run(name, urls, &self.limits, cancel, &|_, _| {}, |url| match local::path_of(url) {
+            Some(path) => read_local(&path.map_err(stop)?, url, size_bytes_max),
+            None => self.ask(name, url, size_bytes_max, condition, cancel),
+        })
     }
 
     fn ask(
@@ -323,10 +288,7 @@ impl Client {
             304 if !headers.is_empty() => return Ok(Fetched::NotModified),
             code => return Err(stop(AttemptError::Status { code })),
         }
-        if head
-            .content_length
-            .is_some_and(|length| length > size_bytes_max)
-        {
+        if head.content_length.is_some_and(|length| length > size_bytes_max) {
             return Err(stop(AttemptError::TooLarge { size_bytes_max }));
         }
         let mut bytes = Vec::new();
@@ -367,42 +329,22 @@ impl Client {
                 reason: "only http, https and file are known".to_owned(),
             }));
         }
-        Exchange::open(
-            name,
-            url,
-            headers,
-            &self.limits,
-            self.proxy.as_ref(),
-            cancel,
-        )
+        Exchange::open(name, url, headers, &self.limits, self.proxy.as_ref(), cancel)
     }
 }
 
 fn read_local(path: &Path, url: &str, size_bytes_max: u64) -> Result<Fetched, Stop> {
     let (file, size_bytes) = local::open(path).map_err(stop)?;
     let mut bytes = Vec::new();
-    if let Err(error) = file
-        .take(size_bytes_max.saturating_add(1))
-        .read_to_end(&mut bytes)
-    {
-        return Err(stop(AttemptError::LocalFile {
-            reason: error.to_string(),
-        }));
+    if let Err(error) = file.take(size_bytes_max.saturating_add(1)).read_to_end(&mut bytes) {
+        return Err(stop(AttemptError::LocalFile { reason: error.to_string() }));
     }
     if size_bytes > size_bytes_max || bytes.len() as u64 > size_bytes_max {
         return Err(stop(AttemptError::TooLarge { size_bytes_max }));
     }
-    Ok(Fetched::Body {
-        bytes,
-        etag: None,
-        last_modified: None,
-        url: url.to_owned(),
-    })
+    Ok(Fetched::Body { bytes, etag: None, last_modified: None, url: url.to_owned() })
 }
 
 fn stop(error: AttemptError) -> Stop {
-    Stop::Url {
-        error,
-        part_bytes: 0,
-    }
+    Stop::Url { error, part_bytes: 0 }
 }

@@ -42,9 +42,7 @@ impl Limits {
     /// The pause after a number of rounds in which nothing was fetched.
     pub(crate) fn pause_after(&self, rounds: u32) -> Duration {
         let doublings = rounds.saturating_sub(1).min(31);
-        self.pause_first
-            .saturating_mul(1 << doublings)
-            .min(self.pause_max)
+        self.pause_first.saturating_mul(1 << doublings).min(self.pause_max)
     }
 }
 

@@ -27,17 +27,12 @@ pub(crate) fn path_of(url: &str) -> Option<Result<PathBuf, AttemptError>> {
 /// Open a regular file, with its size. Anything else (a pipe, a device) might never end.
 pub(crate) fn open(path: &Path) -> Result<(File, u64), AttemptError> {
     let fail = |reason: String| AttemptError::LocalFile { reason };
-    let is_file = std::fs::metadata(path)
-        .map_err(|error| fail(error.to_string()))?
-        .is_file();
+    let is_file = std::fs::metadata(path).map_err(|error| fail(error.to_string()))?.is_file();
     if !is_file {
         return Err(fail("it is no regular file".to_owned()));
     }
     let file = File::open(path).map_err(|error| fail(error.to_string()))?;
-    let size_bytes = file
-        .metadata()
-        .map_err(|error| fail(error.to_string()))?
-        .len();
+    let size_bytes = file.metadata().map_err(|error| fail(error.to_string()))?.len();
     Ok((file, size_bytes))
 }
 
@@ -63,11 +58,9 @@ mod tests {
 
     #[test]
     fn paths_are_decoded() {
-        for (url, path) in [
-            ("file:///a/b", "/a/b"),
-            ("file://localhost/a", "/a"),
-            ("file:/a%20b%2Fc", "/a b/c"),
-        ] {
+        for (url, path) in
+            [("file:///a/b", "/a/b"), ("file://localhost/a", "/a"), ("file:/a%20b%2Fc", "/a b/c")]
+        {
             assert_eq!(path_of(url).unwrap().unwrap(), Path::new(path));
         }
         for url in ["file://host/a", "file:a", "file:///a%2", "file:///a%zz"] {

@@ -31,8 +31,7 @@ pub(crate) struct Slow {
 impl Pace {
     /// A body that begins at a time.
     pub(crate) fn begin(limits: &Limits, now: Duration) -> Pace {
-        let bytes_min =
-            u128::from(limits.speed_min_bytes_per_second) * limits.patience.as_millis() / 1000;
+        let bytes_min = u128::from(limits.speed_min_bytes_per_second) * limits.patience.as_millis() / 1000;
         Pace {
             window: limits.patience,
             // At least one byte, so that silence is always too slow.

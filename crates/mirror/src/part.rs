@@ -26,11 +26,7 @@ pub(crate) struct Part<'a> {
 impl<'a> Part<'a> {
     /// Open the part of a target, or begin one. What an earlier process left is hashed from its start; what
     /// is longer than the file can be is dropped.
-    pub(crate) fn open(
-        name: &'a str,
-        target: &'a Path,
-        size_bytes: u64,
-    ) -> Result<Part<'a>, FetchError> {
+    pub(crate) fn open(name: &'a str, target: &'a Path, size_bytes: u64) -> Result<Part<'a>, FetchError> {
         let path = path_of(target);
         let fail = |action, source| FetchError::disk(name, action, &path, size_bytes, source);
         if let Some(folder) = target.parent() {
@@ -44,25 +40,14 @@ impl<'a> Part<'a> {
             .open(&path)
             .map_err(|source| fail("open", source))?;
         let mut hasher = Sha256::new();
-        let length = file
-            .metadata()
-            .map_err(|source| fail("look at", source))?
-            .len();
+        let length = file.metadata().map_err(|source| fail("look at", source))?.len();
         let length_bytes = if length > size_bytes {
             file.set_len(0).map_err(|source| fail("truncate", source))?;
             0
         } else {
             hash_rest(&mut file, &mut hasher).map_err(|source| fail("read", source))?
         };
-        let mut part = Part {
-            name,
-            target,
-            file,
-            hasher,
-            length_bytes,
-            size_bytes,
-            path,
-        };
+        let mut part = Part { name, target, file, hasher, length_bytes, size_bytes, path };
         part.reserve()?;
         Ok(part)
     }
@@ -86,10 +71,7 @@ impl<'a> Part<'a> {
 
     /// Begin again from nothing.
     pub(crate) fn reset(&mut self) -> Result<(), FetchError> {
-        let emptied = self
-            .file
-            .set_len(0)
-            .and_then(|()| self.file.seek(SeekFrom::Start(0)));
+        let emptied = self.file.set_len(0).and_then(|()| self.file.seek(SeekFrom::Start(0)));
         if let Err(source) = emptied {
             return Err(self.error("truncate", source));
         }
@@ -112,10 +94,7 @@ impl<'a> Part<'a> {
     pub(crate) fn finish(self) -> Result<(), FetchError> {
         // Builds get at it by hard links; none of them shall change it for the others by accident.
         let read_only = Permissions::from_mode(0o444);
-        let flushed = self
-            .file
-            .set_permissions(read_only)
-            .and_then(|()| self.file.sync_all());
+        let flushed = self.file.set_permissions(read_only).and_then(|()| self.file.sync_all());
         if let Err(source) = flushed {
             return Err(self.error("flush", source));
         }

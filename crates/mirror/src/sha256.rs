@@ -28,9 +28,7 @@ impl Sha256Hex {
         if text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             Ok(Sha256Hex(text.to_ascii_lowercase()))
         } else {
-            Err(Sha256HexError {
-                text: text.chars().take(80).collect(),
-            })
+            Err(Sha256HexError { text: text.chars().take(80).collect() })
         }
     }
 
@@ -95,22 +93,12 @@ mod tests {
     #[test]
     fn the_hash_of_nothing_is_known() {
         assert_eq!(Sha256Hex::of(b"").as_str(), EMPTY);
-        assert_eq!(
-            Sha256Hex::parse(&EMPTY.to_uppercase()).unwrap().as_str(),
-            EMPTY
-        );
+        assert_eq!(Sha256Hex::parse(&EMPTY.to_uppercase()).unwrap().as_str(), EMPTY);
     }
 
     #[test]
     fn what_is_no_hash_is_refused() {
-        for text in [
-            "",
-            "abc",
-            &EMPTY[1..],
-            &format!("{EMPTY}0"),
-            &"g".repeat(64),
-            &"../".repeat(22)[..64],
-        ] {
+        for text in ["", "abc", &EMPTY[1..], &format!("{EMPTY}0"), &"g".repeat(64), &"../".repeat(22)[..64]] {
             assert!(Sha256Hex::parse(text).is_err(), "{text}");
         }
         // 64 bytes, and not 64 digits.

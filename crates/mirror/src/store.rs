@@ -48,14 +48,9 @@ impl DistfileStore {
 
     /// Open a store that fetches with a given client.
     pub fn open_with(folder: &Path, client: Client) -> Result<DistfileStore, FetchError> {
-        fs::create_dir_all(folder).map_err(|source| {
-            FetchError::disk("the store", "make the folder", folder, 0, source)
-        })?;
-        Ok(DistfileStore {
-            folder: folder.to_owned(),
-            client,
-            flights: Mutex::default(),
-        })
+        fs::create_dir_all(folder)
+            .map_err(|source| FetchError::disk("the store", "make the folder", folder, 0, source))?;
+        Ok(DistfileStore { folder: folder.to_owned(), client, flights: Mutex::default() })
     }
 
     /// The client it fetches with.
@@ -65,9 +60,7 @@ impl DistfileStore {
 
     /// Where a file is, or will be.
     pub fn path(&self, sha256: &Sha256Hex) -> PathBuf {
-        self.folder
-            .join(&sha256.as_str()[..2])
-            .join(sha256.as_str())
+        self.folder.join(&sha256.as_str()[..2]).join(sha256.as_str())
     }
 
     /// The size of a file of the store, if it is there. Its hash was checked when it was put there, and is
@@ -130,20 +123,17 @@ impl DistfileStore {
 
         let name = file.display().to_string();
         // A hard link to a symbolic link would be one to the link.
-        let source_path = fs::canonicalize(file)
-            .map_err(|source| FetchError::disk(&name, "find", file, 0, source))?;
+        let source_path =
+            fs::canonicalize(file).map_err(|source| FetchError::disk(&name, "find", file, 0, source))?;
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let part = self
-            .folder
-            .join(format!("insert-{}-{count}.part", std::process::id()));
+        let part = self.folder.join(format!("insert-{}-{count}.part", std::process::id()));
         let fail = |action, path: &Path, source| {
             let needed_bytes = fs::metadata(&source_path).map_or(0, |metadata| metadata.len());
             FetchError::disk(&name, action, path, needed_bytes, source)
         };
         let _remove = RemoveLater(&part);
 
-        let metadata =
-            fs::metadata(&source_path).map_err(|source| fail("look at", file, source))?;
+        let metadata = fs::metadata(&source_path).map_err(|source| fail("look at", file, source))?;
         if !metadata.is_file() {
             let source = io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file");
             return Err(fail("insert", file, source));
@@ -185,11 +175,7 @@ impl DistfileStore {
             None => {
                 let flight = Arc::new(Flight::default());
                 flights.insert(sha256.clone(), Arc::clone(&flight));
-                Role::Fetches(Landing {
-                    store: self,
-                    sha256: sha256.clone(),
-                    flight,
-                })
+                Role::Fetches(Landing { store: self, sha256: sha256.clone(), flight })
             }
         }
     }

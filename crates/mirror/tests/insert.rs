@@ -32,9 +32,7 @@ fn a_file_is_linked_into_the_store() {
     assert!(!store.contains(&Sha256Hex::of(b"other")));
 
     let cancel = AtomicBool::new(false);
-    let path = store
-        .ensure(&wanted(b"content", []), &|_| {}, &cancel)
-        .unwrap();
+    let path = store.ensure(&wanted(b"content", []), &|_| {}, &cancel).unwrap();
     assert_eq!(fs::read(path).unwrap(), b"content");
 }
 
@@ -42,17 +40,10 @@ fn a_file_is_linked_into_the_store() {
 fn what_is_no_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let store = DistfileStore::open(&folder.path().join("store"), limits()).unwrap();
-    for path in [
-        folder.path().to_owned(),
-        folder.path().join("missing"),
-        PathBuf::from("/dev/zero"),
-    ] {
+    for path in [folder.path().to_owned(), folder.path().join("missing"), PathBuf::from("/dev/zero")] {
         assert!(store.insert(&path).is_err(), "{}", path.display());
     }
-    assert_eq!(
-        fs::read_dir(folder.path().join("store")).unwrap().count(),
-        0
-    );
+    assert_eq!(fs::read_dir(folder.path().join("store")).unwrap().count(), 0);
 }
 
 /// A file system in memory of a given size, for as long as it lives.
@@ -70,10 +61,7 @@ impl SmallDisk {
         match mounted {
             Ok(output) if output.status.success() => Some(SmallDisk { folder }),
             Ok(output) => {
-                eprintln!(
-                    "skipped: {test}: mount: {}",
-                    String::from_utf8_lossy(&output.stderr).trim()
-                );
+                eprintln!("skipped: {test}: mount: {}", String::from_utf8_lossy(&output.stderr).trim());
                 None
             }
             Err(error) => {
@@ -102,36 +90,20 @@ fn a_full_disk_is_its_own_error() {
     let store = DistfileStore::open(disk.path(), limits()).unwrap();
     let (server, content) = (Server::start(), content(200_000));
     let url = server.page("/a", &content, [Act::Serve]);
-    let error = store
-        .ensure(&wanted(&content, [url]), &|_| {}, &AtomicBool::new(false))
-        .unwrap_err();
-    let FetchError::DiskFull {
-        folder,
-        needed_bytes,
-        name,
-        ..
-    } = error.root()
-    else {
+    let error = store.ensure(&wanted(&content, [url]), &|_| {}, &AtomicBool::new(false)).unwrap_err();
+    let FetchError::DiskFull { folder, needed_bytes, name, .. } = error.root() else {
         panic!("{error}");
     };
     assert!(folder.starts_with(disk.path()), "{}", folder.display());
-    assert_eq!(
-        (*needed_bytes, name.as_str()),
-        (200_000, "thing-1.0.tar.xz")
-    );
-    assert!(
-        error.to_string().contains("200000 more bytes are needed"),
-        "{error}"
-    );
+    assert_eq!((*needed_bytes, name.as_str()), (200_000, "thing-1.0.tar.xz"));
+    assert!(error.to_string().contains("200000 more bytes are needed"), "{error}");
     // Known before a byte was fetched.
     assert_eq!(server.requests().len(), 0);
 
     // What fits is still stored.
     let small = &content[..10_000];
     let url = server.page("/b", small, [Act::Serve]);
-    let path = store
-        .ensure(&wanted(small, [url]), &|_| {}, &AtomicBool::new(false))
-        .unwrap();
+    let path = store.ensure(&wanted(small, [url]), &|_| {}, &AtomicBool::new(false)).unwrap();
     assert!(fs::read(path).unwrap() == small);
 }
 
@@ -150,16 +122,7 @@ fn a_file_of_another_file_system_is_copied() {
 
     fs::write(&file, content(200_000)).unwrap();
     let error = store.insert(&file).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            FetchError::DiskFull {
-                needed_bytes: 200_000,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, FetchError::DiskFull { needed_bytes: 200_000, .. }), "{error}");
     // The failed copy does not stay.
     assert_eq!(fs::read_dir(disk.path()).unwrap().count(), 1);
 }

@@ -54,18 +54,14 @@ impl Fixture {
     }
 
     fn path(&self) -> PathBuf {
-        self.store
-            .path(&kilnyard_mirror::Sha256Hex::of(&self.content))
+        self.store.path(&kilnyard_mirror::Sha256Hex::of(&self.content))
     }
 
     /// The file is there, right, and nothing is beside it.
     #[track_caller]
     fn assert_stored(&self, path: &Path) {
         assert_eq!(path, self.path());
-        assert!(
-            fs::read(path).unwrap() == self.content,
-            "the content differs"
-        );
+        assert!(fs::read(path).unwrap() == self.content, "the content differs");
         assert_eq!(files(self.folder.path()), [path]);
     }
 
@@ -114,25 +110,16 @@ fn a_file_is_fetched_once() {
 #[test]
 fn an_empty_file_needs_no_server() {
     let fixture = Fixture::start();
-    let path = fixture
-        .ensure(&wanted(b"", ["http://127.0.0.1:1/a".to_owned()]))
-        .unwrap();
+    let path = fixture.ensure(&wanted(b"", ["http://127.0.0.1:1/a".to_owned()])).unwrap();
     assert_eq!(fs::read(path).unwrap(), b"");
 }
 
 #[test]
 fn a_truncated_body_is_resumed() {
     let fixture = Fixture::start();
-    let url = fixture.page(
-        "/a",
-        [Act::Truncate(50_000), Act::Truncate(60_000), Act::Serve],
-    );
+    let url = fixture.page("/a", [Act::Truncate(50_000), Act::Truncate(60_000), Act::Serve]);
     fixture.assert_stored(&fixture.fetch([url]).unwrap());
-    let ranges = [
-        None,
-        Some("bytes=50000-".to_owned()),
-        Some("bytes=110000-".to_owned()),
-    ];
+    let ranges = [None, Some("bytes=50000-".to_owned()), Some("bytes=110000-".to_owned())];
     assert_eq!(fixture.server.ranges(), ranges);
 }
 
@@ -166,10 +153,7 @@ fn a_wrong_range_starts_over() {
     let fixture = Fixture::start();
     let url = fixture.page("/a", [Act::Truncate(50_000), Act::WrongRange, Act::Serve]);
     fixture.assert_stored(&fixture.fetch([url]).unwrap());
-    assert_eq!(
-        fixture.server.ranges(),
-        [None, Some("bytes=50000-".to_owned()), None]
-    );
+    assert_eq!(fixture.server.ranges(), [None, Some("bytes=50000-".to_owned()), None]);
 }
 
 #[test]
@@ -178,13 +162,7 @@ fn a_body_that_always_breaks_is_given_up_and_its_part_kept() {
     let url = fixture.page("/a", [Act::Truncate(1000)]);
     let error = fixture.fetch([url]).unwrap_err();
     assert!(
-        matches!(
-            only(&error),
-            AttemptError::Truncated {
-                received_bytes: 3000,
-                size_bytes: Some(200_000)
-            }
-        ),
+        matches!(only(&error), AttemptError::Truncated { received_bytes: 3000, size_bytes: Some(200_000) }),
         "{error}"
     );
     assert_eq!(files(fixture.folder.path()), [fixture.part()]);
@@ -224,10 +202,7 @@ fn wrong_content_is_refused_after_one_more_try() {
     let fixture = Fixture::start();
     let url = fixture.page("/a", [Act::Lie]);
     let error = fixture.fetch([url.clone()]).unwrap_err();
-    assert!(
-        matches!(only(&error), AttemptError::HashDiffers { .. }),
-        "{error}"
-    );
+    assert!(matches!(only(&error), AttemptError::HashDiffers { .. }), "{error}");
     let text = error.to_string();
     let got = kilnyard_mirror::Sha256Hex::of(&vec![b'?'; SIZE]);
     let expected = kilnyard_mirror::Sha256Hex::of(&fixture.content);
@@ -260,12 +235,7 @@ fn a_stalled_mirror_is_ended() {
         "{error}"
     );
     let text = error.to_string();
-    for words in [
-        &url,
-        "stalled after",
-        "bytes per second",
-        "the least is 10000",
-    ] {
+    for words in [&url, "stalled after", "bytes per second", "the least is 10000"] {
         assert!(text.contains(words), "{words} is not in {text}");
     }
 }
@@ -277,12 +247,7 @@ fn a_mirror_that_stalls_late_is_ended_and_resumed_elsewhere() {
     let fast = fixture.page("/b", [Act::Serve]);
     fixture.assert_stored(&fixture.fetch([slow, fast]).unwrap());
     let range = fixture.server.ranges()[1].clone().unwrap();
-    let first: usize = range
-        .strip_prefix("bytes=")
-        .unwrap()
-        .trim_end_matches('-')
-        .parse()
-        .unwrap();
+    let first: usize = range.strip_prefix("bytes=").unwrap().trim_end_matches('-').parse().unwrap();
     assert!((150_000..SIZE).contains(&first), "{first}");
 }
 
@@ -291,10 +256,7 @@ fn a_silent_server_is_given_up() {
     let fixture = Fixture::with(impatient());
     let silent = fixture.page("/a", [Act::Silence]);
     let error = fixture.fetch([silent.clone()]).unwrap_err();
-    assert!(
-        matches!(only(&error), AttemptError::NoAnswer { .. }),
-        "{error}"
-    );
+    assert!(matches!(only(&error), AttemptError::NoAnswer { .. }), "{error}");
     let good = fixture.page("/b", [Act::Serve]);
     fixture.assert_stored(&fixture.fetch([silent, good]).unwrap());
 }
@@ -305,10 +267,7 @@ fn a_missing_file_is_not_asked_for_again() {
     for code in [404, 410] {
         let gone = fixture.page("/gone", [Act::Status(code)]);
         let error = fixture.fetch([gone]).unwrap_err();
-        assert!(
-            matches!(only(&error), AttemptError::Status { code: got } if *got == code),
-            "{error}"
-        );
+        assert!(matches!(only(&error), AttemptError::Status { code: got } if *got == code), "{error}");
     }
     assert_eq!(fixture.server.requests().len(), 2);
     let gone = fixture.page("/gone", [Act::Status(404)]);
@@ -326,23 +285,15 @@ fn an_overloaded_server_is_asked_again() {
     let fixture = Fixture::start();
     let url = fixture.page("/a", [Act::Status(503)]);
     let error = fixture.fetch([url]).unwrap_err();
-    assert!(
-        matches!(only(&error), AttemptError::Status { code: 503 }),
-        "{error}"
-    );
+    assert!(matches!(only(&error), AttemptError::Status { code: 503 }), "{error}");
     assert_eq!(fixture.server.requests().len(), 3);
 }
 
 #[test]
 fn nobody_listening_is_told() {
     let fixture = Fixture::start();
-    let error = fixture
-        .fetch(["http://127.0.0.1:1/a".to_owned()])
-        .unwrap_err();
-    assert!(
-        matches!(only(&error), AttemptError::Transport { .. }),
-        "{error}"
-    );
+    let error = fixture.fetch(["http://127.0.0.1:1/a".to_owned()]).unwrap_err();
+    assert!(matches!(only(&error), AttemptError::Transport { .. }), "{error}");
     assert!(error.to_string().contains("refused"), "{error}");
 }
 
@@ -352,13 +303,7 @@ fn a_file_of_another_size_is_not_read() {
     let url = fixture.page("/a", [Act::Longer]);
     let error = fixture.fetch([url]).unwrap_err();
     assert!(
-        matches!(
-            only(&error),
-            AttemptError::SizeDiffers {
-                size_bytes: 200_000,
-                got_bytes: 200_004
-            }
-        ),
+        matches!(only(&error), AttemptError::SizeDiffers { size_bytes: 200_000, got_bytes: 200_004 }),
         "{error}"
     );
     assert_eq!(fixture.server.requests().len(), 1);
@@ -374,10 +319,7 @@ fn nothing_beyond_the_size_is_read() {
     let longer = [&fixture.content[..], b"!"].concat();
     let other = Fixture::start();
     let error = other.ensure(&wanted(&longer, [url])).unwrap_err();
-    assert!(
-        matches!(only(&error), AttemptError::HashDiffers { .. }),
-        "{error}"
-    );
+    assert!(matches!(only(&error), AttemptError::HashDiffers { .. }), "{error}");
 }
 
 #[test]
@@ -390,10 +332,7 @@ fn redirects_are_followed_but_not_for_ever() {
     let fixture = Fixture::start();
     let url = fixture.page("/a", [Act::Redirect("/a".to_owned())]);
     let error = fixture.fetch([url]).unwrap_err();
-    assert!(
-        matches!(only(&error), AttemptError::BadUrl { .. }),
-        "{error}"
-    );
+    assert!(matches!(only(&error), AttemptError::BadUrl { .. }), "{error}");
     // The first request and four redirects, and no second attempt.
     assert_eq!(fixture.server.requests().len(), 5);
 }
@@ -401,17 +340,9 @@ fn redirects_are_followed_but_not_for_ever() {
 #[test]
 fn unknown_urls_are_told_without_their_password() {
     let fixture = Fixture::start();
-    for url in [
-        "ftp://me:secret@mirror.example/a",
-        "nonsense",
-        "http://",
-        "file:relative",
-    ] {
+    for url in ["ftp://me:secret@mirror.example/a", "nonsense", "http://", "file:relative"] {
         let error = fixture.fetch([url.to_owned()]).unwrap_err();
-        assert!(
-            matches!(only(&error), AttemptError::BadUrl { .. }),
-            "{url}: {error}"
-        );
+        assert!(matches!(only(&error), AttemptError::BadUrl { .. }), "{url}: {error}");
         assert!(!error.to_string().contains("secret"), "{error}");
     }
     let error = fixture.fetch([]).unwrap_err();
@@ -426,29 +357,15 @@ fn a_local_mirror_is_copied_and_checked() {
     let url = format!("file://{}/a%20file", mirror.path().display());
 
     let error = fixture.fetch([url.clone()]).unwrap_err();
-    assert!(
-        matches!(only(&error), AttemptError::LocalFile { .. }),
-        "{error}"
-    );
+    assert!(matches!(only(&error), AttemptError::LocalFile { .. }), "{error}");
     fs::write(&file, vec![b'?'; SIZE]).unwrap();
     let error = fixture.fetch([url.clone()]).unwrap_err();
-    assert!(
-        matches!(only(&error), AttemptError::HashDiffers { .. }),
-        "{error}"
-    );
+    assert!(matches!(only(&error), AttemptError::HashDiffers { .. }), "{error}");
     fs::write(&file, b"short").unwrap();
     let error = fixture.fetch([url.clone()]).unwrap_err();
-    assert!(
-        matches!(only(&error), AttemptError::SizeDiffers { .. }),
-        "{error}"
-    );
-    let error = fixture
-        .fetch([format!("file://{}", mirror.path().display())])
-        .unwrap_err();
-    assert!(
-        matches!(only(&error), AttemptError::LocalFile { .. }),
-        "{error}"
-    );
+    assert!(matches!(only(&error), AttemptError::SizeDiffers { .. }), "{error}");
+    let error = fixture.fetch([format!("file://{}", mirror.path().display())]).unwrap_err();
+    assert!(matches!(only(&error), AttemptError::LocalFile { .. }), "{error}");
 
     fs::write(&file, &fixture.content).unwrap();
     let path = fixture.fetch([url]).unwrap();
@@ -491,28 +408,19 @@ fn those_who_wait_share_the_failure() {
 #[test]
 fn a_cancelled_fetch_ends_and_keeps_its_part() {
     let fixture = Fixture::start();
-    let patient = Limits {
-        patience: Duration::from_secs(3600),
-        ..limits()
-    };
+    let patient = Limits { patience: Duration::from_secs(3600), ..limits() };
     let store = DistfileStore::open(fixture.folder.path(), patient).unwrap();
     let url = fixture.page("/a", [Act::Trickle(150_000)]);
     let cancel = AtomicBool::new(false);
     let progress = |progress: Progress<'_>| {
-        if let Progress::Received {
-            part_bytes,
-            size_bytes,
-        } = progress
-        {
+        if let Progress::Received { part_bytes, size_bytes } = progress {
             assert_eq!(size_bytes, SIZE as u64);
             if part_bytes >= 150_000 {
                 cancel.store(true, Ordering::SeqCst);
             }
         }
     };
-    let error = store
-        .ensure(&wanted(&fixture.content, [url]), &progress, &cancel)
-        .unwrap_err();
+    let error = store.ensure(&wanted(&fixture.content, [url]), &progress, &cancel).unwrap_err();
     assert!(error.is_cancelled(), "{error}");
     assert!(fs::metadata(fixture.part()).unwrap().len() >= 150_000);
 }
@@ -520,16 +428,12 @@ fn a_cancelled_fetch_ends_and_keeps_its_part() {
 #[test]
 fn cancelling_ends_the_wait_for_a_silent_server() {
     let fixture = Fixture::start();
-    let patient = Limits {
-        patience: Duration::from_secs(3600),
-        ..limits()
-    };
+    let patient = Limits { patience: Duration::from_secs(3600), ..limits() };
     let store = DistfileStore::open(fixture.folder.path(), patient).unwrap();
     let url = fixture.page("/a", [Act::Silence]);
     let (store, cancel) = (&store, &AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let fetches =
-            scope.spawn(|| store.ensure(&wanted(&fixture.content, [url]), &|_| {}, cancel));
+        let fetches = scope.spawn(|| store.ensure(&wanted(&fixture.content, [url]), &|_| {}, cancel));
         while fixture.server.requests().is_empty() {
             std::thread::yield_now();
         }
@@ -546,25 +450,17 @@ fn cancelling_ends_the_wait_for_a_silent_server() {
 fn another_goes_on_when_the_first_is_cancelled() {
     let fixture = Fixture::start();
     let url = fixture.page("/a", [Act::Silence, Act::Serve]);
-    let patient = Limits {
-        patience: Duration::from_secs(3600),
-        ..limits()
-    };
+    let patient = Limits { patience: Duration::from_secs(3600), ..limits() };
     let store = DistfileStore::open(fixture.folder.path(), patient).unwrap();
     let (store, first) = (&store, &AtomicBool::new(false));
     let (url_first, url_second) = (url.clone(), url);
     std::thread::scope(|scope| {
-        let cancelled =
-            scope.spawn(|| store.ensure(&wanted(&fixture.content, [url_first]), &|_| {}, first));
+        let cancelled = scope.spawn(|| store.ensure(&wanted(&fixture.content, [url_first]), &|_| {}, first));
         while fixture.server.requests().is_empty() {
             std::thread::yield_now();
         }
         let goes_on = scope.spawn(|| {
-            store.ensure(
-                &wanted(&fixture.content, [url_second]),
-                &|_| {},
-                &AtomicBool::new(false),
-            )
+            store.ensure(&wanted(&fixture.content, [url_second]), &|_| {}, &AtomicBool::new(false))
         });
         first.store(true, Ordering::SeqCst);
         assert!(cancelled.join().unwrap().unwrap_err().is_cancelled());
@@ -592,10 +488,7 @@ fn progress_tells_what_happens() {
         _ => {}
     };
     let wanted = wanted(&fixture.content, [url]);
-    fixture
-        .store
-        .ensure(&wanted, &progress, &AtomicBool::new(false))
-        .unwrap();
+    fixture.store.ensure(&wanted, &progress, &AtomicBool::new(false)).unwrap();
     assert_eq!(*asked.lock().unwrap(), [0, 50_000]);
     assert_eq!(received.into_inner(), SIZE as u64);
     assert_eq!(failed.into_inner(), 1);

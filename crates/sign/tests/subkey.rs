@@ -2,8 +2,8 @@
 
 use kilnyard_sign::{Keyring, YardKey};
 use pgp::composed::{
-    ArmorOptions, KeyType, SecretKeyParamsBuilder, SignedPublicKey, SignedPublicSubKey,
-    SignedSecretKey, SubkeyParamsBuilder,
+    ArmorOptions, KeyType, SecretKeyParamsBuilder, SignedPublicKey, SignedPublicSubKey, SignedSecretKey,
+    SubkeyParamsBuilder,
 };
 use pgp::packet::{KeyFlags, SignatureConfig, SignatureType, Subpacket, SubpacketData};
 use pgp::ser::Serialize;
@@ -11,11 +11,8 @@ use pgp::types::{KeyDetails, Password, Timestamp};
 use rand::rngs::OsRng;
 
 fn key_with_signing_subkey(user: &str) -> SignedSecretKey {
-    let subkey = SubkeyParamsBuilder::default()
-        .key_type(KeyType::Ed25519Legacy)
-        .can_sign(true)
-        .build()
-        .unwrap();
+    let subkey =
+        SubkeyParamsBuilder::default().key_type(KeyType::Ed25519Legacy).can_sign(true).build().unwrap();
     SecretKeyParamsBuilder::default()
         .key_type(KeyType::Ed25519Legacy)
         .can_certify(true)
@@ -31,25 +28,16 @@ fn key_with_signing_subkey(user: &str) -> SignedSecretKey {
 fn message_by(key: &SignedSecretKey) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("key");
-    std::fs::write(
-        &path,
-        key.to_armored_string(ArmorOptions::default()).unwrap(),
-    )
-    .unwrap();
+    std::fs::write(&path, key.to_armored_string(ArmorOptions::default()).unwrap()).unwrap();
     YardKey::read(&path).unwrap().sign_clear("text\n").unwrap()
 }
 
 /// The owner's certificate with the subkey of another, bound by the owner as the data says.
-fn claim(
-    owner: &SignedSecretKey,
-    other: &SignedSecretKey,
-    data: Vec<SubpacketData>,
-) -> SignedPublicKey {
+fn claim(owner: &SignedSecretKey, other: &SignedSecretKey, data: Vec<SubpacketData>) -> SignedPublicKey {
     let mut certificate = owner.to_public_key();
     let subkey = other.secret_subkeys[0].key.public_key().clone();
     let primary = &owner.primary_key;
-    let mut config =
-        SignatureConfig::from_key(OsRng, primary, SignatureType::SubkeyBinding).unwrap();
+    let mut config = SignatureConfig::from_key(OsRng, primary, SignatureType::SubkeyBinding).unwrap();
     config.hashed_subpackets = [
         SubpacketData::SignatureCreationTime(Timestamp::now()),
         SubpacketData::IssuerFingerprint(primary.fingerprint()),
@@ -58,9 +46,8 @@ fn claim(
     .chain(data)
     .map(|data| Subpacket::regular(data).unwrap())
     .collect();
-    let binding = config
-        .sign_subkey_binding(primary, primary.public_key(), &Password::empty(), &subkey)
-        .unwrap();
+    let binding =
+        config.sign_subkey_binding(primary, primary.public_key(), &Password::empty(), &subkey).unwrap();
     certificate.public_subkeys = vec![SignedPublicSubKey::new(subkey, vec![binding])];
     certificate
 }
@@ -82,30 +69,19 @@ fn refused(certificate: &SignedPublicKey, message: &str, words: &str) {
 fn an_own_subkey_counts() {
     let archive = key_with_signing_subkey("Archive");
     let ring = Keyring::from_bytes(&archive.to_public_key().to_bytes().unwrap()).unwrap();
-    let verified = ring
-        .verify_clearsigned(message_by(&archive).as_bytes())
-        .unwrap();
-    assert_ne!(
-        verified.signers[0].key.fingerprint,
-        verified.signers[0].key.primary_fingerprint
-    );
+    let verified = ring.verify_clearsigned(message_by(&archive).as_bytes()).unwrap();
+    assert_ne!(verified.signers[0].key.fingerprint, verified.signers[0].key.primary_fingerprint);
 }
 
 #[test]
 fn the_subkey_of_another_must_confirm() {
-    let (archive, thief) = (
-        key_with_signing_subkey("Archive"),
-        key_with_signing_subkey("Thief"),
-    );
+    let (archive, thief) = (key_with_signing_subkey("Archive"), key_with_signing_subkey("Thief"));
     let message = message_by(&archive);
     let words = "does not confirm its primary key";
     refused(&claim(&thief, &archive, vec![signing()]), &message, words);
 
     // Its confirmation of its own primary key, copied, is none for another.
-    let back = archive.secret_subkeys[0].signatures[0]
-        .embedded_signature()
-        .unwrap()
-        .clone();
+    let back = archive.secret_subkeys[0].signatures[0].embedded_signature().unwrap().clone();
     let copied = vec![signing(), SubpacketData::EmbeddedSignature(Box::new(back))];
     refused(&claim(&thief, &archive, copied), &message, words);
 }
@@ -117,10 +93,6 @@ fn a_subkey_for_something_else_does_not_sign() {
     let mut flags = KeyFlags::default();
     flags.set_authentication(true);
     for data in [vec![SubpacketData::KeyFlags(flags)], vec![]] {
-        refused(
-            &claim(&archive, &archive, data),
-            &message,
-            "does not allow it to sign data",
-        );
+        refused(&claim(&archive, &archive, data), &message, "does not allow it to sign data");
     }
 }

@@ -68,12 +68,20 @@ pub trait Store {
     fn packages(&self, run: Number) -> Result<Vec<PackageRow>, StoreError>;
     /// One package of a run.
     fn package(&self, run: Number, name: &str) -> Result<Option<PackageRow>, StoreError>;
+    /// The packages of a run in one state, ordered by name.
+    fn packages_in_state(
+        &self,
+        run: Number,
+        state: kilnyard_model::result::PackageState,
+    ) -> Result<Vec<PackageRow>, StoreError>;
     /// How many packages of a run are in each state.
     fn counts(&self, run: Number) -> Result<Vec<(kilnyard_model::result::PackageState, u64)>, StoreError>;
     /// The builds of a package, the latest first, at most so many.
     fn builds_of(&self, name: &str, count_max: usize) -> Result<Vec<BuildRow>, StoreError>;
     /// The builds of a run, in the order of their numbers.
     fn builds_in(&self, run: Number) -> Result<Vec<BuildRow>, StoreError>;
+    /// The builds of a run that have not ended, in the order of their slots.
+    fn builds_open(&self, run: Number) -> Result<Vec<BuildRow>, StoreError>;
     /// What a package's last good build left.
     fn current(&self, name: &str) -> Result<Option<Current>, StoreError>;
     /// The same for every package that has any; without the lines of keys.
@@ -94,6 +102,4 @@ pub trait Store {
     fn planned(&self, name: &str) -> Result<Option<PlanRow>, StoreError>;
     /// Outputs that are there now, of all packages, ordered by name and version.
     fn outputs(&self) -> Result<Vec<OutputRow>, StoreError>;
-    /// Logs of runs before this one that no build of the latest `keep` runs refers to.
-    fn runs_before(&self, keep: usize) -> Result<Vec<Number>, StoreError>;
 }

@@ -96,6 +96,10 @@ impl Store for Sqlite {
         Ok(self.read_packages(run, Some(name))?.pop())
     }
 
+    fn packages_in_state(&self, run: Number, state: PackageState) -> Result<Vec<PackageRow>, StoreError> {
+        self.read_packages_in_state(run, state)
+    }
+
     fn counts(&self, run: Number) -> Result<Vec<(PackageState, u64)>, StoreError> {
         self.read_counts(run)
     }
@@ -106,6 +110,10 @@ impl Store for Sqlite {
 
     fn builds_in(&self, run: Number) -> Result<Vec<BuildRow>, StoreError> {
         self.read_builds("run = ?1 ORDER BY number", (run as i64,))
+    }
+
+    fn builds_open(&self, run: Number) -> Result<Vec<BuildRow>, StoreError> {
+        self.read_builds("run = ?1 AND ended IS NULL ORDER BY slot", (run as i64,))
     }
 
     fn current(&self, name: &str) -> Result<Option<Current>, StoreError> {
@@ -152,10 +160,6 @@ impl Store for Sqlite {
 
     fn outputs(&self) -> Result<Vec<OutputRow>, StoreError> {
         self.read_outputs(None)
-    }
-
-    fn runs_before(&self, keep: usize) -> Result<Vec<Number>, StoreError> {
-        Ok(self.runs()?.into_iter().skip(keep).map(|run| run.number).collect())
     }
 }
 

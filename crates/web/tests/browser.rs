@@ -173,10 +173,7 @@ fn nothing_is_cut_off_at_the_edge_of_the_paper() {
         browser.open(&written(&report, &folder.path().join(name)), "");
         assert_eq!(browser.ask("matchMedia('print').matches"), true);
         let width = browser.ask("document.documentElement.scrollWidth");
-        assert!(
-            width.as_u64() <= Some(u64::from(PAPER_WIDTH)),
-            "{name}: {width}"
-        );
+        assert!(width.as_u64() <= Some(u64::from(PAPER_WIDTH)), "{name}: {width}");
     }
 }
 

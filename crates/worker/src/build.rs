@@ -2,13 +2,14 @@
 
 use crate::{RootFolder, Worker};
 use kilnyard_ecosystem::telling_lines;
+use kilnyard_mirror::{Sha256Hex, Wanted};
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::{BuildOrder, Input, Output, Stage, StageOrder};
 use kilnyard_model::result::{Failure, FailureKind, StageResult};
 use kilnyard_process::{End, Log, Outcome, read_log};
 use kilnyard_protocol::{BuildResult, Lease, Progress};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// A build while it is performed.
@@ -67,9 +68,9 @@ impl Performance<'_> {
             })
             .map_err(|error| machine(Stage::Unpack, error))?;
         let outcome = self.stages(order, &root, prefix);
-        let is_looked_into = outcome.as_ref().is_err_and(|failure| {
-            !matches!(failure.kind, FailureKind::Machine | FailureKind::Cancelled)
-        });
+        let is_looked_into = outcome
+            .as_ref()
+            .is_err_and(|failure| !matches!(failure.kind, FailureKind::Machine | FailureKind::Cancelled));
         let removed = if is_looked_into {
             root.keep_as_failed(&order.package, settings.failed_roots_max)
         } else {
@@ -81,7 +82,9 @@ impl Performance<'_> {
     }
 
     fn file_of(&self, input: &Input) -> PathBuf {
-        self.worker.distfiles.path(&input.sha256)
+        // A hash that is none names no file, and linking says so.
+        Sha256Hex::parse(&input.sha256)
+            .map_or_else(|_| PathBuf::new(), |hash| self.worker.distfiles.path(&hash))
     }
 
     fn stages(&self, order: &BuildOrder, root: &RootFolder, prefix: &str) -> Result<Vec<Output>, Failure> {
@@ -118,8 +121,7 @@ impl Performance<'_> {
             self.lease.run, self.lease.order.package, self.lease.build, order.stage
         );
         let path = settings.yard.join(&relative);
-        let mut log =
-            Log::create(&path, settings.log_limits).map_err(|error| machine(order.stage, error))?;
+        let mut log = Log::create(&path, settings.log_limits).map_err(|error| machine(order.stage, error))?;
         result.log = Some(relative);
         let mut end = End::Exit(0);
         for command in &order.commands {
@@ -128,9 +130,11 @@ impl Performance<'_> {
                 end = End::LogFailed(error.to_string());
                 break;
             }
-            let mut observe = |processes, memory_bytes| (self.tell)(Progress::Sample { processes, memory_bytes });
+            let mut observe =
+                |processes, memory_bytes| (self.tell)(Progress::Sample { processes, memory_bytes });
             let sandbox = root.sandbox(command);
-            let outcome = kilnyard_process::run(&sandbox, &mut log, settings.limits, self.cancel, &mut observe);
+            let outcome =
+                kilnyard_process::run(&sandbox, &mut log, settings.limits, self.cancel, &mut observe);
             add(&mut result, &outcome);
             end = outcome.end;
             if end != End::Exit(0) {
@@ -197,10 +201,13 @@ impl Performance<'_> {
         });
         let outcome = outcome.and_then(|outputs| {
             for output in &outputs {
-                let kept = self.worker.distfiles.insert_copy(&folder.join(&output.file));
-                let (sha256, _) = kept.map_err(|error| machine(Stage::Collect, error))?;
-                if sha256 != output.sha256 {
-                    return Err(machine(Stage::Collect, format!("{} changed while it was read", output.file)));
+                let kept = self.worker.keep(&folder.join(&output.file));
+                let sha256 = kept.map_err(|error| machine(Stage::Collect, error))?;
+                if sha256.as_str() != output.sha256 {
+                    return Err(machine(
+                        Stage::Collect,
+                        format!("{} changed while it was read", output.file),
+                    ));
                 }
             }
             Ok(outputs)
@@ -236,14 +243,28 @@ impl Performance<'_> {
 
     /// What a test needs is known only when the outputs are, so it is fetched here.
     fn fetch(&self, input: &Input) -> Result<(), Failure> {
-        let fetched = self.worker.fetch(input, self.cancel);
-        fetched.map_err(|message| Failure {
+        let failed = |kind, message: String| Failure {
             stage: Stage::Test,
-            kind: if self.cancel.load(Ordering::Relaxed) { FailureKind::Cancelled } else { FailureKind::Fetch },
+            kind,
             message,
             line_number: None,
             lines: Vec::new(),
-        })
+        };
+        let sha256 =
+            Sha256Hex::parse(&input.sha256).map_err(|e| failed(FailureKind::Fetch, e.to_string()))?;
+        let wanted = Wanted {
+            urls: input.urls.clone(),
+            sha256,
+            size_bytes: input.size_bytes,
+            name: input.name.clone(),
+        };
+        match self.worker.distfiles.ensure(&wanted, &|_| {}, self.cancel) {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_cancelled() => {
+                Err(failed(FailureKind::Cancelled, "it was cancelled".to_owned()))
+            }
+            Err(error) => Err(failed(FailureKind::Fetch, format!("failed to {error}"))),
+        }
     }
 }
 

@@ -107,7 +107,8 @@ impl RootFolder {
 
     /// Keeps the root of a failed build in place of the one kept before.
     pub fn keep_as_failed(&self, package: &str, kept_max: usize) -> io::Result<()> {
-        let kept = RootFolder { relative: Path::new("roots").join(format!("failed-{package}")), ..self.clone() };
+        let kept =
+            RootFolder { relative: Path::new("roots").join(format!("failed-{package}")), ..self.clone() };
         kept.remove()?;
         if kept_max == 0 {
             return self.remove();

@@ -45,7 +45,8 @@ impl Fetchers {
         let receiver = Arc::new(Mutex::new(receiver));
         let cancel = Arc::new(AtomicBool::new(false));
         for _ in 0..FETCHERS {
-            let fetcher = Fetcher { distfiles: distfiles.clone(), events: events.clone(), cancel: cancel.clone() };
+            let fetcher =
+                Fetcher { distfiles: distfiles.clone(), events: events.clone(), cancel: cancel.clone() };
             let receiver = receiver.clone();
             scope.spawn(move || {
                 loop {
@@ -60,12 +61,15 @@ impl Fetchers {
 
     /// Whether all files are here already.
     pub fn has_all(&self, inputs: &[Input]) -> bool {
-        inputs.iter().all(|input| Sha256Hex::parse(&input.sha256).is_ok_and(|hash| self.distfiles.contains(&hash)))
+        inputs
+            .iter()
+            .all(|input| Sha256Hex::parse(&input.sha256).is_ok_and(|hash| self.distfiles.contains(&hash)))
     }
 
     /// Fetches what is missing; an event tells when it is there.
     pub fn fetch(&self, package: PackageId, inputs: Vec<Input>) {
-        let inputs: Vec<Input> = inputs.into_iter().filter(|i| !self.has_all(std::slice::from_ref(i))).collect();
+        let inputs: Vec<Input> =
+            inputs.into_iter().filter(|i| !self.has_all(std::slice::from_ref(i))).collect();
         let open = inputs.len();
         let state = Mutex::new(BatchState { next: 0, open, failure: None });
         let batch = Arc::new(Batch { package, inputs, state });

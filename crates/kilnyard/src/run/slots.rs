@@ -88,7 +88,8 @@ fn perform(worker: &Worker, work: &Work, events: &Sender<Message>) -> BuildResul
         // Nobody listens any more only when the run is over.
         let _ = events.send(Message::Event(Event::Progress { build, progress }));
     };
-    let performed = catch_unwind(AssertUnwindSafe(|| worker.perform(&work.lease, work.package, &work.cancel, &tell)));
+    let performed =
+        catch_unwind(AssertUnwindSafe(|| worker.perform(&work.lease, work.package, &work.cancel, &tell)));
     performed.unwrap_or_else(|_| BuildResult {
         build,
         outcome: Err(Failure {

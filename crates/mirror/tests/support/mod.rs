@@ -93,25 +93,13 @@ impl Server {
                 std::thread::spawn(move || stream.and_then(|stream| shared.answer(stream)));
             }
         });
-        Server {
-            address,
-            state,
-            thread: Some(thread),
-        }
+        Server { address, state, thread: Some(thread) }
     }
 
     /// Put a file under a path; the acts are for the requests in their order, the last for all that follow.
     pub fn page(&self, path: &str, content: &[u8], acts: impl Into<Vec<Act>>) -> String {
-        let page = Page {
-            content: content.to_vec(),
-            acts: acts.into(),
-            served: 0,
-        };
-        self.state
-            .pages
-            .lock()
-            .unwrap()
-            .insert(path.to_owned(), page);
+        let page = Page { content: content.to_vec(), acts: acts.into(), served: 0 };
+        self.state.pages.lock().unwrap().insert(path.to_owned(), page);
         format!("http://{}{path}", self.address)
     }
 
@@ -121,10 +109,7 @@ impl Server {
 
     /// The ranges that were asked for, in their order.
     pub fn ranges(&self) -> Vec<Option<String>> {
-        self.requests()
-            .iter()
-            .map(|request| request.range().map(str::to_owned))
-            .collect()
+        self.requests().iter().map(|request| request.range().map(str::to_owned)).collect()
     }
 }
 
@@ -222,11 +207,7 @@ impl State {
                 {
                     head(&mut stream, 304, None, "")
                 } else {
-                    whole(
-                        &mut stream,
-                        &content,
-                        &format!("ETag: {etag}\r\nLast-Modified: {date}\r\n"),
-                    )
+                    whole(&mut stream, &content, &format!("ETag: {etag}\r\nLast-Modified: {date}\r\n"))
                 }
             }
         }
@@ -263,19 +244,9 @@ fn first_of(request: &Request) -> Option<usize> {
     range.strip_suffix('-')?.parse().ok()
 }
 
-fn head(
-    stream: &mut TcpStream,
-    status: u16,
-    length: Option<usize>,
-    more: &str,
-) -> std::io::Result<()> {
-    let length = length.map_or_else(String::new, |length| {
-        format!("Content-Length: {length}\r\n")
-    });
-    write!(
-        stream,
-        "HTTP/1.1 {status} Status\r\nConnection: close\r\n{length}{more}\r\n"
-    )
+fn head(stream: &mut TcpStream, status: u16, length: Option<usize>, more: &str) -> std::io::Result<()> {
+    let length = length.map_or_else(String::new, |length| format!("Content-Length: {length}\r\n"));
+    write!(stream, "HTTP/1.1 {status} Status\r\nConnection: close\r\n{length}{more}\r\n")
 }
 
 fn whole(stream: &mut TcpStream, content: &[u8], more: &str) -> std::io::Result<()> {
@@ -298,10 +269,7 @@ pub fn limits() -> Limits {
 
 /// Limits that end a stalled mirror soon.
 pub fn impatient() -> Limits {
-    Limits {
-        patience: Duration::from_millis(400),
-        ..limits()
-    }
+    Limits { patience: Duration::from_millis(400), ..limits() }
 }
 
 /// Bytes without a pattern that a shifted copy would share.

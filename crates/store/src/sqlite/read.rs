@@ -81,6 +81,16 @@ impl Sqlite {
         self.known(rows?)
     }
 
+    pub(super) fn read_packages_in_state(
+        &self,
+        run: Number,
+        state: PackageState,
+    ) -> Result<Vec<PackageRow>, StoreError> {
+        let sql = "SELECT name, version, state, reason, blamed, estimate, rank FROM run_package
+                   WHERE run = ?1 AND state = ?2 ORDER BY name";
+        self.known(self.rows(sql, (run as i64, state.as_str()), |row| package_row(row, 0))?)
+    }
+
     fn known<T>(&self, rows: Vec<Option<T>>) -> Result<Vec<T>, StoreError> {
         rows.into_iter()
             .collect::<Option<_>>()

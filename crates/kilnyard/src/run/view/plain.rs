@@ -45,7 +45,8 @@ impl View for Plain {
                 ));
             }
             Seen::State { package, state, reason } => {
-                let is_told = !matches!(state, PackageState::Waiting | PackageState::Ready | PackageState::Building);
+                let is_told =
+                    !matches!(state, PackageState::Waiting | PackageState::Ready | PackageState::Building);
                 if is_told && *state != PackageState::Failed {
                     let (done, total) = snapshot.done();
                     let first = reason.lines().next().unwrap_or("");
@@ -63,7 +64,8 @@ impl View for Plain {
                         Some(false) => "; built twice with DIFFERENT bytes",
                         None => "",
                     };
-                    return self.say(&format!("built {} {} in {took}{reproducible}", build.package, build.version));
+                    return self
+                        .say(&format!("built {} {} in {took}{reproducible}", build.package, build.version));
                 };
                 for line in &failure.lines {
                     self.say(&format!("    {line}"));

@@ -1,0 +1,89 @@
+//! The commands, a file each.
+
+mod bench;
+mod build;
+mod check;
+mod clean;
+mod demo;
+mod diff;
+mod doctor;
+mod history;
+mod init;
+mod log;
+mod manual;
+mod plan;
+mod publish;
+mod requests;
+mod scan;
+mod shell;
+mod status;
+mod why;
+
+use crate::cli::{Arguments, Command};
+use crate::error::{Error, Result};
+use crate::yard::{Yard, store_error};
+use kilnyard_store::{Sqlite, Store};
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Performs a command line.
+pub fn run(arguments: Arguments) -> Result<ExitCode> {
+    let yard = || Yard::open(&arguments.yard);
+    match arguments.command {
+        Command::Demo(options) => demo::run(&options),
+        Command::Init(options) => init::run(&arguments.yard, &options),
+        Command::Doctor(json) => doctor::run(&arguments.yard, json.json),
+        Command::Scan(json) => scan::run(&yard()?, json.json),
+        Command::Plan(options) => plan::run(&yard()?, &options),
+        Command::Check(options) => check::run(&yard()?, &options),
+        Command::Build(options) => build::run(yard()?, &options),
+        Command::Status(json) => status::run(&yard()?, json.json),
+        Command::Log(options) => log::run(&yard()?, &options),
+        Command::Why(options) => why::run(&yard()?, &options),
+        Command::History(options) => history::run(&yard()?, &options),
+        Command::Diff(options) => diff::run(&yard()?, &options),
+        Command::Retry(names) => requests::run(&yard()?, kilnyard_store::RequestKind::Retry, &names.packages),
+        Command::Skip(names) => requests::run(&yard()?, kilnyard_store::RequestKind::Skip, &names.packages),
+        Command::Bump(names) => requests::run(&yard()?, kilnyard_store::RequestKind::Bump, &names.packages),
+        Command::Shell(options) => shell::run(&yard()?, &options),
+        Command::Publish(options) => publish::run(&yard()?, &options),
+        Command::Clean(options) => clean::run(&yard()?, &options),
+        Command::Bench(options) => bench::run(yard, &options),
+        Command::Completions { shell } => manual::completions(shell),
+        Command::Man { folder } => manual::pages(&folder),
+    }
+}
+
+/// Writes data to standard output; whoever stops reading has had enough.
+fn print(text: &str) -> Result<ExitCode> {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints a value as JSON.
+fn print_json(value: &serde_json::Value) -> Result<ExitCode> {
+    print(&format!("{value:#}\n"))
+}
+
+/// The last run of a yard.
+fn last_run(yard: &Yard, store: &Sqlite) -> Result<kilnyard_store::RunRow> {
+    store.last_run().map_err(store_error)?.ok_or_else(|| {
+        Error::usage(format!("nothing was built in {} yet", yard.folder.display())).hint("kilnyard build")
+    })
+}
+
+/// An error for a name that nobody knows, with names that are near.
+fn unknown_package(name: &str, known: &[String]) -> Error {
+    let error = Error::usage(format!("{name} is not a package of this yard"));
+    let mut near: Vec<&String> =
+        known.iter().filter(|other| other.contains(name) || name.contains(other.as_str())).collect();
+    near.truncate(3);
+    match near[..] {
+        [] => error.hint("kilnyard plan --all, which lists them"),
+        _ => {
+            let near: Vec<&str> = near.iter().map(|name| name.as_str()).collect();
+            error.hint(format!("one of: {}", near.join(", ")))
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! `kilnyard clean`: removes what is not needed any more.
+
+use crate::cli;
+use crate::error::{Context, Kind, Result};
+use crate::yard::{Yard, store_error};
+use crate::{base, words};
+use kilnyard_store::Store;
+use kilnyard_worker::RootFolder;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Something that can go.
+struct Removal {
+    path: PathBuf,
+    why: &'static str,
+    is_root: bool,
+}
+
+pub fn run(yard: &Yard, options: &cli::Clean) -> Result<ExitCode> {
+    let _lock = yard.lock()?;
+    let removals = plan(yard, options)?;
+    let mut bytes = 0;
+    for removal in &removals {
+        let size = size_of(&removal.path);
+        bytes += size;
+        println!("{} ({}, {})", removal.path.display(), removal.why, words::size(size));
+        if !options.dry_run {
+            remove(yard, removal)?;
+        }
+    }
+    let verb = if options.dry_run { "could go" } else { "gone" };
+    eprintln!("{} {verb}, {}", words::count(removals.len() as u64, "thing"), words::size(bytes));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn plan(yard: &Yard, options: &cli::Clean) -> Result<Vec<Removal>> {
+    let store = yard.store()?;
+    let mut removals = Vec::new();
+    let mut add = |path: PathBuf, why, is_root| removals.push(Removal { path, why, is_root });
+    for entry in entries(&yard.path("roots")) {
+        add(entry, "the root of a build that failed", true);
+    }
+    let kept: HashSet<String> =
+        store.runs().map_err(store_error)?.iter().take(options.runs).map(|r| r.number.to_string()).collect();
+    for entry in entries(&yard.path("logs")) {
+        let name = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if entry.is_dir() && !kept.contains(&name) {
+            add(entry, "logs of an old run", false);
+        }
+    }
+    // What outputs are made of stays; the rest can be fetched again.
+    let mut needed: HashSet<String> =
+        store.outputs().map_err(store_error)?.into_iter().map(|row| row.output.sha256).collect();
+    needed.extend(crate::publish::published_files(yard));
+    for folder in entries(&yard.path("distfiles")) {
+        if folder.is_file() {
+            add(folder, "left by an interrupted copy", false);
+            continue;
+        }
+        for file in entries(&folder) {
+            let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if !needed.contains(name.trim_end_matches(".part")) {
+                add(file, "can be fetched again", false);
+            }
+        }
+    }
+    let base_layer = base::find(yard).map(|base| yard.path(&base.layer));
+    for entry in entries(&yard.path("layers")) {
+        let is_old = entry.is_dir() && Some(&entry) != base_layer.as_ref();
+        if is_old || (options.base && entry.is_dir()) {
+            add(entry, "a base root", true);
+        } else if options.base && entry.is_file() {
+            add(entry, "says which base root there is", false);
+        }
+    }
+    if options.index {
+        for entry in entries(&yard.path("index")) {
+            add(entry, "the index", false);
+        }
+    }
+    Ok(removals)
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> =
+        fs_err::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    paths
+}
+
+fn size_of(path: &Path) -> u64 {
+    let Ok(metadata) = fs_err::symlink_metadata(path) else { return 0 };
+    if metadata.is_dir() { entries(path).iter().map(|entry| size_of(entry)).sum() } else { metadata.len() }
+}
+
+fn remove(yard: &Yard, removal: &Removal) -> Result<()> {
+    let failed = format!("remove {}", removal.path.display());
+    if removal.is_root {
+        let ids = yard.ids()?;
+        if let Ok(layer) = removal.path.strip_prefix(&yard.folder) {
+            if layer.starts_with("layers") {
+                return base::remove(yard, &ids, &layer.display().to_string());
+            }
+        }
+        let name = removal.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        return RootFolder::at(&yard.folder, &name, &ids, &[]).remove().context(Kind::Machine, failed);
+    }
+    let removed = if removal.path.is_dir() {
+        fs_err::remove_dir_all(&removal.path)
+    } else {
+        fs_err::remove_file(&removal.path)
+    };
+    removed.context(Kind::Machine, failed)
+}

@@ -1,0 +1,177 @@
+//! `kilnyard diff`: what two runs came to.
+
+use super::{print, print_json};
+use crate::cli;
+use crate::error::{Error, Result};
+use crate::words;
+use crate::yard::{Yard, store_error};
+use kilnyard_model::result::PackageState;
+use kilnyard_store::{BuildRow, Sqlite, Store};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::process::ExitCode;
+
+/// A build counts as slower from this factor and this difference on: less is noise.
+const SLOWER_FACTOR: f64 = 1.25;
+const SLOWER_SECONDS: f64 = 2.0;
+/// The same for memory.
+const LARGER_FACTOR: f64 = 1.25;
+const LARGER_BYTES: u64 = 16 << 20;
+
+/// What a package came to in a run.
+#[derive(Clone, Debug, PartialEq)]
+struct Figures {
+    state: PackageState,
+    reason: String,
+    cpu_seconds: Option<f64>,
+    memory_peak_bytes: u64,
+}
+
+pub fn run(yard: &Yard, options: &cli::Diff) -> Result<ExitCode> {
+    let store = yard.store()?;
+    let runs = store.runs().map_err(store_error)?;
+    let number = |given: Option<u64>, back: usize| match given {
+        Some(number) if runs.iter().any(|run| run.number == number) => Ok(number),
+        Some(number) => Err(Error::usage(format!("there is no run {number}")).hint("kilnyard history")),
+        None => runs
+            .get(back)
+            .map(|run| run.number)
+            .ok_or_else(|| Error::usage("there are no two runs to compare yet").hint("kilnyard history")),
+    };
+    let (earlier, later) = (number(options.earlier, 1)?, number(options.later, 0)?);
+    let difference = compare(&figures(&store, earlier)?, &figures(&store, later)?);
+    if options.json {
+        return print_json(&json!({
+            "earlier": earlier,
+            "later": later,
+            "newly_failing": difference.newly_failing,
+            "newly_fixed": difference.newly_fixed,
+            "slower": difference.slower.iter().map(|(name, was, is)| json!({
+                "package": name, "earlier_cpu_seconds": was, "later_cpu_seconds": is,
+            })).collect::<Vec<_>>(),
+            "larger": difference.larger.iter().map(|(name, was, is)| json!({
+                "package": name, "earlier_memory_peak_bytes": was, "later_memory_peak_bytes": is,
+            })).collect::<Vec<_>>(),
+        }));
+    }
+    print(&text(earlier, later, &difference))
+}
+
+fn figures(store: &Sqlite, run: u64) -> Result<BTreeMap<String, Figures>> {
+    let mut builds: BTreeMap<String, BuildRow> = BTreeMap::new();
+    for build in store.builds_in(run).map_err(store_error)? {
+        builds.insert(build.package.clone(), build);
+    }
+    let rows = store.packages(run).map_err(store_error)?;
+    Ok(rows
+        .into_iter()
+        .map(|row| {
+            let build = builds.get(&row.name).filter(|_| row.state.is_there());
+            let stages = || build.iter().flat_map(|build| &build.stages);
+            let figures = Figures {
+                state: row.state,
+                reason: row.reason,
+                cpu_seconds: build.map(|_| stages().map(|stage| stage.cpu_seconds).sum()),
+                memory_peak_bytes: stages().map(|stage| stage.memory_peak_bytes).max().unwrap_or(0),
+            };
+            (row.name, figures)
+        })
+        .collect())
+}
+
+/// What is different.
+#[derive(Debug, Default, PartialEq)]
+struct Difference {
+    newly_failing: Vec<(String, String)>,
+    newly_fixed: Vec<String>,
+    slower: Vec<(String, f64, f64)>,
+    larger: Vec<(String, u64, u64)>,
+}
+
+fn compare(earlier: &BTreeMap<String, Figures>, later: &BTreeMap<String, Figures>) -> Difference {
+    let mut difference = Difference::default();
+    let is_bad = |figures: &Figures| {
+        matches!(figures.state, PackageState::Failed | PackageState::Blocked | PackageState::LeftOut)
+    };
+    for (name, now) in later {
+        let before = earlier.get(name);
+        if is_bad(now) && !before.is_some_and(is_bad) {
+            difference.newly_failing.push((name.clone(), now.reason.clone()));
+        }
+        let Some(before) = before else { continue };
+        if is_bad(before) && now.state.is_there() {
+            difference.newly_fixed.push(name.clone());
+        }
+        if let (Some(was), Some(is)) = (before.cpu_seconds, now.cpu_seconds) {
+            if is > was * SLOWER_FACTOR && is - was > SLOWER_SECONDS {
+                difference.slower.push((name.clone(), was, is));
+            }
+            let (was, is) = (before.memory_peak_bytes, now.memory_peak_bytes);
+            if is as f64 > was as f64 * LARGER_FACTOR && is - was > LARGER_BYTES {
+                difference.larger.push((name.clone(), was, is));
+            }
+        }
+    }
+    difference.slower.sort_by(|a, b| (b.2 - b.1).total_cmp(&(a.2 - a.1)));
+    difference.larger.sort_by_key(|(_, was, is)| std::cmp::Reverse(is - was));
+    difference
+}
+
+fn text(earlier: u64, later: u64, difference: &Difference) -> String {
+    let mut text = String::new();
+    for (name, reason) in &difference.newly_failing {
+        let _ = writeln!(text, "newly failing: {name}: {}", reason.lines().next().unwrap_or(""));
+    }
+    for name in &difference.newly_fixed {
+        let _ = writeln!(text, "newly fixed: {name}");
+    }
+    for (name, was, is) in &difference.slower {
+        let _ =
+            writeln!(text, "slower: {name}: {} of CPU, was {}", words::duration(*is), words::duration(*was));
+    }
+    for (name, was, is) in &difference.larger {
+        let _ = writeln!(text, "larger: {name}: {} of memory, was {}", words::size(*is), words::size(*was));
+    }
+    if text.is_empty() {
+        text = format!("runs {earlier} and {later} came to the same\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(state: PackageState, cpu_seconds: f64, memory_peak_bytes: u64) -> Figures {
+        Figures { state, reason: "r".into(), cpu_seconds: Some(cpu_seconds), memory_peak_bytes }
+    }
+
+    #[test]
+    fn only_what_matters_is_told() {
+        use PackageState::{Blocked, Built, Failed, UpToDate};
+        let earlier = BTreeMap::from([
+            ("broke".into(), figures(Built, 5.0, 0)),
+            ("fixed".into(), figures(Blocked, 0.0, 0)),
+            ("grew".into(), figures(Built, 10.0, 100 << 20)),
+            ("noise".into(), figures(Built, 1.0, 1 << 20)),
+            ("still".into(), figures(Failed, 1.0, 0)),
+        ]);
+        let later = BTreeMap::from([
+            ("broke".into(), figures(Failed, 5.0, 0)),
+            ("fixed".into(), figures(UpToDate, 0.0, 0)),
+            ("grew".into(), figures(Built, 20.0, 200 << 20)),
+            ("noise".into(), figures(Built, 2.0, 2 << 20)),
+            ("still".into(), figures(Failed, 1.0, 0)),
+            ("new".into(), figures(Failed, 1.0, 0)),
+        ]);
+        let difference = compare(&earlier, &later);
+        assert_eq!(
+            difference.newly_failing.iter().map(|(n, _)| n.as_str()).collect::<Vec<_>>(),
+            ["broke", "new"]
+        );
+        assert_eq!(difference.newly_fixed, ["fixed"]);
+        assert_eq!(difference.slower, [("grew".to_owned(), 10.0, 20.0)]);
+        assert_eq!(difference.larger.len(), 1);
+    }
+}

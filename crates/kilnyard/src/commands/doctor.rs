@@ -1,0 +1,159 @@
+//! `kilnyard doctor`: what this machine allows and has, each thing tried, with the command that helps.
+
+use super::{print, print_json};
+use crate::error::{Kind, Result};
+use crate::words;
+use crate::yard::own_ids;
+use kilnyard_root::probe;
+use serde_json::json;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+/// Space that a yard should have: a base root, a few roots, distfiles.
+const DISK_FREE_BYTES_MIN: u64 = 3 << 30;
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What.
+    pub name: &'static str,
+    /// Whether it is as it should be.
+    pub is_ok: bool,
+    /// What was found.
+    pub text: String,
+    /// The command that helps.
+    pub help: Option<String>,
+    /// Debian packages that would help.
+    pub packages: Vec<&'static str>,
+}
+
+pub fn run(folder: &Path, as_json: bool) -> Result<ExitCode> {
+    let findings = examine(folder);
+    let is_ok = findings.iter().all(|finding| finding.is_ok);
+    if as_json {
+        let finding = |finding: &Finding| json!({ "name": finding.name, "ok": finding.is_ok, "text": finding.text, "help": finding.help });
+        print_json(&json!({ "ok": is_ok, "findings": findings.iter().map(finding).collect::<Vec<_>>() }))?;
+    } else {
+        print(&text(&findings))?;
+    }
+    Ok(if is_ok { ExitCode::SUCCESS } else { ExitCode::from(Kind::Machine as u8) })
+}
+
+/// The findings as lines.
+pub fn text(findings: &[Finding]) -> String {
+    let mut text = String::new();
+    for finding in findings {
+        let mark = if finding.is_ok { "ok  " } else { "MISS" };
+        text.push_str(&format!("{mark} {}: {}\n", finding.name, finding.text));
+        if let Some(help) = &finding.help {
+            text.push_str(&format!("     try: {help}\n"));
+        }
+    }
+    text
+}
+
+/// Looks at everything that a build needs. The folder is where the yard is or will be.
+pub fn examine(folder: &Path) -> Vec<Finding> {
+    let existing = folder.ancestors().find(|path| path.is_dir() && !path.as_os_str().is_empty());
+    let existing = existing.unwrap_or(Path::new("."));
+    let mut findings = vec![system(), machine(), mmdebstrap(), keyring(), disk(existing)];
+    findings.push(roots(existing));
+    findings
+}
+
+fn finding(name: &'static str, is_ok: bool, text: impl Into<String>) -> Finding {
+    Finding { name, is_ok, text: text.into(), help: None, packages: Vec::new() }
+}
+
+fn system() -> Finding {
+    let release = fs_err::read_to_string("/etc/os-release").unwrap_or_default();
+    let value = |key: &str| {
+        let line = release.lines().find_map(|line| line.strip_prefix(key))?;
+        Some(line.trim_matches(['=', '"']).to_owned())
+    };
+    let kernel = fs_err::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let name = value("PRETTY_NAME").unwrap_or_else(|| "an unknown system".to_owned());
+    finding("system", true, format!("{name}, Linux {}", kernel.trim()))
+}
+
+fn machine() -> Finding {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let memory = fs_err::read_to_string("/proc/meminfo").unwrap_or_default();
+    let bytes = memory.split_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok()).unwrap_or(0) * 1024;
+    finding(
+        "machine",
+        true,
+        format!("{}, {} of memory", words::count(cores as u64, "core"), words::size(bytes)),
+    )
+}
+
+fn mmdebstrap() -> Finding {
+    match Command::new("mmdebstrap").arg("--version").output() {
+        Ok(output) if output.status.success() => {
+            finding("mmdebstrap", true, String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        }
+        _ => Finding {
+            help: Some("as root: apt-get install mmdebstrap".to_owned()),
+            packages: vec!["mmdebstrap"],
+            ..finding("mmdebstrap", false, "it is not installed, and makes the base root")
+        },
+    }
+}
+
+fn keyring() -> Finding {
+    let path = "/usr/share/keyrings/debian-archive-keyring.gpg";
+    if Path::new(path).exists() {
+        return finding("keyring", true, path);
+    }
+    Finding {
+        help: Some("as root: apt-get install debian-archive-keyring".to_owned()),
+        packages: vec!["debian-archive-keyring"],
+        ..finding("keyring", false, format!("{path} is not there, and says who may sign Debian's archive"))
+    }
+}
+
+fn disk(folder: &Path) -> Finding {
+    match rustix::fs::statvfs(folder) {
+        Ok(facts) => {
+            let free = facts.f_bavail * facts.f_frsize;
+            let text = format!("{} free in {}", words::size(free), folder.display());
+            let is_ok = free >= DISK_FREE_BYTES_MIN;
+            let help = format!("a yard where {} are free", words::size(DISK_FREE_BYTES_MIN));
+            Finding { help: (!is_ok).then_some(help), ..finding("disk", is_ok, text) }
+        }
+        Err(error) => finding("disk", false, format!("{}: {error}", folder.display())),
+    }
+}
+
+fn roots(folder: &Path) -> Finding {
+    let ids = match own_ids() {
+        Ok(ids) => ids,
+        Err(error) => {
+            let text = error.causes.first().cloned().unwrap_or(error.message);
+            return Finding {
+                help: error.hints.into_iter().next(),
+                packages: vec!["uidmap"],
+                ..finding("roots", false, text)
+            };
+        }
+    };
+    match probe::try_root(folder, &ids) {
+        Ok(()) => finding("roots", true, "namespaces and overlays work for this user"),
+        Err(error) => {
+            let text = error.to_string();
+            let help = if text.contains("user namespace") {
+                "as root: sysctl kernel.unprivileged_userns_clone=1 user.max_user_namespaces=65536"
+            } else if text.contains("overlay") {
+                "a kernel of 5.11 or later, and a yard on ext4, xfs or btrfs (not on an overlay itself)"
+            } else if text.contains("proc") {
+                "in a container: run it with all of /proc visible (docker run --security-opt systempaths=unconfined \
+                 --security-opt seccomp=unconfined, or --privileged), or run outside of it"
+            } else if text.contains("enter") {
+                "a yard in a folder that others may enter (chmod o+x on the folders above it)"
+            } else {
+                "outside of a container, or in one that may mount: docker run --privileged"
+            };
+            Finding { help: Some(help.to_owned()), ..finding("roots", false, text) }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! `kilnyard history`: runs, or the builds of one package.
+
+use super::{print, print_json};
+use crate::cli;
+use crate::error::Result;
+use crate::words;
+use crate::yard::{Yard, store_error};
+use kilnyard_store::{BuildRow, RunRow, Store};
+use serde_json::json;
+use std::fmt::Write;
+use std::process::ExitCode;
+
+/// How many builds of a package are shown.
+const BUILDS_MAX: usize = 100;
+
+pub fn run(yard: &Yard, options: &cli::History) -> Result<ExitCode> {
+    let store = yard.store()?;
+    match &options.package {
+        Some(package) => {
+            let builds = store.builds_of(package, BUILDS_MAX).map_err(store_error)?;
+            if options.json {
+                return print_json(&builds.iter().map(build_json).collect());
+            }
+            print(&builds.iter().map(build_line).collect::<String>())
+        }
+        None => {
+            let mut rows = Vec::new();
+            for run in store.runs().map_err(store_error)? {
+                let counts = store.counts(run.number).map_err(store_error)?;
+                rows.push((run, counts));
+            }
+            if options.json {
+                let row = |(run, counts): &(RunRow, Vec<(_, u64)>)| {
+                    let counts: serde_json::Map<String, serde_json::Value> = counts
+                        .iter()
+                        .map(|(state, count): &(kilnyard_model::result::PackageState, u64)| {
+                            (state.to_string(), (*count).into())
+                        })
+                        .collect();
+                    json!({
+                        "run": run.number,
+                        "state": run.state.as_str(),
+                        "started_seconds": run.started_seconds,
+                        "ended_seconds": run.ended_seconds,
+                        "counts": counts,
+                    })
+                };
+                return print_json(&rows.iter().map(row).collect());
+            }
+            let mut text = String::new();
+            for (run, counts) in rows {
+                let counts: Vec<String> =
+                    counts.iter().map(|(state, count)| format!("{count} {state}")).collect();
+                let wall = run.ended_seconds.map_or(0.0, |ended| ended - run.started_seconds);
+                let _ = writeln!(
+                    text,
+                    "run {:<4} {}  {:<11} {:>12}  {}",
+                    run.number,
+                    words::time(run.started_seconds),
+                    run.state.as_str(),
+                    words::duration(wall),
+                    counts.join(", ")
+                );
+            }
+            print(&text)
+        }
+    }
+}
+
+fn cpu_seconds(build: &BuildRow) -> f64 {
+    build.stages.iter().map(|stage| stage.cpu_seconds).sum()
+}
+
+fn memory_peak_bytes(build: &BuildRow) -> u64 {
+    build.stages.iter().map(|stage| stage.memory_peak_bytes).max().unwrap_or(0)
+}
+
+fn build_json(build: &BuildRow) -> serde_json::Value {
+    json!({
+        "build": build.number,
+        "run": build.run,
+        "package": build.package,
+        "version": build.version,
+        "started_seconds": build.started_seconds,
+        "ended_seconds": build.ended_seconds,
+        "outcome": build.outcome,
+        "failure": build.failure,
+        "reproducible": build.is_reproducible,
+        "stages": build.stages,
+    })
+}
+
+fn build_line(build: &BuildRow) -> String {
+    let wall = build.ended_seconds.map_or(0.0, |ended| ended - build.started_seconds);
+    let why = build.failure.as_ref().map_or(String::new(), |f| format!("  {}: {}", f.stage, f.message));
+    format!(
+        "build {:<5} run {:<4} {}  {:<9} {:<24} wall {:>10}  cpu {:>10}  peak {:>10}{}\n",
+        build.number,
+        build.run,
+        words::time(build.started_seconds),
+        build.outcome,
+        build.version,
+        words::duration(wall),
+        words::duration(cpu_seconds(build)),
+        words::size(memory_peak_bytes(build)),
+        why.lines().next().unwrap_or("")
+    )
+}

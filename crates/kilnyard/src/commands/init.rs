@@ -1,0 +1,100 @@
+//! `kilnyard init`: makes a yard.
+
+use super::print;
+use crate::cli::Init;
+use crate::config;
+use crate::error::{Context, Error, Kind, Result};
+use crate::scan::write_whole;
+use crate::yard::{CONFIG, Yard};
+use kilnyard_sign::YardKey;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// The mirror of last resort.
+const DEBIAN_MIRROR: &str = "http://deb.debian.org/debian";
+
+pub fn run(folder: &Path, options: &Init) -> Result<ExitCode> {
+    let Init::Debian { release, mirror, packages } = options;
+    let mirror = mirror
+        .clone()
+        .or_else(|| mirror_of_this_machine(release))
+        .unwrap_or_else(|| DEBIAN_MIRROR.to_owned());
+    if folder.join(CONFIG).exists() {
+        return Err(Error::usage(format!("there is a yard in {} already", folder.display()))
+            .hint(format!("an editor on {}", folder.join(CONFIG).display())));
+    }
+    make(folder, release, &mirror, packages)?;
+    eprintln!("made the yard {} for {release} from {mirror}", folder.display());
+    eprintln!("next: kilnyard --yard {} build", folder.display());
+    print("")
+}
+
+/// Makes a yard with its configuration and its key.
+pub fn make(folder: &Path, release: &str, mirror: &str, packages: &[String]) -> Result<()> {
+    let text = config::template(release, mirror, packages);
+    let config = config::Config::parse(&text, Path::new(CONFIG))?;
+    config.package_names(folder)?;
+    fs_err::create_dir_all(folder).context(Kind::Machine, format!("make {}", folder.display()))?;
+    Yard::make_folders(folder)?;
+    make_key(folder)?;
+    write_whole(&folder.join(CONFIG), text.as_bytes())
+}
+
+/// Makes the key that signs the yard's repository, if there is none.
+pub fn make_key(folder: &Path) -> Result<()> {
+    let path = folder.join("state/key.asc");
+    if path.exists() {
+        return Ok(());
+    }
+    let key =
+        YardKey::generate("Kilnyard repository <kilnyard@localhost>").or_internal("make the yard's key")?;
+    key.write(&path).context(Kind::Machine, "keep the yard's key")
+}
+
+/// The archive that this machine's apt has this release from: one-line and deb822 sources
+/// (sources.list(5)).
+pub fn mirror_of_this_machine(release: &str) -> Option<String> {
+    let mut files = vec![std::path::PathBuf::from("/etc/apt/sources.list")];
+    let parts = fs_err::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten();
+    files.extend(parts.map(|entry| entry.path()));
+    files.sort();
+    files
+        .iter()
+        .filter_map(|path| fs_err::read_to_string(path).ok())
+        .find_map(|text| mirror_in(&text, release))
+}
+
+fn mirror_in(text: &str, release: &str) -> Option<String> {
+    let is_mirror = |url: &str| url.starts_with("http://") || url.starts_with("https://");
+    let one_line = text.lines().find_map(|line| {
+        let line = line.split('#').next()?;
+        let line = line.split_once(']').map_or(line.trim().strip_prefix("deb ")?, |(_, rest)| rest);
+        let mut words = line.split_whitespace();
+        let (url, suite) = (words.next()?, words.next()?);
+        (suite == release && is_mirror(url)).then(|| url.trim_end_matches('/').to_owned())
+    });
+    one_line.or_else(|| {
+        kilnyard_ecosystem::debian::deb822::stanzas(text).find_map(|stanza| {
+            let has_release = stanza.get("Suites")?.split_whitespace().any(|suite| suite == release);
+            let is_binary = stanza.get("Types")?.split_whitespace().any(|kind| kind == "deb");
+            let url = stanza.get("URIs")?.split_whitespace().find(|url| is_mirror(url))?;
+            (has_release && is_binary).then(|| url.trim_end_matches('/').to_owned())
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mirror_of_apt_is_found_in_both_formats() {
+        let line =
+            "# deb http://old x main\ndeb [arch=amd64 signed-by=/k] http://mirror/debian/ bookworm main\n";
+        assert_eq!(mirror_in(line, "bookworm").as_deref(), Some("http://mirror/debian"));
+        assert_eq!(mirror_in(line, "trixie"), None);
+        let deb822 = "Types: deb\n# comment\nURIs: http://m/debian\nSuites: bookworm bookworm-updates\nComponents: main\n\n\
+                      Types: deb\nURIs: http://m/debian-security\nSuites: bookworm-security\n";
+        assert_eq!(mirror_in(deb822, "bookworm").as_deref(), Some("http://m/debian"));
+    }
+}

@@ -1,0 +1,94 @@
+//! `kilnyard log`: a log, opened at the line that matters.
+
+use super::{print, unknown_package};
+use crate::cli;
+use crate::error::{Context, Error, Kind, Result};
+use crate::yard::{Yard, store_error};
+use kilnyard_ecosystem::telling_lines;
+use kilnyard_model::order::Stage;
+use kilnyard_model::result::StageResult;
+use kilnyard_store::{BuildRow, Store};
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+
+pub fn run(yard: &Yard, options: &cli::Log) -> Result<ExitCode> {
+    let store = yard.store()?;
+    let wanted = options.stage.as_deref().map(|name| {
+        Stage::parse(name).ok_or_else(|| {
+            let known = Stage::ALL.map(Stage::as_str).join(", ");
+            Error::usage(format!("{name} is not a stage")).hint(format!("one of: {known}"))
+        })
+    });
+    let wanted = wanted.transpose()?;
+    let builds = store.builds_of(&options.package, 5).map_err(store_error)?;
+    if builds.is_empty() {
+        let known = store.plan().map_err(store_error)?;
+        let known: Vec<String> =
+            known.into_iter().flat_map(|plan| plan.packages).map(|row| row.package.name).collect();
+        return Err(match known.contains(&options.package) {
+            true => Error::usage(format!("{} was not built yet", options.package))
+                .hint(format!("kilnyard why {}", options.package)),
+            false => unknown_package(&options.package, &known),
+        });
+    }
+    let (build, relative) = builds
+        .iter()
+        .find_map(|build| Some((build, log_of(yard, build, wanted)?)))
+        .ok_or_else(|| Error::usage(format!("there is no such log of {}", options.package)))?;
+    let path = yard.path(&relative);
+    if options.path {
+        let compressed = PathBuf::from(format!("{}.zst", path.display()));
+        let path = if compressed.exists() { compressed } else { path };
+        return print(&format!("{}\n", path.display()));
+    }
+    let text = kilnyard_process::read_log(&path).context(Kind::Usage, "read the log").map_err(|error| {
+        error.hint("kilnyard clean may have removed it; kilnyard history tells of later builds")
+    })?;
+    let line = match &build.failure {
+        Some(failure) if relative.ends_with(&format!("{}.log", failure.stage)) => failure.line_number,
+        Some(_) => telling_lines(&text).map(|telling| telling.line_number),
+        None => None,
+    };
+    show(&text, line, options.all)
+}
+
+/// The log of a stage; by default of the stage that failed, else of the one that is going on, else of the
+/// build stage.
+fn log_of(yard: &Yard, build: &BuildRow, wanted: Option<Stage>) -> Option<String> {
+    let of = |stage: Stage| {
+        let found = build.stages.iter().rev().find(|result| result.stage == stage);
+        found.and_then(|result: &StageResult| result.log.clone()).or_else(|| {
+            // A stage that goes on has a log, and no result yet.
+            let path = format!("logs/{}/{}/{}-{stage}.log", build.run, build.package, build.number);
+            yard.path(&path).exists().then_some(path)
+        })
+    };
+    if let Some(stage) = wanted {
+        return of(stage);
+    }
+    let failed = build.failure.as_ref().and_then(|failure| of(failure.stage));
+    failed.or_else(|| of(Stage::Build)).or_else(|| Stage::ALL.into_iter().rev().find_map(of))
+}
+
+fn show(text: &str, line: Option<u64>, all: bool) -> Result<ExitCode> {
+    if all || !std::io::stdout().is_terminal() {
+        return print(text);
+    }
+    let pager =
+        std::env::var("PAGER").ok().filter(|pager| !pager.is_empty()).unwrap_or_else(|| "less".to_owned());
+    let mut command = Command::new("/bin/sh");
+    let position = match (line, pager.contains("less")) {
+        (Some(line), true) => format!(" -R -j5 +{line}g"),
+        (None, true) => " -R".to_owned(),
+        _ => String::new(),
+    };
+    let child = command.args(["-c", &format!("{pager}{position}")]).stdin(Stdio::piped()).spawn();
+    let Ok(mut child) = child else { return print(text) };
+    if let Some(mut stdin) = child.stdin.take() {
+        // Whoever leaves the pager early has read enough.
+        let _ = stdin.write_all(text.as_bytes());
+    }
+    child.wait().or_internal("wait for the pager")?;
+    Ok(ExitCode::SUCCESS)
+}

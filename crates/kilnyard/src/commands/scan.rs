@@ -1,0 +1,24 @@
+//! `kilnyard scan`: fetches and verifies the archive's index.
+
+use super::{print, print_json};
+use crate::error::Result;
+use crate::yard::Yard;
+use crate::{scan, signals};
+use serde_json::json;
+use std::process::ExitCode;
+
+pub fn run(yard: &Yard, json: bool) -> Result<ExitCode> {
+    signals::install();
+    let _lock = yard.lock()?;
+    let scanned = scan::scan(yard, signals::cancel(), &|text| eprintln!("{text}"))?;
+    if json {
+        return print_json(&json!({ "changed": scanned.changed, "unchanged": scanned.unchanged }));
+    }
+    for suite in &scanned.changed {
+        eprintln!("{suite}: a new index");
+    }
+    for suite in &scanned.unchanged {
+        eprintln!("{suite}: nothing new");
+    }
+    print("")
+}

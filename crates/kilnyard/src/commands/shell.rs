@@ -1,0 +1,51 @@
+//! `kilnyard shell`: enters the root of a package's last failed build.
+
+use crate::base;
+use crate::cli;
+use crate::error::{Context, Error, Kind, Result};
+use crate::yard::{Yard, store_error};
+use kilnyard_model::order::{Account, CommandOrder};
+use kilnyard_store::Store;
+use kilnyard_worker::RootFolder;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+pub fn run(yard: &Yard, options: &cli::Shell) -> Result<ExitCode> {
+    let ids = yard.ids()?;
+    let store = yard.store()?;
+    let package = &options.package;
+    let base =
+        base::find(yard).ok_or_else(|| Error::usage("there is no base root yet").hint("kilnyard build"))?;
+    let root = RootFolder::of_failed(&yard.folder, package, &ids, &[base.layer]);
+    let build = store.builds_of(package, 1).map_err(store_error)?.into_iter().next();
+    if !root.path().is_dir() {
+        let error = Error::usage(format!("no root of a failed build of {package} is kept"));
+        return Err(match build {
+            Some(build) => {
+                error.hint(format!("kilnyard why {package}; its last build came to: {}", build.outcome))
+            }
+            None => error.hint(format!("kilnyard why {package}")),
+        });
+    }
+    let account = if options.root { Account::Root } else { Account::Builder };
+    let arguments = if options.command.is_empty() {
+        vec!["/bin/bash".to_owned(), "-i".to_owned()]
+    } else {
+        options.command.clone()
+    };
+    let terminal = std::env::var("TERM").unwrap_or_else(|_| "dumb".to_owned());
+    let order = CommandOrder {
+        arguments,
+        account,
+        directory: "/build".to_owned(),
+        environment: vec![("TERM".to_owned(), terminal), ("PS1".to_owned(), format!("{package}:\\w\\$ "))],
+    };
+    let mut sandbox = root.sandbox(&order);
+    sandbox.is_interactive = true;
+    if options.command.is_empty() && std::io::stdin().is_terminal() {
+        eprintln!("the root of {package}, as it failed; what you change stays until its next build");
+    }
+    let specification = yard.path(&format!("state/shell-{}.json", std::process::id()));
+    let code = sandbox.run_interactively(&specification).context(Kind::Machine, "enter the root")?;
+    Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
+}

@@ -1,0 +1,91 @@
+//! `kilnyard status`: how the run that is going on, or the last one, stands.
+
+use super::{last_run, print, print_json};
+use crate::error::Result;
+use crate::words;
+use crate::yard::{Yard, store_error};
+use kilnyard_model::result::PackageState;
+use kilnyard_store::{BuildRow, RunState, Store};
+use serde_json::json;
+use std::fmt::Write;
+use std::process::ExitCode;
+
+pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
+    let store = yard.store()?;
+    let run = last_run(yard, &store)?;
+    let counts = store.counts(run.number).map_err(store_error)?;
+    let is_locked = yard.is_locked();
+    // A run that nobody works on was killed.
+    let state = match run.state {
+        RunState::Running if !is_locked => "killed",
+        state => state.as_str(),
+    };
+    let now = words::now_seconds();
+    let builds: Vec<BuildRow> = match (run.state, is_locked) {
+        (RunState::Running, true) => store.builds_open(run.number).map_err(store_error)?,
+        _ => Vec::new(),
+    };
+    let failed = store.packages_in_state(run.number, PackageState::Failed).map_err(store_error)?;
+    if as_json {
+        let counts: serde_json::Map<String, serde_json::Value> =
+            counts.iter().map(|(state, count)| (state.to_string(), (*count).into())).collect();
+        let building = |build: &BuildRow| {
+            json!({
+                "package": build.package,
+                "build": build.number,
+                "slot": build.slot,
+                "since_seconds": now - build.started_seconds,
+                "stage": next_stage(build),
+            })
+        };
+        let failed = failed.iter().map(|row| json!({ "package": row.name, "reason": row.reason }));
+        return print_json(&json!({
+            "run": run.number,
+            "state": state,
+            "started_seconds": run.started_seconds,
+            "ended_seconds": run.ended_seconds,
+            "expected_seconds": run.expected_seconds,
+            "bound_seconds": run.bound_seconds,
+            "slots": run.slots,
+            "counts": counts,
+            "building": builds.iter().map(building).collect::<Vec<_>>(),
+            "failed": failed.collect::<Vec<_>>(),
+        }));
+    }
+    let mut text = String::new();
+    let ended = run.ended_seconds.unwrap_or(now);
+    let _ = writeln!(
+        text,
+        "run {} {state}: began {}, {} so far, {} expected",
+        run.number,
+        words::time(run.started_seconds),
+        words::duration(ended - run.started_seconds),
+        words::duration(run.expected_seconds)
+    );
+    let parts: Vec<String> = counts.iter().map(|(state, count)| format!("{count} {state}")).collect();
+    let _ = writeln!(text, "{}", parts.join(", "));
+    for build in &builds {
+        let stage = next_stage(build);
+        let since = words::duration(now - build.started_seconds);
+        let _ = writeln!(text, "slot {}: {} {} ({stage}, {since})", build.slot, build.package, build.version);
+    }
+    for row in failed.iter().take(20) {
+        let _ = writeln!(text, "failed: {}: {}", row.name, row.reason.lines().next().unwrap_or(""));
+    }
+    if failed.len() > 20 {
+        let _ = writeln!(text, "and {} more failed", failed.len() - 20);
+    }
+    if state == "killed" {
+        let _ = writeln!(text, "kilnyard build goes on with it");
+    }
+    print(&text)
+}
+
+/// The stage that a build is in: the one after the last that ended.
+fn next_stage(build: &BuildRow) -> &'static str {
+    use kilnyard_model::order::Stage;
+    match build.stages.last().map(|result| result.stage) {
+        None => Stage::Unpack.as_str(),
+        Some(last) => Stage::ALL.into_iter().find(|stage| *stage > last).unwrap_or(last).as_str(),
+    }
+}

@@ -1,0 +1,190 @@
+//! The yard's repository: everything that is there, with its sources, signed by the yard's key.
+
+use crate::error::{Context, Error, Kind, Result};
+use crate::words::now_seconds;
+use crate::yard::{Yard, store_error};
+use kilnyard_ecosystem::Ecosystem;
+use kilnyard_ecosystem::debian::Workshop;
+use kilnyard_mirror::{DistfileStore, Sha256Hex};
+use kilnyard_publish::{BinaryEntry, Publication, ReleaseFacts, Signer, SourceEntry};
+use kilnyard_sign::YardKey;
+use kilnyard_store::{OutputRow, Store};
+use std::collections::{BTreeSet, HashSet};
+
+/// What a repository came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// Whether anything is new.
+    pub is_changed: bool,
+    /// How many binary packages it has.
+    pub packages: u64,
+    /// The line for `sources.list`.
+    pub sources_line: String,
+    /// The fingerprint of the key.
+    pub fingerprint: String,
+}
+
+struct Key(YardKey);
+
+impl Signer for Key {
+    fn sign_clear(
+        &self,
+        text: &str,
+    ) -> std::result::Result<String, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(self.0.sign_clear(text)?)
+    }
+    fn sign_detached(
+        &self,
+        text: &[u8],
+    ) -> std::result::Result<String, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(self.0.sign_detached(text)?)
+    }
+    fn public_armored(&self) -> std::result::Result<String, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(self.0.public_armored()?)
+    }
+}
+
+fn key(yard: &Yard) -> Result<YardKey> {
+    let path = yard.path("state/key.asc");
+    YardKey::read(&path).context(Kind::Machine, "read the yard's key").map_err(|error| {
+        error.hint(
+            "a copy of state/key.asc; without it: kilnyard init in a new folder, and a new key for readers",
+        )
+    })
+}
+
+/// The component of everything that is published.
+const COMPONENT: &str = "main";
+
+fn pool_folder(source: &str) -> String {
+    let prefix = match source.strip_prefix("lib").and_then(|rest| rest.chars().next()) {
+        Some(letter) => format!("lib{letter}"),
+        None => source.chars().take(1).collect(),
+    };
+    format!("pool/{COMPONENT}/{prefix}/{source}")
+}
+
+fn make(
+    yard: &Yard,
+    store: &impl Store,
+    workshop: &Workshop,
+    distfiles: &DistfileStore,
+) -> Result<(Publication, u64)> {
+    let outputs = store.outputs().map_err(store_error)?;
+    let binaries = outputs.iter().map(|row| binary(row, distfiles)).collect::<Result<Vec<_>>>()?;
+    let packages: BTreeSet<&str> = outputs.iter().map(|row| row.package.as_str()).collect();
+    let sources: Vec<SourceEntry> =
+        packages.iter().filter_map(|package| source(package, workshop, distfiles)).collect();
+    let facts = ReleaseFacts {
+        origin: yard.config.repository.origin.clone(),
+        label: yard.config.repository.origin.clone(),
+        suite: yard.config.debian.release.clone(),
+        codename: yard.config.debian.release.clone(),
+        description: format!("Rebuilt from {} by Kilnyard", yard.config.debian.release),
+        architectures: vec![yard.config.architecture()],
+        components: vec![COMPONENT.to_owned()],
+        date_seconds: now_seconds() as i64,
+        valid_until_seconds: None,
+    };
+    let count = binaries.len() as u64;
+    let planned = kilnyard_publish::plan(&yard.path("repository"), &facts, &binaries, &sources);
+    Ok((planned.context(Kind::Machine, "plan the repository")?, count))
+}
+
+fn binary(row: &OutputRow, distfiles: &DistfileStore) -> Result<BinaryEntry> {
+    let output = &row.output;
+    let hash = Sha256Hex::parse(&output.sha256).or_internal("read an output")?;
+    if !distfiles.contains(&hash) {
+        let message = format!("{} is gone from the yard's distfiles", output.file);
+        return Err(
+            Error::new(Kind::Machine, message).hint(format!("kilnyard build --force {}", row.package))
+        );
+    }
+    Ok(BinaryEntry {
+        stanza: output.description.trim_end().to_owned(),
+        pool_path: format!("{}/{}", pool_folder(&row.package), output.file),
+        file: distfiles.path(&hash),
+        sha256: output.sha256.clone(),
+        size_bytes: output.size_bytes,
+        architecture: output.architecture.clone(),
+        component: COMPONENT.to_owned(),
+    })
+}
+
+/// A source with its files; none where the index has another version by now, or a file was cleaned away.
+fn source(package: &str, workshop: &Workshop, distfiles: &DistfileStore) -> Option<SourceEntry> {
+    let id = workshop.graph().find(package)?;
+    let source = workshop.source(id);
+    let folder = pool_folder(package);
+    let mut stanza = format!("Package: {package}\n");
+    for (field, value) in source.stanza().fields() {
+        match field {
+            "Package" => {}
+            "Directory" => continue,
+            _ if value.starts_with(|c: char| c.is_ascii_hexdigit()) && value.contains('\n') => {
+                stanza.push_str(&format!("{field}:\n {value}\n"));
+            }
+            "Files" | "Checksums-Sha1" | "Checksums-Sha256" | "Package-List" => {
+                stanza.push_str(&format!("{field}:\n {value}\n"));
+            }
+            _ => stanza.push_str(&format!("{field}: {value}\n")),
+        }
+    }
+    stanza.push_str(&format!("Directory: {folder}"));
+    let mut files = Vec::new();
+    for file in source.files().ok()? {
+        let hash = Sha256Hex::parse(&file.sha256).ok()?;
+        if !distfiles.contains(&hash) {
+            return None;
+        }
+        files.push((format!("{folder}/{}", file.name), distfiles.path(&hash), file.size_bytes, file.sha256));
+    }
+    Some(SourceEntry { stanza, component: COMPONENT.to_owned(), files })
+}
+
+/// Says what publishing would do.
+pub fn plan(
+    yard: &Yard,
+    store: &impl Store,
+    workshop: &Workshop,
+    distfiles: &DistfileStore,
+) -> Result<String> {
+    Ok(make(yard, store, workshop, distfiles)?.0.to_string())
+}
+
+/// Publishes everything that is there.
+pub fn publish(
+    yard: &Yard,
+    store: &impl Store,
+    workshop: &Workshop,
+    distfiles: &DistfileStore,
+) -> Result<Published> {
+    let key = key(yard)?;
+    let fingerprint = key.fingerprint();
+    let (publication, packages) = make(yard, store, workshop, distfiles)?;
+    let is_changed = publication.execute(&Key(key)).context(Kind::Machine, "publish")?;
+    let repository = yard.path("repository");
+    let sources_line = format!(
+        "deb [signed-by={0}/{KEY_FILE}] file:{0} {1} {COMPONENT}",
+        repository.display(),
+        yard.config.debian.release
+    );
+    Ok(Published { is_changed, packages, sources_line, fingerprint })
+}
+
+/// The public key's name in the repository.
+const KEY_FILE: &str = "kilnyard-archive-keyring.asc";
+
+/// Hashes of the files that the repository shares with the distfiles.
+pub fn published_files(yard: &Yard) -> HashSet<String> {
+    let folder =
+        yard.path("repository/dists").join(&yard.config.debian.release).join(COMPONENT).join("source");
+    let text = fs_err::read_to_string(folder.join("Sources")).unwrap_or_default();
+    let lists = kilnyard_ecosystem::debian::deb822::stanzas(&text)
+        .filter_map(|stanza| stanza.get("Checksums-Sha256").map(str::to_owned));
+    lists
+        .flat_map(|list| {
+            list.lines().filter_map(|l| l.split_whitespace().next().map(str::to_owned)).collect::<Vec<_>>()
+        })
+        .collect()
+}

@@ -1,0 +1,251 @@
+//! The report of a run, from what the store holds.
+
+use crate::error::{Context, Kind, Result};
+use crate::publish::Published;
+use crate::words::now_seconds;
+use crate::yard::{Yard, store_error};
+use kilnyard_ecosystem::Ecosystem;
+use kilnyard_ecosystem::debian::Workshop;
+use kilnyard_model::graph::PackageId;
+use kilnyard_model::result::PackageState as State;
+use kilnyard_store::{BuildRow, PackageRow, RunRow, RunState, Sqlite, Store};
+use kilnyard_web::{
+    Counts, CycleCut, LeftOut, PackageState, PathStep, Report, ReportFailure, ReportOutput, ReportPackage,
+    ReportStage, RepositoryFacts,
+};
+use std::collections::HashMap;
+
+/// A few figures for the summary.
+pub struct Figures {
+    /// From the run's beginning to its end.
+    pub wall_seconds: f64,
+    /// What all stages used.
+    pub cpu_seconds: f64,
+    /// What no schedule could beat.
+    pub bound_seconds: f64,
+    /// Failed packages with their reasons.
+    pub failures: Vec<(String, String)>,
+}
+
+/// The figures of a run.
+pub fn figures(store: &Sqlite, number: u64) -> Result<Figures> {
+    let run = store.last_run().map_err(store_error)?.filter(|run| run.number == number);
+    let builds = store.builds_in(number).map_err(store_error)?;
+    let failed = store.packages_in_state(number, State::Failed).map_err(store_error)?;
+    Ok(Figures {
+        wall_seconds: run.as_ref().map_or(0.0, wall_seconds),
+        cpu_seconds: builds.iter().map(cpu_seconds).sum(),
+        bound_seconds: run.map_or(0.0, |run| run.bound_seconds),
+        failures: failed.into_iter().map(|row| (row.name, row.reason)).collect(),
+    })
+}
+
+fn wall_seconds(run: &RunRow) -> f64 {
+    run.ended_seconds.unwrap_or_else(now_seconds) - run.started_seconds
+}
+
+fn cpu_seconds(build: &BuildRow) -> f64 {
+    build.stages.iter().map(|stage| stage.cpu_seconds).sum()
+}
+
+/// Writes the report of the last run.
+pub fn write(yard: &Yard, store: &Sqlite, workshop: &Workshop, published: Option<&Published>) -> Result<()> {
+    let Some(run) = store.last_run().map_err(store_error)? else { return Ok(()) };
+    let report = Facts::read(yard, store, workshop, &run)?.report(published);
+    kilnyard_web::write(&report, &yard.path("report")).context(Kind::Machine, "write the report")
+}
+
+struct Facts<'a> {
+    yard: &'a Yard,
+    workshop: &'a Workshop,
+    run: &'a RunRow,
+    rows: Vec<PackageRow>,
+    builds: HashMap<String, Vec<BuildRow>>,
+    outputs: HashMap<String, Vec<ReportOutput>>,
+}
+
+impl Facts<'_> {
+    fn read<'a>(
+        yard: &'a Yard,
+        store: &Sqlite,
+        workshop: &'a Workshop,
+        run: &'a RunRow,
+    ) -> Result<Facts<'a>> {
+        let mut builds: HashMap<String, Vec<BuildRow>> = HashMap::new();
+        for build in store.builds_in(run.number).map_err(store_error)? {
+            builds.entry(build.package.clone()).or_default().push(build);
+        }
+        let mut outputs: HashMap<String, Vec<ReportOutput>> = HashMap::new();
+        for row in store.outputs().map_err(store_error)? {
+            outputs.entry(row.package).or_default().push(ReportOutput {
+                name: row.output.name,
+                version: row.output.version,
+                architecture: row.output.architecture,
+                size_bytes: row.output.size_bytes,
+            });
+        }
+        let rows = store.packages(run.number).map_err(store_error)?;
+        Ok(Facts { yard, workshop, run, rows, builds, outputs })
+    }
+
+    fn report(mut self, published: Option<&Published>) -> Report {
+        let rows = std::mem::take(&mut self.rows);
+        let all_builds = || self.builds.values().flatten();
+        let measured: HashMap<&str, f64> = all_builds()
+            .filter_map(|build| Some((build.package.as_str(), build.ended_seconds? - build.started_seconds)))
+            .collect();
+        let work: f64 = all_builds().map(cpu_seconds).sum();
+        let path = self.path(&measured);
+        let path_seconds: f64 = path.iter().map(|step| step.seconds).sum();
+        let graph = self.workshop.graph();
+        let name = |id: PackageId| graph.name(id).to_owned();
+        let cut = |cut: &kilnyard_model::graph::Cut| CycleCut {
+            package: name(cut.package),
+            dependency: name(cut.dependency),
+            members: cut.members.iter().map(|id| name(*id)).collect(),
+            how: match cut.stand_in {
+                kilnyard_model::graph::StandIn::Archive => {
+                    "the archive's binary packages stand in".to_owned()
+                }
+                kilnyard_model::graph::StandIn::Profile => "it falls away under a build profile".to_owned(),
+            },
+        };
+        Report {
+            kilnyard: env!("CARGO_PKG_VERSION").to_owned(),
+            yard: self.yard.folder.display().to_string(),
+            ecosystem: self.workshop.name().to_owned(),
+            release: self.yard.config.debian.release.clone(),
+            architecture: self.yard.config.architecture(),
+            run: self.run.number,
+            state: match self.run.state {
+                RunState::Running => kilnyard_web::RunState::Running,
+                RunState::Finished => kilnyard_web::RunState::Finished,
+                RunState::Interrupted => kilnyard_web::RunState::Interrupted,
+            },
+            started_seconds: self.run.started_seconds as i64,
+            wall_seconds: wall_seconds(self.run),
+            cpu_seconds: work,
+            cores: self.run.cores,
+            slots: self.run.slots,
+            counts: counts(&rows),
+            expected_wall_seconds: Some(self.run.expected_seconds),
+            bound_seconds: Some(kilnyard_schedule::bound_seconds(path_seconds, work, self.run.cores)),
+            path,
+            packages: rows
+                .iter()
+                .filter(|row| row.state != State::LeftOut)
+                .map(|row| self.package(row, &rows))
+                .collect(),
+            cycles_cut: self.workshop.cuts().iter().map(cut).collect(),
+            left_out: rows
+                .iter()
+                .filter(|row| row.state == State::LeftOut)
+                .map(|row| LeftOut { package: row.name.clone(), reason: row.reason.clone() })
+                .collect(),
+            repository: published.map(|published| RepositoryFacts {
+                path: self.yard.path("repository").display().to_string(),
+                sources_line: published.sources_line.clone(),
+                fingerprint: published.fingerprint.clone(),
+                packages: published.packages,
+            }),
+            ..Report::default()
+        }
+    }
+
+    /// The longest path by what the builds really took.
+    fn path(&self, measured: &HashMap<&str, f64>) -> Vec<PathStep> {
+        let graph = self.workshop.graph();
+        let seconds: Vec<f64> =
+            graph.packages().map(|id| measured.get(graph.name(id)).copied().unwrap_or(0.0)).collect();
+        let ranks = kilnyard_schedule::ranks(graph, &seconds);
+        let path = kilnyard_schedule::path(graph, &ranks).into_iter().filter(|id| seconds[id.index()] > 0.0);
+        path.map(|id| PathStep { package: graph.name(id).to_owned(), seconds: seconds[id.index()] }).collect()
+    }
+
+    fn package(&self, row: &PackageRow, rows: &[PackageRow]) -> ReportPackage {
+        let builds = self.builds.get(&row.name).map_or(&[][..], Vec::as_slice);
+        let build = builds.last();
+        let since_start = |seconds: f64| seconds - self.run.started_seconds;
+        let graph = self.workshop.graph();
+        let depends = graph.find(&row.name).map_or(Vec::new(), |id| {
+            graph.dependencies(id).iter().map(|d| graph.name(*d).to_owned()).collect()
+        });
+        let stages: Vec<ReportStage> = build
+            .iter()
+            .flat_map(|build| &build.stages)
+            .map(|stage| ReportStage {
+                name: stage.stage.to_string(),
+                started_seconds: since_start(stage.started_seconds),
+                wall_seconds: stage.wall_seconds,
+                cpu_seconds: stage.cpu_seconds,
+                memory_peak_bytes: stage.memory_peak_bytes,
+                outcome: if stage.is_ok { "ok" } else { "failed" }.to_owned(),
+                log: stage.log.as_ref().map(|log| self.log(log)),
+            })
+            .collect();
+        let failure = build.filter(|_| row.state == State::Failed).and_then(|build| build.failure.as_ref());
+        ReportPackage {
+            name: row.name.clone(),
+            version: build.map_or(row.version.clone(), |build| build.version.clone()),
+            state: state(row.state),
+            reason: row.reason.clone(),
+            slot: build.map(|build| build.slot),
+            attempts: builds.len() as u32,
+            started_seconds: build.map(|build| since_start(build.started_seconds)),
+            wall_seconds: build.and_then(|b| Some(b.ended_seconds? - b.started_seconds)).unwrap_or(0.0),
+            cpu_seconds: build.map_or(0.0, cpu_seconds),
+            memory_peak_bytes: stages.iter().map(|stage| stage.memory_peak_bytes).max().unwrap_or(0),
+            stages,
+            outputs: self.outputs.get(&row.name).cloned().unwrap_or_default(),
+            depends,
+            blocked_by: row.blamed.iter().cloned().collect(),
+            blocks: rows
+                .iter()
+                .filter(|other| other.blamed.as_deref() == Some(&row.name))
+                .map(|other| other.name.clone())
+                .collect(),
+            failure: failure.map(|failure| ReportFailure {
+                stage: failure.stage.to_string(),
+                kind: failure.kind.as_str().to_owned(),
+                message: failure.message.clone(),
+                line_number: failure.line_number,
+                lines: failure.lines.clone(),
+            }),
+            reproducible: build.and_then(|build| build.is_reproducible),
+        }
+    }
+
+    /// Where a log is, seen from the report.
+    fn log(&self, log: &str) -> String {
+        let suffix = if self.yard.path(&format!("{log}.zst")).exists() { ".zst" } else { "" };
+        format!("../{log}{suffix}")
+    }
+}
+
+fn state(state: State) -> PackageState {
+    match state {
+        State::Built => PackageState::Built,
+        State::Unchanged => PackageState::Unchanged,
+        State::UpToDate => PackageState::UpToDate,
+        State::Failed => PackageState::Failed,
+        State::Blocked => PackageState::Blocked,
+        State::Skipped => PackageState::Skipped,
+        State::Building => PackageState::Building,
+        State::Waiting | State::Ready | State::LeftOut => PackageState::Waiting,
+    }
+}
+
+fn counts(rows: &[PackageRow]) -> Counts {
+    let count = |states: &[State]| rows.iter().filter(|row| states.contains(&row.state)).count() as u64;
+    Counts {
+        total: rows.len() as u64 - count(&[State::LeftOut]),
+        built: count(&[State::Built]),
+        unchanged: count(&[State::Unchanged]),
+        up_to_date: count(&[State::UpToDate]),
+        failed: count(&[State::Failed]),
+        blocked: count(&[State::Blocked]),
+        skipped: count(&[State::Skipped]),
+        left_out: count(&[State::LeftOut]),
+        waiting: count(&[State::Waiting, State::Ready, State::Building]),
+    }
+}

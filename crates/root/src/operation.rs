@@ -158,7 +158,9 @@ fn system_operations(root: &Path) -> Vec<Operation> {
     let dev = root.join("dev");
     let tmpfs =
         |path: &str, mode, size_bytes_max| Operation::Tmpfs { target: root.join(path), mode, size_bytes_max };
-    let mut operations = vec![tmpfs("dev", 0o755, SMALL_BYTES_MAX)];
+    let folders = ["dev", "run", "proc", "sys"].map(|name| Operation::Folder { path: root.join(name) });
+    let mut operations = folders.to_vec();
+    operations.push(tmpfs("dev", 0o755, SMALL_BYTES_MAX));
     for name in ["null", "zero", "full", "random", "urandom", "tty"] {
         operations.push(Operation::Device { name: name.to_owned(), folder: dev.clone() });
     }

@@ -342,10 +342,10 @@ pub fn current_plan(yard: &Yard, store: &mut impl Store) -> Result<Plan> {
     let index = Index::open(yard)?;
     let base = base::find(yard);
     let digest = digest(yard, &index, base.as_ref(), store)?;
-    if let Some(plan) = store.plan().map_err(store_error)? {
-        if plan.digest == digest {
-            return Ok(plan);
-        }
+    if let Some(plan) = store.plan().map_err(store_error)?
+        && plan.digest == digest
+    {
+        return Ok(plan);
     }
     let distfiles = open_distfiles(yard)?;
     Ok(make(yard, &index, base.unwrap_or_default(), &distfiles, store, &HashSet::new())?.plan)

@@ -56,13 +56,8 @@ pub struct Outcome {
 pub enum Message {
     /// For the coordinator.
     Event(Event),
-    /// Bytes came for a package.
-    Received {
-        /// The package.
-        package: PackageId,
-        /// How many.
-        bytes: u64,
-    },
+    /// This many bytes came from a mirror.
+    Received(u64),
 }
 
 /// Everything that a run needs.
@@ -301,7 +296,7 @@ impl Driver<'_, '_> {
         while finished.is_none() {
             match receiver.recv_timeout(TICK) {
                 Ok(Message::Event(event)) => finished = self.apply(event, view)?,
-                Ok(Message::Received { bytes, .. }) => self.snapshot.bytes_fetched += bytes,
+                Ok(Message::Received(bytes)) => self.snapshot.bytes_fetched += bytes,
                 Err(RecvTimeoutError::Timeout) => {}
                 // The owner holds a sender of its own.
                 Err(RecvTimeoutError::Disconnected) => break,

@@ -183,21 +183,19 @@ impl Update<'_> {
         }
         let date = |text: &str| jiff::fmt::rfc2822::parse(&text.replace("UTC", "+0000")).ok();
         let now = jiff::Zoned::now();
-        if let Some(until) = release.get("Valid-Until").and_then(date) {
-            if until < now {
-                let message = format!("the Release file of {} was valid until {until} only", self.suite);
-                return Err(Error::new(Kind::Machine, message)
-                    .hint("another mirror, or a look at this machine's clock: date -u"));
-            }
+        if let Some(until) = release.get("Valid-Until").and_then(date)
+            && until < now
+        {
+            let message = format!("the Release file of {} was valid until {until} only", self.suite);
+            return Err(Error::new(Kind::Machine, message)
+                .hint("another mirror, or a look at this machine's clock: date -u"));
         }
         let dates = (release.get("Date").and_then(date), known.and_then(|known| date(&known.date)));
-        if let (Some(new), Some(old)) = dates {
-            if new < old {
-                let message = format!("the mirror gives {} of {new}, and {old} was seen before", self.suite);
-                return Err(
-                    Error::new(Kind::Machine, message).hint("another mirror, or kilnyard clean --index")
-                );
-            }
+        if let (Some(new), Some(old)) = dates
+            && new < old
+        {
+            let message = format!("the mirror gives {} of {new}, and {old} was seen before", self.suite);
+            return Err(Error::new(Kind::Machine, message).hint("another mirror, or kilnyard clean --index"));
         }
         Ok(())
     }

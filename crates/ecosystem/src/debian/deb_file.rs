@@ -116,7 +116,7 @@ fn read_members<R: Read>(
 
     let name = members.next_significant()?.ok_or(DebProblem::MissingMember { member: "control.tar" })?;
     let compression = compression::from_member_name(&name, "control.tar")?;
-    let control = Control::read(&mut members.content(), compression)?;
+    let control = Control::read(members.content(), compression)?;
     members.finish_member()?;
 
     let own_version = match version {
@@ -128,7 +128,7 @@ fn read_members<R: Read>(
 
     let name = members.next_significant()?.ok_or(DebProblem::MissingMember { member: "data.tar" })?;
     let compression = compression::from_member_name(&name, "data.tar")?;
-    data::read(&mut members.content(), compression, &own_version)?.write_canonical(&mut canonical);
+    data::read(members.content(), compression, &own_version)?.write_canonical(&mut canonical);
     members.finish_member()?;
 
     if let Some(found) = members.next_significant()? {

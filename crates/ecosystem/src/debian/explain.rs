@@ -56,10 +56,10 @@ impl Writer<'_> {
 
     fn obstacle(&mut self, obstacle: &Obstacle, depth: usize) {
         self.steps(&obstacle.chain, depth);
-        if obstacle.blames.is_empty() {
-            if let Some((candidate, clause)) = obstacle.chain.last() {
-                self.missing(*candidate, *clause, depth + 1);
-            }
+        if obstacle.blames.is_empty()
+            && let Some((candidate, clause)) = obstacle.chain.last()
+        {
+            self.missing(*candidate, *clause, depth + 1);
         }
         for (candidate, blame) in obstacle.blames.iter().take(ALTERNATIVES_SHOWN_MAX) {
             let label = self.label(*candidate);

@@ -98,10 +98,10 @@ fn remove(yard: &Yard, removal: &Removal) -> Result<()> {
     let failed = format!("remove {}", removal.path.display());
     if removal.is_root {
         let ids = yard.ids()?;
-        if let Ok(layer) = removal.path.strip_prefix(&yard.folder) {
-            if layer.starts_with("layers") {
-                return base::remove(yard, &ids, &layer.display().to_string());
-            }
+        if let Ok(layer) = removal.path.strip_prefix(&yard.folder)
+            && layer.starts_with("layers")
+        {
+            return base::remove(yard, &ids, &layer.display().to_string());
         }
         let name = removal.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         return RootFolder::at(&yard.folder, &name, &ids, &[]).remove().context(Kind::Machine, failed);

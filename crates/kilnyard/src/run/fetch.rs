@@ -105,7 +105,7 @@ impl Fetcher {
                 state.next += 1;
                 state.next - 1
             };
-            let failure = self.fetch(batch.package, &batch.inputs[next]).err();
+            let failure = self.fetch(&batch.inputs[next]).err();
             let Ok(mut state) = batch.state.lock() else { return };
             state.open -= 1;
             if state.failure.is_none() {
@@ -118,7 +118,7 @@ impl Fetcher {
         }
     }
 
-    fn fetch(&self, package: PackageId, input: &Input) -> Result<(), Failure> {
+    fn fetch(&self, input: &Input) -> Result<(), Failure> {
         let failed = |message: String| Failure {
             stage: Stage::Fetch,
             kind: FailureKind::Fetch,
@@ -137,7 +137,7 @@ impl Fetcher {
         let progress = |progress: Progress| {
             if let Progress::Received { part_bytes, .. } = progress {
                 let bytes = part_bytes.saturating_sub(told.replace(part_bytes));
-                let _ = self.events.send(Message::Received { package, bytes });
+                let _ = self.events.send(Message::Received(bytes));
             }
         };
         match self.distfiles.ensure(&wanted, &progress, &self.cancel) {

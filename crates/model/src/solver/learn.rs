@@ -225,10 +225,11 @@ impl Search {
     fn propagate(&mut self, universe: &impl Universe) -> Option<ClauseAt> {
         while let Some(&literal) = self.trail.get(self.propagated) {
             self.propagated += 1;
-            if literal.is_yes() && !self.loaded[literal.variable()] {
-                if let Some(conflict) = self.load(universe, Candidate(literal.0 / 2)) {
-                    return Some(conflict);
-                }
+            if literal.is_yes()
+                && !self.loaded[literal.variable()]
+                && let Some(conflict) = self.load(universe, Candidate(literal.0 / 2))
+            {
+                return Some(conflict);
             }
             let falsified = literal.negated();
             let mut list = std::mem::take(&mut self.watchers[falsified.index()]);

@@ -1,1 +1,3 @@
 //! One module per package family: scan, version rules, stages, outputs
+
+pub mod debian;

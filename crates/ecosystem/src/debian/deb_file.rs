@@ -1,0 +1,193 @@
+//! Reads a binary package file (`.deb`) natively: its control text, its checksum, and a digest of what it holds.
+//!
+//! A `.deb` is an `ar` archive of three members: `debian-binary` (the format's version), `control.tar.*` (what the package
+//! manager reads) and `data.tar.*` (the files). The file is read once, from front to back: every byte goes through
+//! SHA-256, the members go through their decompressor and a tar reader, and no member is ever held in memory.
+//!
+//! # The content digest
+//!
+//! [`DebFile::content`] answers one question: *is this rebuilt package the same as the last one, apart from its version?*
+//! Two packages have the same digest when these agree:
+//!
+//! 1. The control file, where the `Version` and `Installed-Size` values are left out and every other occurrence of the
+//!    package's own version (as in `Depends: libfoo1 (= 1.0-1+b2)`) is replaced by a mark. `Source` stays as it is: a
+//!    package built from another source version is another package.
+//! 2. Every other control member with its name, mode and text (maintainer scripts, `shlibs`, `symbols`, `triggers`,
+//!    `conffiles`, `templates`, ...), where the package's own version is replaced by the same mark.
+//! 3. Every data entry in the order of its path: path, kind, mode, owner and group (number and name), link target, device
+//!    numbers, extended attributes, and the SHA-256 of the file's bytes.
+//!
+//! Left out, and why:
+//!
+//! - `Version` and the own version elsewhere in control members: a rebuild bumps them by definition.
+//! - `Installed-Size`: it follows the size of the changelog, and what it counts is compared file by file anyway.
+//! - `md5sums`: it is derived from the data entries and holds the changelog's checksum.
+//! - Modification times, in control and data: they say when, not what.
+//! - The order of entries within the archives, the compressor, and which of several hard-linked names carries the bytes.
+//! - The Debian changelog: the regular files `usr/share/doc/<package>/changelog.Debian.gz` and
+//!   `changelog.Debian.<architecture>.gz`, and `changelog.gz` where the version has no Debian revision (a native package's
+//!   Debian changelog has that name). Each rebuild adds an entry to it. `NEWS.Debian.gz` and upstream changelogs count; a
+//!   changelog that is a symbolic link counts too, since it says which package documents this one.
+//! - Control members' owners: the package manager never looks at them.
+//!
+//! An occurrence of the own version is a whole word: it may not touch a letter, a digit or one of `. + ~ : -`. So version
+//! `1` is not found in `libfoo1`, nor `1.0` in `1.0~`.
+//!
+//! # What must hold
+//!
+//! A worker sends these files, so every byte is hostile: each thing that can grow has a named bound, the decompressors have
+//! memory limits, and no input panics.
+//!
+//! # What it does not do, and the known downside
+//!
+//! It extracts nothing. Members compressed with `bzip2` or `lzma` and sparse tar entries are refused; no current tool
+//! writes them into a `.deb`. The own version inside data files (say, a `--version` string that carries the full Debian
+//! version) is not masked: such a package differs at every bump, and its dependents are rebuilt although they need not be.
+//! That is the safe side: an equal digest never hides a changed file.
+
+mod canonical;
+mod compression;
+mod control;
+mod data;
+mod entry;
+mod error;
+mod member;
+
+use std::io::{self, Read};
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+pub use error::{DebFileError, DebProblem};
+
+use canonical::Canonical;
+use control::Control;
+use member::Members;
+
+/// What one `.deb` says and holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DebFile {
+    /// The control file's text, exactly as the package carries it.
+    pub control: String,
+    /// SHA-256 of the whole file, in lower-case hexadecimal.
+    pub sha256: String,
+    /// Size of the whole file.
+    pub size_bytes: u64,
+    /// The content digest (see the module's text), in lower-case hexadecimal.
+    pub content: String,
+}
+
+/// Reads `path` once and says what it is. The own version of the content digest is the control file's `Version`.
+pub fn read(path: &Path) -> Result<DebFile, DebFileError> {
+    read_with(path, None)
+}
+
+/// The content digest of `path` with `version` taken as the package's own version instead of the control file's.
+///
+/// For a package whose relations name another version than its own, such as a binary package that is versioned apart from
+/// the source it is released with.
+pub fn content_digest(path: &Path, version: &str) -> Result<String, DebFileError> {
+    read_with(path, Some(version)).map(|deb| deb.content)
+}
+
+fn read_with(path: &Path, version: Option<&str>) -> Result<DebFile, DebFileError> {
+    let read_error = |source| DebFileError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let file = fs_err::File::open(path).map_err(read_error)?;
+    let size_bytes = file.metadata().map_err(read_error)?.len();
+    let source = HashingReader {
+        inner: file,
+        hash: Sha256::new(),
+    };
+    read_members(source, size_bytes, version).map_err(|problem| DebFileError::Format {
+        path: path.to_owned(),
+        problem,
+    })
+}
+
+/// The one pass: members in their fixed order, then the hash of everything that was read.
+fn read_members<R: Read>(
+    source: HashingReader<R>,
+    size_bytes: u64,
+    version: Option<&str>,
+) -> Result<DebFile, DebProblem> {
+    let mut members = Members::open(source, size_bytes)?;
+
+    let name = members
+        .next_significant()?
+        .ok_or(DebProblem::MissingMember {
+            member: "debian-binary",
+        })?;
+    if name != "debian-binary" {
+        return Err(DebProblem::UnexpectedMember {
+            found: name,
+            expected: "debian-binary",
+        });
+    }
+    control::check_format_version(&mut members.content())?;
+    members.finish_member()?;
+
+    let name = members
+        .next_significant()?
+        .ok_or(DebProblem::MissingMember {
+            member: "control.tar",
+        })?;
+    let compression = compression::from_member_name(&name, "control.tar")?;
+    let control = Control::read(members.content(), compression)?;
+    members.finish_member()?;
+
+    let own_version = match version {
+        Some(version) => version.to_owned(),
+        None => control.version()?,
+    };
+    let mut canonical = Canonical::new(&own_version);
+    control.write_canonical(&mut canonical);
+
+    let name = members
+        .next_significant()?
+        .ok_or(DebProblem::MissingMember { member: "data.tar" })?;
+    let compression = compression::from_member_name(&name, "data.tar")?;
+    data::read(members.content(), compression, &own_version)?.write_canonical(&mut canonical);
+    members.finish_member()?;
+
+    if let Some(found) = members.next_significant()? {
+        return Err(DebProblem::UnexpectedMember {
+            found,
+            expected: "the end of the file",
+        });
+    }
+    let source = members.into_source();
+    Ok(DebFile {
+        control: control.text,
+        sha256: hexadecimal(&source.hash.finalize()),
+        size_bytes,
+        content: canonical.finish(),
+    })
+}
+
+/// Hashes what passes through it.
+struct HashingReader<R> {
+    inner: R,
+    hash: Sha256,
+}
+
+impl<R: Read> Read for HashingReader<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        self.hash.update(&buffer[..count]);
+        Ok(count)
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+}

@@ -1,0 +1,178 @@
+//! The control member: the control file, and the scripts and tables beside it.
+
+use std::io::{self, Read};
+
+use super::DebProblem;
+use super::canonical::Canonical;
+use super::compression::{Compression, decompress};
+use super::entry::{self, Kind, refused};
+
+const MEMBER: &str = "control archive";
+
+/// The whole control archive, unpacked. Checksum and symbol tables of the largest packages are a few MiB.
+const UNPACKED_BYTES_MAX: u64 = 64 << 20;
+
+/// The control file alone. The longest real ones, with thousands of `Provides`, are a few hundred KiB.
+const CONTROL_FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// Control archives have a dozen files.
+const ENTRY_COUNT_MAX: usize = 1024;
+
+/// What the control member holds.
+pub(super) struct Control {
+    pub(super) text: String,
+    /// Name, mode and bytes, in the order of the names.
+    others: Vec<(Vec<u8>, u32, Vec<u8>)>,
+}
+
+/// Checks the `debian-binary` member: a line `2.<minor>`.
+pub(super) fn check_format_version(member: &mut dyn Read) -> Result<(), DebProblem> {
+    let mut text = Vec::new();
+    member
+        .take(16)
+        .read_to_end(&mut text)
+        .map_err(|source| DebProblem::Content {
+            member: "debian-binary",
+            source,
+        })?;
+    if text.starts_with(b"2.") && text.contains(&b'\n') {
+        return Ok(());
+    }
+    Err(DebProblem::FormatVersion {
+        found: String::from_utf8_lossy(&text).trim_end().to_owned(),
+    })
+}
+
+impl Control {
+    pub(super) fn read(
+        member: &mut io::Take<impl Read>,
+        compression: Compression,
+    ) -> Result<Self, DebProblem> {
+        let mut text = None;
+        let mut others = Vec::new();
+        let mut control_count = 0;
+        {
+            let mut unpacked =
+                decompress(member, compression, UNPACKED_BYTES_MAX).map_err(|source| {
+                    DebProblem::Content {
+                        member: MEMBER,
+                        source,
+                    }
+                })?;
+            entry::for_each_entry(&mut unpacked, MEMBER, |entry, bytes| {
+                match (entry.path.as_slice(), entry.kind) {
+                    (_, Kind::Directory) | (b"md5sums", Kind::File) => {}
+                    (b"control", Kind::File) => {
+                        control_count += 1;
+                        let content = entry::read_bytes(
+                            &entry,
+                            bytes,
+                            MEMBER,
+                            "control file",
+                            CONTROL_FILE_BYTES_MAX,
+                        )?;
+                        text = Some(
+                            String::from_utf8(content).map_err(|_| DebProblem::ControlNotText)?,
+                        );
+                    }
+                    (_, Kind::File) => {
+                        if others.len() == ENTRY_COUNT_MAX {
+                            return Err(DebProblem::TooLarge {
+                                what: "number of control files",
+                                limit: ENTRY_COUNT_MAX as u64,
+                            });
+                        }
+                        // The sum is bounded by what the whole archive may unpack to.
+                        let content = entry::read_bytes(
+                            &entry,
+                            bytes,
+                            MEMBER,
+                            "control archive",
+                            UNPACKED_BYTES_MAX,
+                        )?;
+                        others.push((entry.path, entry.mode, content));
+                    }
+                    (path, _) => {
+                        return Err(refused(
+                            MEMBER,
+                            path,
+                            "it is neither a file nor a directory",
+                        ));
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        if member.limit() > 0 {
+            return Err(DebProblem::TrailingBytes {
+                member: MEMBER,
+                count_bytes: member.limit(),
+            });
+        }
+        others.sort();
+        match (text, control_count) {
+            (Some(text), 1) => Ok(Self { text, others }),
+            (_, count) => Err(DebProblem::ControlFileCount { count }),
+        }
+    }
+
+    /// The value of `Version`.
+    pub(super) fn version(&self) -> Result<String, DebProblem> {
+        self.text
+            .lines()
+            .find_map(|line| {
+                let (name, value) = line.split_once(':')?;
+                name.eq_ignore_ascii_case("version")
+                    .then(|| value.trim().to_owned())
+            })
+            .filter(|version| !version.is_empty())
+            .ok_or(DebProblem::NoVersion)
+    }
+
+    pub(super) fn write_canonical(&self, canonical: &mut Canonical) {
+        canonical.literal(b"control");
+        let mut field = Field::Other;
+        for line in self.text.split_inclusive('\n') {
+            if !line.starts_with([' ', '\t']) {
+                field = Field::of(line);
+            }
+            match field {
+                Field::LeftOut(name) => {
+                    canonical.literal(name.as_bytes());
+                    canonical.placeholder();
+                }
+                Field::Source => canonical.literal(line.as_bytes()),
+                Field::Other => canonical.masked(line.as_bytes()),
+            }
+        }
+        canonical.literal(b"members");
+        for (name, mode, content) in &self.others {
+            canonical.literal(name);
+            canonical.literal(&mode.to_be_bytes());
+            canonical.masked(content);
+        }
+    }
+}
+
+/// How a control field enters the canonical form.
+#[derive(Clone, Copy)]
+enum Field {
+    LeftOut(&'static str),
+    Source,
+    Other,
+}
+
+impl Field {
+    fn of(line: &str) -> Self {
+        let name = line.split(':').next().unwrap_or_default();
+        if name.eq_ignore_ascii_case("version") {
+            Self::LeftOut("version")
+        } else if name.eq_ignore_ascii_case("installed-size") {
+            Self::LeftOut("installed-size")
+        } else if name.eq_ignore_ascii_case("source") {
+            Self::Source
+        } else {
+            Self::Other
+        }
+    }
+}

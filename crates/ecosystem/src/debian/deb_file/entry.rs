@@ -1,0 +1,327 @@
+//! The tar layer: entries with their long names and extended headers put together.
+//!
+//! The `tar` crate can do this itself, but then reads an extended header of any length into memory, which a few compressed
+//! bytes can make many gigabytes. So its raw entries are used, and the extensions are read here, within bounds.
+
+use std::io::{self, Read};
+
+use sha2::{Digest, Sha256};
+use tar::EntryType;
+
+use super::DebProblem;
+
+/// The kernel's `PATH_MAX`: no longer name can be unpacked.
+const NAME_BYTES_MAX: u64 = 4096;
+
+/// Extended headers hold a path, a link target and attributes of at most 64 KiB.
+const PAX_BYTES_MAX: u64 = 128 << 10;
+
+/// What an entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    File,
+    HardLink,
+    SymbolicLink,
+    CharacterDevice,
+    BlockDevice,
+    Directory,
+    Fifo,
+}
+
+/// Everything about an entry but its bytes.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// Without `./` in front and `/` at the end; empty for the root itself.
+    pub(super) path: Vec<u8>,
+    pub(super) kind: Kind,
+    pub(super) mode: u32,
+    pub(super) owner: (u64, Vec<u8>),
+    pub(super) group: (u64, Vec<u8>),
+    pub(super) link_target: Vec<u8>,
+    pub(super) device: (u32, u32),
+    /// Extended attributes and anything else a PAX header says that is not a time, in the order of the keys.
+    pub(super) extended: Vec<(String, Vec<u8>)>,
+    pub(super) size_bytes: u64,
+}
+
+/// Calls `each` with every entry of the archive and a reader of its bytes, then reads `source` to its end.
+pub(super) fn for_each_entry(
+    source: &mut dyn Read,
+    member: &'static str,
+    mut each: impl FnMut(Entry, &mut dyn Read) -> Result<(), DebProblem>,
+) -> Result<(), DebProblem> {
+    let damaged = |source| DebProblem::Content { member, source };
+    let mut archive = tar::Archive::new(source);
+    let mut pending = Extensions::default();
+    for raw in archive.entries().map_err(damaged)?.raw(true) {
+        let mut raw = raw.map_err(damaged)?;
+        let kind = match raw.header().entry_type() {
+            EntryType::GNULongName => {
+                pending.path = Some(read_name(&mut raw, member)?);
+                continue;
+            }
+            EntryType::GNULongLink => {
+                pending.link_target = Some(read_name(&mut raw, member)?);
+                continue;
+            }
+            EntryType::XHeader => {
+                pending.read_pax(&mut raw, member)?;
+                continue;
+            }
+            EntryType::Regular | EntryType::Continuous => Some(Kind::File),
+            EntryType::Link => Some(Kind::HardLink),
+            EntryType::Symlink => Some(Kind::SymbolicLink),
+            EntryType::Char => Some(Kind::CharacterDevice),
+            EntryType::Block => Some(Kind::BlockDevice),
+            EntryType::Directory => Some(Kind::Directory),
+            EntryType::Fifo => Some(Kind::Fifo),
+            _ => None,
+        };
+        let entry = std::mem::take(&mut pending).complete(&raw, kind, member)?;
+        each(entry, &mut raw)?;
+    }
+    if pending.is_any() {
+        return Err(DebProblem::Entry {
+            member,
+            path: String::new(),
+            reason: "a long name is followed by no entry",
+        });
+    }
+    // The padding after the last entry belongs to the compressed stream, whose own checksum comes after it.
+    io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(damaged)?;
+    Ok(())
+}
+
+/// Reads an entry's bytes into memory; `limit_bytes` is checked before anything is read.
+pub(super) fn read_bytes(
+    entry: &Entry,
+    bytes: &mut dyn Read,
+    member: &'static str,
+    what: &'static str,
+    limit_bytes: u64,
+) -> Result<Vec<u8>, DebProblem> {
+    if entry.size_bytes > limit_bytes {
+        return Err(DebProblem::TooLarge {
+            what,
+            limit: limit_bytes,
+        });
+    }
+    let mut content = Vec::new();
+    bytes
+        .read_to_end(&mut content)
+        .map_err(|source| DebProblem::Content { member, source })?;
+    check_length(entry, content.len() as u64, member)?;
+    Ok(content)
+}
+
+/// SHA-256 of an entry's bytes.
+pub(super) fn hash_bytes(
+    entry: &Entry,
+    bytes: &mut dyn Read,
+    member: &'static str,
+) -> Result<[u8; 32], DebProblem> {
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 64 << 10];
+    let mut total = 0;
+    loop {
+        let count = match bytes.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(source) => return Err(DebProblem::Content { member, source }),
+        };
+        hash.update(&buffer[..count]);
+        total += count as u64;
+    }
+    check_length(entry, total, member)?;
+    Ok(hash.finalize().into())
+}
+
+fn check_length(entry: &Entry, count: u64, member: &'static str) -> Result<(), DebProblem> {
+    if count == entry.size_bytes {
+        return Ok(());
+    }
+    Err(refused(member, &entry.path, "it is cut off"))
+}
+
+pub(super) fn refused(member: &'static str, path: &[u8], reason: &'static str) -> DebProblem {
+    DebProblem::Entry {
+        member,
+        path: String::from_utf8_lossy(path).into_owned(),
+        reason,
+    }
+}
+
+/// What extension entries said about the entry that follows them.
+#[derive(Default)]
+struct Extensions {
+    path: Option<Vec<u8>>,
+    link_target: Option<Vec<u8>>,
+    owner: Option<u64>,
+    group: Option<u64>,
+    owner_name: Option<Vec<u8>>,
+    group_name: Option<Vec<u8>>,
+    size: Option<u64>,
+    others: Vec<(String, Vec<u8>)>,
+}
+
+impl Extensions {
+    fn is_any(&self) -> bool {
+        self.path.is_some()
+            || self.link_target.is_some()
+            || self.size.is_some()
+            || !self.others.is_empty()
+    }
+
+    fn read_pax<R: Read>(
+        &mut self,
+        raw: &mut tar::Entry<'_, R>,
+        member: &'static str,
+    ) -> Result<(), DebProblem> {
+        let content = read_extension(raw, member, PAX_BYTES_MAX)?;
+        for extension in tar::PaxExtensions::new(&content) {
+            let extension = extension.map_err(|source| DebProblem::Content { member, source })?;
+            let key = extension
+                .key()
+                .map_err(|_| refused(member, b"", "an extended header is not text"))?;
+            let value = extension.value_bytes();
+            let number = || {
+                std::str::from_utf8(value)
+                    .ok()
+                    .and_then(|text| text.parse().ok())
+                    .ok_or_else(|| {
+                        refused(member, value, "an extended header has a damaged number")
+                    })
+            };
+            match key {
+                "path" => self.path = Some(value.to_owned()),
+                "linkpath" => self.link_target = Some(value.to_owned()),
+                "uid" => self.owner = Some(number()?),
+                "gid" => self.group = Some(number()?),
+                "uname" => self.owner_name = Some(value.to_owned()),
+                "gname" => self.group_name = Some(value.to_owned()),
+                "size" => self.size = Some(number()?),
+                // Times say when, not what.
+                "mtime" | "atime" | "ctime" => {}
+                _ => self.others.push((key.to_owned(), value.to_owned())),
+            }
+        }
+        self.others.sort();
+        Ok(())
+    }
+
+    fn complete<R: Read>(
+        self,
+        raw: &tar::Entry<'_, R>,
+        kind: Option<Kind>,
+        member: &'static str,
+    ) -> Result<Entry, DebProblem> {
+        let damaged = |source| DebProblem::Content { member, source };
+        let header = raw.header();
+        let path = self
+            .path
+            .unwrap_or_else(|| header.path_bytes().into_owned());
+        let kind = kind.ok_or_else(|| refused(member, &path, "its kind is not supported"))?;
+        let link_target = self.link_target.unwrap_or_else(|| {
+            header
+                .link_name_bytes()
+                .map(|name| name.into_owned())
+                .unwrap_or_default()
+        });
+        if path.len() as u64 > NAME_BYTES_MAX || link_target.len() as u64 > NAME_BYTES_MAX {
+            return Err(DebProblem::TooLarge {
+                what: "longest path",
+                limit: NAME_BYTES_MAX,
+            });
+        }
+        let size_bytes = header.entry_size().map_err(damaged)?;
+        // Two sizes for one entry let two readers see two different archives.
+        if self.size.is_some_and(|size| size != size_bytes) {
+            return Err(refused(
+                member,
+                &path,
+                "its extended header gives another size",
+            ));
+        }
+        let path = trimmed(&path);
+        if path.split(|byte| *byte == b'/').any(|part| part == b"..") {
+            return Err(refused(member, path, "its path leads upwards"));
+        }
+        let is_device = matches!(kind, Kind::CharacterDevice | Kind::BlockDevice);
+        let device = if is_device {
+            let major = header.device_major().map_err(damaged)?.unwrap_or(0);
+            (major, header.device_minor().map_err(damaged)?.unwrap_or(0))
+        } else {
+            (0, 0)
+        };
+        let has_target = matches!(kind, Kind::HardLink | Kind::SymbolicLink);
+        Ok(Entry {
+            path: path.to_owned(),
+            kind,
+            mode: header.mode().map_err(damaged)?,
+            owner: (
+                self.owner
+                    .map_or_else(|| header.uid(), Ok)
+                    .map_err(damaged)?,
+                self.owner_name
+                    .unwrap_or_else(|| header.username_bytes().unwrap_or_default().to_owned()),
+            ),
+            group: (
+                self.group
+                    .map_or_else(|| header.gid(), Ok)
+                    .map_err(damaged)?,
+                self.group_name
+                    .unwrap_or_else(|| header.groupname_bytes().unwrap_or_default().to_owned()),
+            ),
+            link_target: if has_target { link_target } else { Vec::new() },
+            device,
+            extended: self.others,
+            size_bytes,
+        })
+    }
+}
+
+/// A path without the `./` that packages put in front and the `/` that directories have at their end.
+pub(super) fn trimmed(path: &[u8]) -> &[u8] {
+    let mut path = path;
+    while let Some(rest) = path.strip_prefix(b"./") {
+        path = rest;
+    }
+    while let Some(rest) = path.strip_suffix(b"/") {
+        path = rest;
+    }
+    if path == b"." { b"" } else { path }
+}
+
+fn read_name<R: Read>(
+    raw: &mut tar::Entry<'_, R>,
+    member: &'static str,
+) -> Result<Vec<u8>, DebProblem> {
+    // The name is followed by a zero byte.
+    let mut name = read_extension(raw, member, NAME_BYTES_MAX + 1)?;
+    if let Some(end) = name.iter().position(|byte| *byte == 0) {
+        name.truncate(end);
+    }
+    Ok(name)
+}
+
+fn read_extension<R: Read>(
+    raw: &mut tar::Entry<'_, R>,
+    member: &'static str,
+    limit_bytes: u64,
+) -> Result<Vec<u8>, DebProblem> {
+    let damaged = |source| DebProblem::Content { member, source };
+    let size_bytes = raw.header().entry_size().map_err(damaged)?;
+    if size_bytes > limit_bytes {
+        return Err(DebProblem::TooLarge {
+            what: "longest extended tar header",
+            limit: limit_bytes,
+        });
+    }
+    let mut content = Vec::new();
+    raw.read_to_end(&mut content).map_err(damaged)?;
+    if content.len() as u64 != size_bytes {
+        return Err(refused(member, b"", "an extended header is cut off"));
+    }
+    Ok(content)
+}

@@ -1,0 +1,146 @@
+//! The `ar` layer: a magic line, then members with a 60-byte text header each, padded to even length.
+
+use std::io::{self, Read, Take};
+
+use super::DebProblem;
+
+const MAGIC: &[u8; 8] = b"!<arch>\n";
+const HEADER_BYTES: usize = 60;
+
+/// A package has three members; signatures (`_gpgorigin` and its like) may add a few. More is not a package.
+const MEMBER_COUNT_MAX: usize = 16;
+
+/// Members one after the other; what the caller leaves of one is read (and so hashed) before the next.
+pub(super) struct Members<R> {
+    source: Take<R>,
+    offset: u64,
+    size_bytes: u64,
+    /// What the current member has beyond `source`'s limit: the padding byte.
+    padding: u64,
+    count: usize,
+}
+
+impl<R: Read> Members<R> {
+    pub(super) fn open(source: R, size_bytes: u64) -> Result<Self, DebProblem> {
+        let mut source = source.take(MAGIC.len() as u64);
+        let mut magic = [0; MAGIC.len()];
+        match source.read_exact(&mut magic) {
+            Ok(()) if &magic == MAGIC => {}
+            Ok(()) => return Err(DebProblem::NotAnArchive),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return Err(DebProblem::NotAnArchive);
+            }
+            Err(source) => {
+                return Err(DebProblem::Content {
+                    member: "archive",
+                    source,
+                });
+            }
+        }
+        Ok(Self {
+            source,
+            offset: MAGIC.len() as u64,
+            size_bytes,
+            padding: 0,
+            count: 0,
+        })
+    }
+
+    /// The content of the current member.
+    pub(super) fn content(&mut self) -> &mut Take<R> {
+        &mut self.source
+    }
+
+    pub(super) fn into_source(self) -> R {
+        self.source.into_inner()
+    }
+
+    /// The next member that is not to be ignored; a name that begins with `_` is, by the format's rule.
+    pub(super) fn next_significant(&mut self) -> Result<Option<String>, DebProblem> {
+        loop {
+            match self.next()? {
+                Some(name) if name.starts_with('_') => self.finish_member()?,
+                other => return Ok(other),
+            }
+        }
+    }
+
+    /// Reads what is left of the current member.
+    pub(super) fn finish_member(&mut self) -> Result<(), DebProblem> {
+        let damaged = |source| DebProblem::Content {
+            member: "archive",
+            source,
+        };
+        // The end of the file may stand in the place of the last member's padding.
+        let left = self.source.limit();
+        if io::copy(&mut self.source, &mut io::sink()).map_err(damaged)? < left {
+            return Err(damaged(io::ErrorKind::UnexpectedEof.into()));
+        }
+        self.source.set_limit(self.padding);
+        self.padding = 0;
+        io::copy(&mut self.source, &mut io::sink()).map_err(damaged)?;
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<Option<String>, DebProblem> {
+        if self.offset >= self.size_bytes {
+            return Ok(None);
+        }
+        self.count += 1;
+        if self.count > MEMBER_COUNT_MAX {
+            return Err(DebProblem::TooManyMembers {
+                limit: MEMBER_COUNT_MAX,
+            });
+        }
+        let offset = self.offset;
+        let bad = |reason| DebProblem::MemberHeader { offset, reason };
+        let mut header = [0; HEADER_BYTES];
+        self.source.set_limit(HEADER_BYTES as u64);
+        self.source
+            .read_exact(&mut header)
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => bad("it is cut off"),
+                _ => DebProblem::Content {
+                    member: "archive",
+                    source: error,
+                },
+            })?;
+        if &header[58..] != b"`\n" {
+            return Err(bad("it has no end mark"));
+        }
+        let name = text(&header[..16]).ok_or_else(|| bad("its name is not printable"))?;
+        let name = name.strip_suffix('/').unwrap_or(name).to_owned();
+        if name.is_empty() {
+            return Err(bad("its name is empty"));
+        }
+        let digits = text(&header[48..58]).ok_or_else(|| bad("its size is not a number"))?;
+        if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(bad("its size is not a number"));
+        }
+        // Ten digits always fit.
+        let claimed_bytes: u64 = digits
+            .parse()
+            .map_err(|_| bad("its size is not a number"))?;
+        let begin = offset + HEADER_BYTES as u64;
+        let left_bytes = self.size_bytes.saturating_sub(begin);
+        if claimed_bytes > left_bytes {
+            return Err(DebProblem::MemberTooLong {
+                member: name,
+                claimed_bytes,
+                left_bytes,
+            });
+        }
+        self.padding = claimed_bytes % 2;
+        self.offset = begin + claimed_bytes + self.padding;
+        self.source.set_limit(claimed_bytes);
+        Ok(Some(name))
+    }
+}
+
+/// A header field: printable, padded with spaces at the end.
+fn text(field: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(field).ok()?.trim_end_matches(' ');
+    text.bytes()
+        .all(|byte| byte.is_ascii_graphic())
+        .then_some(text)
+}

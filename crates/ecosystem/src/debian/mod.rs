@@ -1,0 +1,3 @@
+//! The Debian family.
+
+pub mod deb_file;

@@ -6,7 +6,9 @@ use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::debian::Workshop;
 use kilnyard_mirror::{DistfileStore, Sha256Hex};
-use kilnyard_publish::{BinaryEntry, Publication, ReleaseFacts, Signer, SourceEntry};
+use kilnyard_publish::{
+    BinaryEntry, KEYRING_FILE, Publication, ReleaseFacts, Signer, SignerError, SourceEntry, SourceFile,
+};
 use kilnyard_sign::YardKey;
 use kilnyard_store::{OutputRow, Store};
 use std::collections::{BTreeSet, HashSet};
@@ -27,26 +29,20 @@ pub struct Published {
 struct Key(YardKey);
 
 impl Signer for Key {
-    fn sign_clear(
-        &self,
-        text: &str,
-    ) -> std::result::Result<String, Box<dyn std::error::Error + Send + Sync>> {
+    fn sign_clear(&self, text: &str) -> std::result::Result<String, SignerError> {
         Ok(self.0.sign_clear(text)?)
     }
-    fn sign_detached(
-        &self,
-        text: &[u8],
-    ) -> std::result::Result<String, Box<dyn std::error::Error + Send + Sync>> {
-        Ok(self.0.sign_detached(text)?)
+    fn sign_detached(&self, text: &str) -> std::result::Result<String, SignerError> {
+        Ok(self.0.sign_detached(text.as_bytes())?)
     }
-    fn public_armored(&self) -> std::result::Result<String, Box<dyn std::error::Error + Send + Sync>> {
+    fn public_armored(&self) -> std::result::Result<String, SignerError> {
         Ok(self.0.public_armored()?)
     }
 }
 
-fn key(yard: &Yard) -> Result<YardKey> {
+fn key(yard: &Yard) -> Result<Key> {
     let path = yard.path("state/key.asc");
-    YardKey::read(&path).context(Kind::Machine, "read the yard's key").map_err(|error| {
+    YardKey::read(&path).map(Key).context(Kind::Machine, "read the yard's key").map_err(|error| {
         error.hint(
             "a copy of state/key.asc; without it: kilnyard init in a new folder, and a new key for readers",
         )
@@ -69,6 +65,7 @@ fn make(
     store: &impl Store,
     workshop: &Workshop,
     distfiles: &DistfileStore,
+    key: &Key,
 ) -> Result<(Publication, u64)> {
     let outputs = store.outputs().map_err(store_error)?;
     let binaries = outputs.iter().map(|row| binary(row, distfiles)).collect::<Result<Vec<_>>>()?;
@@ -87,7 +84,8 @@ fn make(
         valid_until_seconds: None,
     };
     let count = binaries.len() as u64;
-    let planned = kilnyard_publish::plan(&yard.path("repository"), &facts, &binaries, &sources);
+    let public_key = key.0.public_armored().or_internal("read the yard's key")?;
+    let planned = kilnyard_publish::plan(&yard.path("repository"), &facts, &binaries, &sources, &public_key);
     Ok((planned.context(Kind::Machine, "plan the repository")?, count))
 }
 
@@ -137,7 +135,12 @@ fn source(package: &str, workshop: &Workshop, distfiles: &DistfileStore) -> Opti
         if !distfiles.contains(&hash) {
             return None;
         }
-        files.push((format!("{folder}/{}", file.name), distfiles.path(&hash), file.size_bytes, file.sha256));
+        files.push(SourceFile {
+            pool_path: format!("{folder}/{}", file.name),
+            file: distfiles.path(&hash),
+            size_bytes: file.size_bytes,
+            sha256: file.sha256,
+        });
     }
     Some(SourceEntry { stanza, component: COMPONENT.to_owned(), files })
 }
@@ -149,7 +152,7 @@ pub fn plan(
     workshop: &Workshop,
     distfiles: &DistfileStore,
 ) -> Result<String> {
-    Ok(make(yard, store, workshop, distfiles)?.0.to_string())
+    Ok(make(yard, store, workshop, distfiles, &key(yard)?)?.0.to_string())
 }
 
 /// Publishes everything that is there.
@@ -160,20 +163,17 @@ pub fn publish(
     distfiles: &DistfileStore,
 ) -> Result<Published> {
     let key = key(yard)?;
-    let fingerprint = key.fingerprint();
-    let (publication, packages) = make(yard, store, workshop, distfiles)?;
-    let is_changed = publication.execute(&Key(key)).context(Kind::Machine, "publish")?;
+    let fingerprint = key.0.fingerprint();
+    let (publication, packages) = make(yard, store, workshop, distfiles, &key)?;
+    let is_changed = publication.execute(&key).context(Kind::Machine, "publish")?.is_new;
     let repository = yard.path("repository");
     let sources_line = format!(
-        "deb [signed-by={0}/{KEY_FILE}] file:{0} {1} {COMPONENT}",
+        "deb [signed-by={0}/{KEYRING_FILE}] file:{0} {1} {COMPONENT}",
         repository.display(),
         yard.config.debian.release
     );
     Ok(Published { is_changed, packages, sources_line, fingerprint })
 }
-
-/// The public key's name in the repository.
-const KEY_FILE: &str = "kilnyard-archive-keyring.asc";
 
 /// Hashes of the files that the repository shares with the distfiles.
 pub fn published_files(yard: &Yard) -> HashSet<String> {

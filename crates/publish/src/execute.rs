@@ -1,165 +1,151 @@
-//! Performs a publication.
+//! Carries out plans: one `match`, in order, under the repository's lock.
 
-use crate::index::{self, Form};
-use crate::{KEY_FILE, Operation, Publication, PublishError, Signer};
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
+
+use crate::disk::{self, Placed};
+use crate::error::During;
+use crate::layout::{RELEASE_CLEAR_SIGNED, RELEASE_SIGNATURE};
+use crate::operation::Operation;
+use crate::state::Seen;
+use crate::{Publication, PublishError, Result, Signer};
+
+/// What a publication did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Published {
+    /// The generation that readers see now.
+    pub generation: u64,
+    /// Whether it is a new one; `false` means that the indexes did not change.
+    pub is_new: bool,
+    /// How many files came into the pool.
+    pub pool_files_placed: usize,
+}
 
 impl Publication {
-    /// Performs all steps; whether anything changed.
-    pub fn execute(&self, signer: &dyn Signer) -> Result<bool, PublishError> {
-        for operation in &self.operations {
-            self.perform(operation, signer)?;
-        }
-        Ok(!self.operations.is_empty())
+    /// Carries out the plan. Readers see the old generation or the new one, whole, whenever and however this ends.
+    pub fn execute(&self, signer: &dyn Signer) -> Result<Published> {
+        self.execute_observed(signer, &mut |_, _| {})
     }
 
-    fn perform(&self, operation: &Operation, signer: &dyn Signer) -> Result<(), PublishError> {
-        let at = |path: &Path| self.repository.join(path);
-        match operation {
-            Operation::Sweep { path } | Operation::Forget { path } => {
-                let path = at(path);
-                fs::remove_dir_all(&path).map_err(|source| disk("remove", &path, source))
-            }
-            Operation::Pool { file, path, .. } => {
-                let target = at(path);
-                put(file, &target).map_err(|source| disk("put into the pool", &target, source))
-            }
-            Operation::Generation { path, before } => {
-                self.generation(&at(path), before.as_deref().map(at).as_deref(), signer)
-            }
-            Operation::Key => {
-                let text = signer.public_armored().map_err(PublishError::Sign)?;
-                let path = at(Path::new(KEY_FILE));
-                write_whole(&path, text.as_bytes()).map_err(|source| disk("write", &path, source))
-            }
-            Operation::Switch { link, generation } => {
-                let link = at(link);
-                switch(&link, generation).map_err(|source| disk("switch", &link, source))
-            }
-        }
-    }
-
-    fn generation(
+    /// The same, with a call after each step: its place in the plan, and what it was.
+    pub fn execute_observed(
         &self,
-        folder: &Path,
-        before: Option<&Path>,
         signer: &dyn Signer,
-    ) -> Result<(), PublishError> {
-        let failed = |source| disk("write", folder, source);
-        let mut listed = Vec::new();
-        for file in &self.indexes {
-            let path = folder.join(&file.path);
-            let parent = path.parent().unwrap_or(folder).to_owned();
-            let by_hash = parent.join("by-hash/SHA256");
-            fs::create_dir_all(&by_hash).map_err(failed)?;
-            for form in Form::ALL {
-                let bytes = form.pack(&file.text).map_err(failed)?;
-                let hash = index::hash(&bytes);
-                let plain = format!("{}{}", path.display(), form.suffix());
-                write_synced(Path::new(&plain), &bytes).map_err(failed)?;
-                link(Path::new(&plain), &by_hash.join(&hash)).map_err(failed)?;
-                listed.push((format!("{}{}", file.path, form.suffix()), bytes.len() as u64, hash));
+        observe: &mut dyn FnMut(usize, &Operation),
+    ) -> Result<Published> {
+        if !self.operations.is_empty() {
+            disk::make_repository(&self.repository)?;
+            let _lock = disk::lock(&self.repository)?;
+            self.check_unchanged()?;
+            // Before anything is written: a plan for another key would switch to signatures that nobody can check.
+            if self.new_generation.is_some()
+                && self.public_key != signer.public_armored().map_err(sign_error)?
+            {
+                return Err(PublishError::OtherKey);
             }
-            if let Some(before) = before {
-                let earlier = before.join(&file.path);
-                let earlier = earlier.parent().unwrap_or(before).join("by-hash/SHA256");
-                carry_over(&earlier, &by_hash).map_err(failed)?;
+            let sign = |directory: &Path| self.sign(signer, directory);
+            let result = execute_all(&self.repository, &self.operations, &sign, observe);
+            if result.is_err() {
+                // On a full disk this gives back what the attempt took. The first error is the one to tell, and what
+                // stays is cleared by the next publication.
+                let _ = disk::clear_staging(&self.repository);
             }
-            sync(&by_hash).map_err(failed)?;
-            sync(&parent).map_err(failed)?;
+            result?;
         }
-        let release = index::release(&self.facts, &listed);
-        let clear = signer.sign_clear(&release).map_err(PublishError::Sign)?;
-        let detached = signer.sign_detached(release.as_bytes()).map_err(PublishError::Sign)?;
-        for (name, text) in [("Release", &release), ("Release.gpg", &detached), ("InRelease", &clear)] {
-            write_synced(&folder.join(name), text.as_bytes()).map_err(failed)?;
+        let is_place = |operation: &&Operation| matches!(operation, Operation::Place { .. });
+        Ok(Published {
+            // Without a current generation there always is a new one.
+            generation: self.new_generation.or(self.seen.current).unwrap_or_default(),
+            is_new: self.new_generation.is_some(),
+            pool_files_placed: self.operations.iter().filter(is_place).count(),
+        })
+    }
+
+    /// Refuses a plan that was made for another state of the repository.
+    fn check_unchanged(&self) -> Result<()> {
+        let changed = || PublishError::Changed { repository: self.repository.clone() };
+        if Seen::read(&self.repository, &self.codename)? != self.seen {
+            return Err(changed());
         }
-        sync(folder).map_err(failed)?;
-        sync(folder.parent().unwrap_or(folder)).map_err(failed)
+        for (path, size_bytes) in &self.present {
+            let metadata = fs_err::symlink_metadata(self.repository.join(path)).map_err(|_| changed())?;
+            if !metadata.is_file() || metadata.len() != *size_bytes {
+                return Err(changed());
+            }
+        }
+        // A prune removes directories that become empty.
+        let mut made = BTreeSet::new();
+        for operation in &self.operations {
+            match operation {
+                Operation::MakeDirectory { path } => drop(made.insert(path.as_path())),
+                Operation::Place { path, .. } => {
+                    let directory = path.parent().unwrap_or(Path::new(""));
+                    if !made.contains(directory) && !self.repository.join(directory).is_dir() {
+                        return Err(changed());
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn sign(&self, signer: &dyn Signer, directory: &Path) -> Result<()> {
+        let clear = signer.sign_clear(&self.release).map_err(sign_error)?;
+        let detached = signer.sign_detached(&self.release).map_err(sign_error)?;
+        disk::write(&directory.join(RELEASE_CLEAR_SIGNED), clear.as_bytes())?;
+        disk::write(&directory.join(RELEASE_SIGNATURE), detached.as_bytes())
     }
 }
 
-fn disk(action: &'static str, path: &Path, source: io::Error) -> PublishError {
-    PublishError::Disk { action, path: path.to_owned(), source }
+fn sign_error(source: crate::SignerError) -> PublishError {
+    PublishError::Sign { source }
 }
 
-fn sync(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
-}
-
-fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::create(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
-}
-
-fn part_of(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".part");
-    name.into()
-}
-
-fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let part = part_of(path);
-    write_synced(&part, bytes)?;
-    fs::rename(&part, path)
-}
-
-/// Links a file to a second name; a name that is there already leads to the same content.
-fn link(file: &Path, name: &Path) -> io::Result<()> {
-    match fs::hard_link(file, name) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        other => other,
-    }
-}
-
-/// Makes the indexes of earlier generations reachable by their hashes: those that the generation before had
-/// itself and those that it carried. The ones that only forgotten generations had fall away by their age.
-fn carry_over(earlier: &Path, by_hash: &Path) -> io::Result<()> {
-    let entries = match fs::read_dir(earlier) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries?,
-    };
-    let mut files = Vec::new();
-    for entry in entries {
-        let entry = entry?;
-        files.push((entry.metadata()?.modified()?, entry.path()));
-    }
-    files.sort();
-    let keep = (crate::GENERATIONS_KEPT - 1) * Form::ALL.len();
-    for (_, file) in files.iter().rev().take(keep) {
-        link(file, &by_hash.join(file.file_name().unwrap_or_default()))?;
+/// Carries out the steps in order; the caller holds the lock.
+pub(crate) fn execute_all(
+    repository: &Path,
+    operations: &[Operation],
+    sign: &dyn Fn(&Path) -> Result<()>,
+    observe: &mut dyn FnMut(usize, &Operation),
+) -> Result<()> {
+    for (index, operation) in operations.iter().enumerate() {
+        execute_one(repository, operation, sign)?;
+        observe(index, operation);
     }
     Ok(())
 }
 
-fn put(file: &Path, target: &Path) -> io::Result<()> {
-    let folder = target.parent().unwrap_or(target);
-    fs::create_dir_all(folder)?;
-    let part = part_of(target);
-    match fs::remove_file(&part) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+fn execute_one(repository: &Path, operation: &Operation, sign: &dyn Fn(&Path) -> Result<()>) -> Result<()> {
+    match operation {
+        Operation::ClearStaging => disk::clear_staging(repository),
+        Operation::MakeDirectory { path } => disk::make_directory(&repository.join(path)),
+        Operation::Place { file, path, size_bytes, sha256, replaces } => disk::place(
+            repository,
+            &Placed { file, path, size_bytes: *size_bytes, sha256, replaces: *replaces },
+        ),
+        Operation::Write { path, content } => disk::write(&repository.join(path), content),
+        Operation::Link { from, to } => disk::link(&repository.join(from), &repository.join(to)),
+        Operation::Sign { directory } => sign(&repository.join(directory)),
+        Operation::Sync { directories } => {
+            directories.iter().try_for_each(|directory| disk::sync_directory(&repository.join(directory)))
+        }
+        Operation::Move { from, to } => disk::rename(&repository.join(from), &repository.join(to)),
+        Operation::Switch { link, target } => disk::switch(repository, link, target),
+        Operation::RemoveTree { path } => disk::remove_tree(repository, path),
+        Operation::RemoveFile { path, .. } => {
+            let path = repository.join(path);
+            fs_err::remove_file(&path).during("remove", &path)
+        }
+        Operation::RemoveDirectory { path } => {
+            let path = repository.join(path);
+            match fs_err::remove_dir(&path) {
+                Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => {
+                    Err(error).during("remove the directory", &path)
+                }
+                _ => Ok(()),
+            }
+        }
     }
-    if fs::hard_link(file, &part).is_err() {
-        fs::copy(file, &part)?;
-        sync(&part)?;
-    }
-    fs::rename(&part, target)?;
-    sync(folder)
-}
-
-fn switch(link: &Path, generation: &Path) -> io::Result<()> {
-    let folder = link.parent().unwrap_or(link);
-    fs::create_dir_all(folder)?;
-    let part = part_of(link);
-    match fs::remove_file(&part) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    std::os::unix::fs::symlink(Path::new("..").join(generation), &part)?;
-    fs::rename(&part, link)?;
-    sync(folder)
 }

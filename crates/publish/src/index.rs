@@ -1,154 +1,241 @@
-//! The texts of a generation: `Packages`, `Sources`, `Release`.
+//! The index texts, decided from the entries: pure, and the same for the same entries in any order.
 
-use crate::{BinaryEntry, PublishError, ReleaseFacts, SourceEntry};
-use sha2::{Digest, Sha256};
-use std::io::{self, Write};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
-/// A file of a generation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct IndexFile {
-    /// Its path below `dists/CODENAME`.
-    pub path: String,
-    /// Its text, not compressed.
-    pub text: String,
+use crate::name::{check_name, check_pool_path, check_sha256, shortened};
+use crate::{BinaryEntry, PublishError, ReleaseFacts, Result, SourceEntry, SourceFile, stanza};
+
+/// The whole of Debian has about 65,000 binary packages per architecture and 38,000 sources.
+const ENTRY_COUNT_MAX: usize = 1_000_000;
+
+/// All index texts together; they are held in memory while they are written. Debian's `main` is 50 MB per architecture.
+pub(crate) const INDEX_BYTES_MAX: usize = 1 << 30;
+
+/// A repository with more of them is a mistake, and each makes a directory.
+const DIRECTORY_COUNT_MAX: usize = 1000;
+
+/// Uncompressed index texts by path below the generation, such as `main/binary-amd64/Packages`.
+pub(crate) type Indexes = BTreeMap<String, String>;
+
+/// A file that the pool must have.
+#[derive(Debug, Clone)]
+pub(crate) struct PoolFile {
+    pub(crate) pool_path: String,
+    pub(crate) file: std::path::PathBuf,
+    pub(crate) sha256: String,
+    pub(crate) size_bytes: u64,
 }
 
-/// A compressed form of an index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    Plain,
-    Xz,
-    Zstd,
-}
-
-impl Form {
-    pub(crate) const ALL: [Form; 3] = [Form::Plain, Form::Xz, Form::Zstd];
-
-    pub(crate) fn suffix(self) -> &'static str {
-        match self {
-            Form::Plain => "",
-            Form::Xz => ".xz",
-            Form::Zstd => ".zst",
-        }
-    }
-
-    /// Compresses. The levels are cheap ones: an index is written after every run and read by few.
-    pub(crate) fn pack(self, text: &str) -> io::Result<Vec<u8>> {
-        match self {
-            Form::Plain => Ok(text.as_bytes().to_vec()),
-            Form::Xz => {
-                let mut encoder = liblzma::write::XzEncoder::new(Vec::new(), 1);
-                encoder.write_all(text.as_bytes())?;
-                encoder.finish()
+/// Checks the facts that become names of directories.
+pub(crate) fn check_facts(facts: &ReleaseFacts) -> Result<()> {
+    check_name("codename", &facts.codename)?;
+    for (what, names) in [("architecture", &facts.architectures), ("component", &facts.components)] {
+        let mut seen = BTreeSet::new();
+        for name in names {
+            check_name(what, name)?;
+            if name == "source" || name == "all" || !seen.insert(name) {
+                let reason = "it is reserved or given twice";
+                return Err(PublishError::Input { what, value: name.clone(), reason });
             }
-            Form::Zstd => zstd::encode_all(text.as_bytes(), 9),
+        }
+        if names.is_empty() {
+            return Err(PublishError::Input { what, value: String::new(), reason: "there must be one" });
         }
     }
+    if facts.architectures.len().saturating_mul(facts.components.len()) > DIRECTORY_COUNT_MAX {
+        return Err(PublishError::TooLarge { what: "number of indexes", limit: DIRECTORY_COUNT_MAX as u64 });
+    }
+    Ok(())
 }
 
-pub(crate) fn hash(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn malformed(text: &str) -> PublishError {
-    PublishError::Malformed { what: text.lines().next().unwrap_or("an empty stanza").to_owned() }
-}
-
-pub(crate) fn check_stanza(stanza: &str) -> Result<(), PublishError> {
-    let is_whole = !stanza.trim().is_empty() && !stanza.lines().any(|line| line.trim().is_empty());
-    if is_whole { Ok(()) } else { Err(malformed(stanza)) }
-}
-
-/// The key by which stanzas are ordered.
-fn name_and_version(stanza: &str) -> (&str, &str) {
-    let field = |name: &str| stanza.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("").trim();
-    (field("Package:"), field("Version:"))
-}
-
-/// All indexes but `Release`.
-pub(crate) fn indexes(
+/// The texts of every index, also of those that list nothing: a client asks for all that `Release` promises.
+pub(crate) fn render(
     facts: &ReleaseFacts,
     binaries: &[BinaryEntry],
     sources: &[SourceEntry],
-) -> Result<Vec<IndexFile>, PublishError> {
-    let mut files = Vec::new();
+) -> Result<Indexes> {
+    if binaries.len() > ENTRY_COUNT_MAX || sources.len() > ENTRY_COUNT_MAX {
+        return Err(PublishError::TooLarge { what: "number of packages", limit: ENTRY_COUNT_MAX as u64 });
+    }
+    let mut indexes = Indexes::new();
     for component in &facts.components {
         for architecture in &facts.architectures {
-            let mut entries: Vec<&BinaryEntry> = binaries
-                .iter()
-                .filter(|entry| entry.component == *component)
-                .filter(|entry| entry.architecture == *architecture || entry.architecture == "all")
-                .collect();
-            entries.sort_by_key(|entry| (name_and_version(&entry.stanza), &entry.pool_path));
-            let mut text = String::new();
-            for entry in entries {
-                check_stanza(&entry.stanza)?;
-                text.push_str(entry.stanza.trim_end());
-                text.push_str(&format!(
-                    "\nFilename: {}\nSize: {}\nSHA256: {}\n\n",
-                    entry.pool_path, entry.size_bytes, entry.sha256
-                ));
+            indexes.insert(format!("{component}/binary-{architecture}/Packages"), String::new());
+        }
+        indexes.insert(format!("{component}/source/Sources"), String::new());
+    }
+    let mut total_bytes = 0;
+    for row in sorted(binaries.iter().map(|entry| binary_row(facts, entry)))? {
+        let listed_in: Vec<&String> = match row.architecture {
+            "all" => facts.architectures.iter().collect(),
+            one => facts.architectures.iter().filter(|architecture| *architecture == one).collect(),
+        };
+        for architecture in listed_in {
+            total_bytes += row.text.len();
+            check_total(total_bytes)?;
+            append(&mut indexes, format!("{}/binary-{architecture}/Packages", row.component), &row.text);
+        }
+    }
+    for row in sorted(sources.iter().map(|entry| source_row(facts, entry)))? {
+        total_bytes += row.text.len();
+        check_total(total_bytes)?;
+        append(&mut indexes, format!("{}/source/Sources", row.component), &row.text);
+    }
+    Ok(indexes)
+}
+
+/// Every file of every entry, once each.
+pub(crate) fn pool_files(binaries: &[BinaryEntry], sources: &[SourceEntry]) -> Result<Vec<PoolFile>> {
+    let of_binaries = binaries.iter().map(|entry| PoolFile {
+        pool_path: entry.pool_path.clone(),
+        file: entry.file.clone(),
+        sha256: entry.sha256.clone(),
+        size_bytes: entry.size_bytes,
+    });
+    let of_sources = sources.iter().flat_map(|entry| &entry.files).map(|file| PoolFile {
+        pool_path: file.pool_path.clone(),
+        file: file.file.clone(),
+        sha256: file.sha256.clone(),
+        size_bytes: file.size_bytes,
+    });
+    let mut files: BTreeMap<String, PoolFile> = BTreeMap::new();
+    for file in of_binaries.chain(of_sources) {
+        match files.get(&file.pool_path) {
+            Some(other) if (&other.sha256, other.size_bytes) != (&file.sha256, file.size_bytes) => {
+                return Err(PublishError::Conflict {
+                    pool_path: file.pool_path,
+                    existing_sha256: other.sha256.clone(),
+                    offered_sha256: file.sha256,
+                });
             }
-            files.push(IndexFile { path: format!("{component}/binary-{architecture}/Packages"), text });
+            Some(_) => {}
+            None => {
+                files.insert(file.pool_path.clone(), file);
+            }
         }
-        let mut entries: Vec<&SourceEntry> =
-            sources.iter().filter(|entry| entry.component == *component).collect();
-        entries.sort_by_key(|entry| name_and_version(&entry.stanza));
-        let mut text = String::new();
-        for entry in entries {
-            check_stanza(&entry.stanza)?;
-            text.push_str(entry.stanza.trim_end());
-            text.push_str("\n\n");
-        }
-        files.push(IndexFile { path: format!("{component}/source/Sources"), text });
     }
-    Ok(files)
+    Ok(files.into_values().collect())
 }
 
-/// The `Release` file over these files: path, size, hash.
-pub(crate) fn release(facts: &ReleaseFacts, files: &[(String, u64, String)]) -> String {
-    let mut text = format!(
-        "Origin: {}\nLabel: {}\nSuite: {}\nCodename: {}\nDate: {}\n",
-        facts.origin,
-        facts.label,
-        facts.suite,
-        facts.codename,
-        date(facts.date_seconds)
+/// One entry as it goes into an index.
+struct Row<'a> {
+    component: &'a str,
+    package: &'a str,
+    version: &'a str,
+    architecture: &'a str,
+    text: String,
+}
+
+fn binary_row<'a>(facts: &ReleaseFacts, entry: &'a BinaryEntry) -> Result<Row<'a>> {
+    let text = stanza::check(&entry.stanza, &["Filename", "Size", "SHA256"])?;
+    check_listed("component", &entry.component, &facts.components)?;
+    if entry.architecture != "all" {
+        check_listed("architecture", &entry.architecture, &facts.architectures)?;
+    }
+    if stanza::required(text, "Architecture")? != entry.architecture {
+        return Err(PublishError::Input {
+            what: "stanza",
+            value: shortened(text),
+            reason: "its architecture is not the entry's",
+        });
+    }
+    check_pool_path(&entry.pool_path)?;
+    check_sha256(&entry.sha256)?;
+    let mut row = Row {
+        component: &entry.component,
+        package: stanza::required(text, "Package")?,
+        version: stanza::required(text, "Version")?,
+        architecture: &entry.architecture,
+        text: text.to_owned(),
+    };
+    // Writing to a String cannot fail.
+    let _ = write!(
+        row.text,
+        "\nFilename: {}\nSize: {}\nSHA256: {}\n\n",
+        entry.pool_path, entry.size_bytes, entry.sha256
     );
-    if let Some(until) = facts.valid_until_seconds {
-        text.push_str(&format!("Valid-Until: {}\n", date(until)));
-    }
-    text.push_str(&format!(
-        "Acquire-By-Hash: yes\nArchitectures: {}\nComponents: {}\nDescription: {}\nSHA256:\n",
-        facts.architectures.join(" "),
-        facts.components.join(" "),
-        facts.description
-    ));
-    for (path, size, sha256) in files {
-        text.push_str(&format!(" {sha256} {size} {path}\n"));
-    }
-    text
+    Ok(row)
 }
 
-/// A date as `Release` files have it: RFC 1123, in UTC.
-pub(crate) fn date(seconds: i64) -> String {
-    let timestamp = jiff::Timestamp::from_second(seconds).unwrap_or_default();
-    timestamp.strftime("%a, %d %b %Y %H:%M:%S UTC").to_string()
+fn source_row<'a>(facts: &ReleaseFacts, entry: &'a SourceEntry) -> Result<Row<'a>> {
+    let text = stanza::check(&entry.stanza, &[])?;
+    check_listed("component", &entry.component, &facts.components)?;
+    let directory = stanza::required(text, "Directory")?;
+    let checksums = stanza::field(text, "Checksums-Sha256").unwrap_or_default();
+    for file in &entry.files {
+        check_pool_path(&file.pool_path)?;
+        check_sha256(&file.sha256)?;
+        if !lists(directory, checksums, file) {
+            return Err(PublishError::Input {
+                what: "source file",
+                value: file.pool_path.clone(),
+                reason: "its stanza does not list it with this directory, checksum and size",
+            });
+        }
+    }
+    if checksums.lines().filter(|line| !line.trim().is_empty()).count() != entry.files.len() {
+        return Err(PublishError::Input {
+            what: "source stanza",
+            value: shortened(text),
+            reason: "it lists other files than the entry has",
+        });
+    }
+    Ok(Row {
+        component: &entry.component,
+        package: stanza::required(text, "Package")?,
+        version: stanza::required(text, "Version")?,
+        architecture: "source",
+        text: format!("{text}\n\n"),
+    })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Whether a client that follows the stanza finds this file, and believes it.
+fn lists(directory: &str, checksums: &str, file: &SourceFile) -> bool {
+    let Some(name) = file.pool_path.strip_prefix(directory).and_then(|rest| rest.strip_prefix('/')) else {
+        return false;
+    };
+    checksums.lines().any(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words == [file.sha256.as_str(), &file.size_bytes.to_string(), name]
+    })
+}
 
-    #[test]
-    fn dates_are_those_of_release_files() {
-        assert_eq!(date(1_700_000_000), "Tue, 14 Nov 2023 22:13:20 UTC");
+/// By name, then version, then architecture: as text, since the order only has to be the same every time.
+fn sorted<'a>(rows: impl Iterator<Item = Result<Row<'a>>>) -> Result<Vec<Row<'a>>> {
+    let mut rows = rows.collect::<Result<Vec<_>>>()?;
+    fn key<'a>(row: &Row<'a>) -> [&'a str; 4] {
+        [row.package, row.version, row.architecture, row.component]
     }
+    rows.sort_by(|left, right| key(left).cmp(&key(right)));
+    for pair in rows.windows(2) {
+        if key(&pair[0]) == key(&pair[1]) {
+            return Err(PublishError::Duplicate {
+                package: pair[0].package.to_owned(),
+                version: pair[0].version.to_owned(),
+                architecture: pair[0].architecture.to_owned(),
+                component: pair[0].component.to_owned(),
+            });
+        }
+    }
+    Ok(rows)
+}
 
-    #[test]
-    fn a_stanza_with_an_empty_line_is_refused() {
-        assert!(check_stanza("Package: a\n\nPackage: smuggled").is_err());
-        assert!(check_stanza("").is_err());
-        assert!(check_stanza("Package: a\nVersion: 1").is_ok());
+fn append(indexes: &mut Indexes, path: String, text: &str) {
+    indexes.entry(path).or_default().push_str(text);
+}
+
+fn check_total(total_bytes: usize) -> Result<()> {
+    if total_bytes > INDEX_BYTES_MAX {
+        return Err(PublishError::TooLarge { what: "index text", limit: INDEX_BYTES_MAX as u64 });
     }
+    Ok(())
+}
+
+fn check_listed(what: &'static str, name: &str, known: &[String]) -> Result<()> {
+    if known.iter().any(|other| other == name) {
+        return Ok(());
+    }
+    let reason = "the release does not have it";
+    Err(PublishError::Input { what, value: shortened(name), reason })
 }

@@ -71,14 +71,13 @@ impl Performance<'_> {
         let is_looked_into = outcome
             .as_ref()
             .is_err_and(|failure| !matches!(failure.kind, FailureKind::Machine | FailureKind::Cancelled));
-        let removed = if is_looked_into {
-            root.keep_as_failed(&order.package, settings.failed_roots_max)
-        } else {
-            root.remove()
-        };
-        let outputs = outcome?;
-        removed.map_err(|error| machine(Stage::Collect, error))?;
-        Ok(outputs)
+        if is_looked_into {
+            // The failure matters more than a root that could not be kept; the next start sweeps it away.
+            let _ = root.keep_as_failed(&order.package, settings.failed_roots_max);
+            return outcome;
+        }
+        self.worker.remover.remove(root);
+        outcome
     }
 
     fn file_of(&self, input: &Input) -> PathBuf {
@@ -237,8 +236,8 @@ impl Performance<'_> {
             .provide(&order.inputs, &order.texts, &|input| self.file_of(input))
             .map_err(|error| machine(Stage::Test, error))
             .and_then(|()| self.stage(&order.stage, &root, ""));
-        let removed = root.remove().map_err(|error| machine(Stage::Test, error));
-        outcome.and(removed)
+        self.worker.remover.remove(root);
+        outcome
     }
 
     /// What a test needs is known only when the outputs are, so it is fetched here.

@@ -6,9 +6,11 @@
 //! that they exist.
 //!
 //! The root of a failed build is kept, the latest of each package, for a person to look into. Everything
-//! else that a build leaves is removed here, or by [`Worker::sweep`] at the next start.
+//! else that a build leaves is removed beside the builds that follow, or by [`Worker::sweep`] at the next
+//! start.
 
 mod build;
+mod remover;
 mod roots;
 
 pub use roots::{RootFolder, base_sandbox};
@@ -46,12 +48,13 @@ pub struct Worker {
     settings: Settings,
     ecosystem: Arc<dyn Ecosystem>,
     distfiles: Arc<DistfileStore>,
+    remover: Arc<remover::Remover>,
 }
 
 impl Worker {
     /// A worker of this yard.
     pub fn new(settings: Settings, ecosystem: Arc<dyn Ecosystem>, distfiles: Arc<DistfileStore>) -> Worker {
-        Worker { settings, ecosystem, distfiles }
+        Worker { settings, ecosystem, distfiles, remover: Arc::default() }
     }
 
     /// Removes what builds left that did not end: to be called once, before the first build.

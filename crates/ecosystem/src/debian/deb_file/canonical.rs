@@ -58,7 +58,7 @@ fn occurrences(bytes: &[u8], word: &[u8]) -> Vec<usize> {
     if word.is_empty() {
         return found;
     }
-    let mut at: usize = 0;
+    let mut at = 0_usize;
     while let Some(end) = at.checked_add(word.len()).filter(|end| *end <= bytes.len()) {
         let is_whole = (at == 0 || !belongs_to_a_version(bytes[at - 1]))
             && bytes.get(end).is_none_or(|byte| !belongs_to_a_version(*byte));

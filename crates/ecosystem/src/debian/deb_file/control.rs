@@ -21,8 +21,8 @@ const ENTRY_COUNT_MAX: usize = 1024;
 /// What the control member holds.
 pub(super) struct Control {
     pub(super) text: String,
-    /// Name, mode, link target, and bytes, in the order of the names.
-    others: Vec<(Vec<u8>, u32, Vec<u8>, Vec<u8>)>,
+    /// Name, mode and bytes, in the order of the names.
+    others: Vec<(Vec<u8>, u32, Vec<u8>)>,
 }
 
 /// Checks the `debian-binary` member: a line `2.<minor>`.
@@ -68,14 +68,18 @@ impl Control {
                         // The sum is bounded by what the whole archive may unpack to.
                         let content =
                             entry::read_bytes(&entry, bytes, MEMBER, "control archive", UNPACKED_BYTES_MAX)?;
-                        others.push((entry.path, entry.mode, entry.link_target, content));
+                        others.push((entry.path, entry.mode, content));
                     }
-                    (path, _) => return Err(refused(MEMBER, path, "it is neither a file nor a directory")),
+                    (path, _) => {
+                        return Err(refused(MEMBER, path, "it is neither a file nor a directory"));
+                    }
                 }
                 Ok(())
             })?;
         }
-        check_consumed(member)?;
+        if member.limit() > 0 {
+            return Err(DebProblem::TrailingBytes { member: MEMBER, count_bytes: member.limit() });
+        }
         others.sort();
         match (text, control_count) {
             (Some(text), 1) => Ok(Self { text, others }),
@@ -112,7 +116,7 @@ impl Control {
             }
         }
         canonical.literal(b"members");
-        for (name, mode, _, content) in &self.others {
+        for (name, mode, content) in &self.others {
             canonical.literal(name);
             canonical.literal(&mode.to_be_bytes());
             canonical.masked(content);
@@ -140,13 +144,5 @@ impl Field {
         } else {
             Self::Other
         }
-    }
-}
-
-/// After the decompressor ended, nothing may be left of the member.
-pub(super) fn check_consumed(member: &io::Take<impl Read>) -> Result<(), DebProblem> {
-    match member.limit() {
-        0 => Ok(()),
-        count_bytes => Err(DebProblem::TrailingBytes { member: MEMBER, count_bytes }),
     }
 }

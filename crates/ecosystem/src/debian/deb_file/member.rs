@@ -30,7 +30,9 @@ impl<R: Read> Members<R> {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 return Err(DebProblem::NotAnArchive);
             }
-            Err(source) => return Err(DebProblem::Content { member: "archive", source }),
+            Err(source) => {
+                return Err(DebProblem::Content { member: "archive", source });
+            }
         }
         Ok(Self { source, offset: MAGIC.len() as u64, size_bytes, padding: 0, count: 0 })
     }

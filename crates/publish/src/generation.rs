@@ -1,0 +1,188 @@
+//! One generation: the index files in all their forms, and the steps that make, check in and switch to them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use crate::compress::Form;
+use crate::index::Indexes;
+use crate::layout::{self, KEYRING_FILE, RELEASE, STAGING};
+use crate::operation::Operation;
+use crate::release::{self, Listed, Listing};
+use crate::state::{self, sha256};
+use crate::steps::Steps;
+use crate::{PublishError, Result};
+
+/// The name of the new generation while it is unfinished.
+const STAGED_GENERATION: &str = "generation";
+
+/// The generation that readers see now.
+pub(crate) struct Current {
+    /// Relative to the repository.
+    directory: PathBuf,
+    pub(crate) release: String,
+    listing: Listing,
+    /// The key that its signatures are made with; none where a signature is missing.
+    public_key: Option<String>,
+    /// Empty where the generation is damaged: then the pool's files speak for themselves.
+    pub(crate) references: BTreeMap<String, String>,
+}
+
+impl Current {
+    pub(crate) fn read(repository: &Path, codename: &str, number: u64) -> Result<Self> {
+        let directory = layout::generation(codename, number);
+        let absolute = repository.join(&directory);
+        let release = state::read_text(&absolute.join(RELEASE))?.unwrap_or_default();
+        let is_signed = [layout::RELEASE_CLEAR_SIGNED, layout::RELEASE_SIGNATURE]
+            .iter()
+            .all(|name| absolute.join(name).is_file());
+        let public_key = match is_signed {
+            true => state::read_text(&absolute.join(KEYRING_FILE))?,
+            false => None,
+        };
+        let references = state::references(&absolute).unwrap_or_default();
+        Ok(Self { directory, listing: release::listing(&release), release, public_key, references })
+    }
+
+    pub(crate) fn is_signed_with(&self, public_key: &str) -> bool {
+        self.public_key.as_deref() == Some(public_key)
+    }
+
+    /// Whether an index file is there, as long as it should be.
+    fn has(&self, repository: &Path, path: &str) -> bool {
+        self.listing.get(path).is_some_and(|listed| {
+            fs_err::metadata(repository.join(&self.directory).join(path))
+                .is_ok_and(|file| file.len() == listed.size_bytes)
+        })
+    }
+}
+
+/// Where the bytes of an index file come from.
+enum Origin {
+    New(Vec<u8>),
+    /// The current generation has the same file.
+    Current(PathBuf),
+}
+
+/// The files of a generation.
+pub(crate) struct Contents {
+    pub(crate) listing: Listing,
+    origins: Vec<(String, Origin)>,
+}
+
+/// Every form of every index. An index that did not change is taken with its packed forms from the current generation, so
+/// the cost of a publication follows what changed.
+pub(crate) fn pack(repository: &Path, indexes: Indexes, current: Option<&Current>) -> Result<Contents> {
+    let mut contents = Contents { listing: Listing::new(), origins: Vec::new() };
+    for (path, text) in indexes {
+        let plain = Listed { sha256: sha256(text.as_bytes()), size_bytes: text.len() as u64 };
+        let packed_paths = Form::ALL.map(|form| (layout::packed_path(&path, form), form));
+        if let Some(current) = current.filter(|current| current.listing.get(&path) == Some(&plain)) {
+            // All forms must be there, since the listing says nothing about which text a packed file holds.
+            let paths: Vec<&String> =
+                std::iter::once(&path).chain(packed_paths.iter().map(|(path, _)| path)).collect();
+            if paths.iter().all(|path| current.has(repository, path)) {
+                for path in paths {
+                    contents.listing.insert(path.clone(), current.listing[path].clone());
+                    contents.origins.push((path.clone(), Origin::Current(current.directory.join(path))));
+                }
+                continue;
+            }
+        }
+        for (packed_path, form) in packed_paths {
+            let packed = form
+                .compress(text.as_bytes())
+                .map_err(|source| PublishError::Compress { index: packed_path.clone(), source })?;
+            contents.insert(packed_path, packed);
+        }
+        contents.insert(path, text.into_bytes());
+    }
+    Ok(contents)
+}
+
+impl Contents {
+    /// Whether any file must be written.
+    pub(crate) fn has_new(&self) -> bool {
+        self.origins.iter().any(|(_, origin)| matches!(origin, Origin::New(_)))
+    }
+
+    fn insert(&mut self, path: String, bytes: Vec<u8>) {
+        let listed = Listed { sha256: sha256(&bytes), size_bytes: bytes.len() as u64 };
+        self.listing.insert(path.clone(), listed);
+        self.origins.push((path, Origin::New(bytes)));
+    }
+}
+
+/// What a generation is to be.
+pub(crate) struct NewGeneration<'a> {
+    pub(crate) codename: &'a str,
+    pub(crate) number: u64,
+    /// The generations that readers may be in the middle of, newest first.
+    pub(crate) previous: &'a [u64],
+    pub(crate) contents: Contents,
+    pub(crate) release: &'a str,
+    pub(crate) public_key: &'a str,
+}
+
+impl NewGeneration<'_> {
+    /// Plans to make the generation and to switch to it.
+    pub(crate) fn plan(self, repository: &Path, steps: &mut Steps<'_>) -> Result<()> {
+        let staged = layout::staged(STAGED_GENERATION);
+        steps.make_directory(STAGING.into())?;
+        steps.make_directory(layout::generations(self.codename))?;
+        steps.make_directory(layout::DISTS.into())?;
+
+        let mut by_hash = BTreeSet::new();
+        for (path, origin) in self.contents.origins {
+            let to = staged.join(&path);
+            make_parent(steps, &to)?;
+            steps.add(match origin {
+                Origin::New(content) => Operation::Write { path: to.clone(), content },
+                Origin::Current(from) => Operation::Link { from, to: to.clone() },
+            });
+            let second = layout::by_hash_path(&path, &self.contents.listing[&path].sha256);
+            if by_hash.insert(second.clone()) {
+                let second = staged.join(second);
+                make_parent(steps, &second)?;
+                steps.add(Operation::Link { from: to, to: second });
+            }
+        }
+        for number in self.previous {
+            let generation = layout::generation(self.codename, *number);
+            for (path, listed) in state::listing(&repository.join(&generation))? {
+                let name = layout::by_hash_path(&path, &listed.sha256);
+                let from = generation.join(&name);
+                if repository.join(&from).is_file() && by_hash.insert(name.clone()) {
+                    let to = staged.join(name);
+                    make_parent(steps, &to)?;
+                    steps.add(Operation::Link { from, to });
+                }
+            }
+        }
+        steps.add(Operation::Write { path: staged.join(RELEASE), content: self.release.as_bytes().to_vec() });
+        steps.add(Operation::Write {
+            path: staged.join(KEYRING_FILE),
+            content: self.public_key.as_bytes().to_vec(),
+        });
+        steps.add(Operation::Sign { directory: staged.clone() });
+        steps.touch(staged.clone());
+
+        // All that the new generation names is on the disk before it gets its name, and it has its name before the switch.
+        steps.sync();
+        steps.add(Operation::Move { from: staged, to: layout::generation(self.codename, self.number) });
+        steps.touch(layout::generations(self.codename));
+        steps.sync();
+        steps.add(Operation::Switch {
+            link: layout::current_link(self.codename),
+            target: layout::link_target(self.codename, self.number),
+        });
+        steps.touch(layout::DISTS.into());
+        steps.sync();
+        Ok(())
+    }
+}
+
+fn make_parent(steps: &mut Steps<'_>, path: &Path) -> Result<()> {
+    let parent = path.parent().unwrap_or(Path::new("")).to_owned();
+    steps.touch(parent.clone());
+    steps.make_directory(parent)
+}

@@ -1,0 +1,97 @@
+//! What the pool lacks: decided from the entries, the current index, and a look at each path.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use crate::error::During;
+use crate::index::PoolFile;
+use crate::{PublishError, Result, state};
+
+/// What is to be done for one file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// It is there.
+    Nothing,
+    /// It must be placed.
+    Place,
+    /// Another file is there, which no generation names: what a broken attempt left.
+    Replace,
+}
+
+/// Looks at the pool for `wanted`; `listed` are the checksums of what the current generation names.
+///
+/// Reading the whole pool at each publication would take hours on a large one, so a file that the current generation
+/// names with the wanted checksum is known by its size, and one that is the same inode as the new file by that.
+pub(crate) fn need(repository: &Path, wanted: &PoolFile, listed: &BTreeMap<String, String>) -> Result<Need> {
+    let path = repository.join(&wanted.pool_path);
+    let existing = match fs_err::symlink_metadata(&path) {
+        Ok(existing) => existing,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            check_source(wanted)?;
+            return Ok(Need::Place);
+        }
+        Err(error) => return Err(error).during("look at", &path),
+    };
+    if !existing.is_file() {
+        return Err(PublishError::Foreign { path, reason: "it is not a regular file" });
+    }
+    if existing.len() == wanted.size_bytes {
+        if listed.get(&wanted.pool_path) == Some(&wanted.sha256) {
+            return Ok(Need::Nothing);
+        }
+        let is_same_inode = fs_err::metadata(&wanted.file)
+            .is_ok_and(|new| (new.dev(), new.ino()) == (existing.dev(), existing.ino()));
+        if is_same_inode {
+            return Ok(Need::Nothing);
+        }
+    }
+    let existing_sha256 = file_sha256(&path)?;
+    if existing_sha256 == wanted.sha256 && existing.len() == wanted.size_bytes {
+        return Ok(Need::Nothing);
+    }
+    if state::is_referenced(repository, &wanted.pool_path)? {
+        return Err(PublishError::Conflict {
+            pool_path: wanted.pool_path.clone(),
+            existing_sha256,
+            offered_sha256: wanted.sha256.clone(),
+        });
+    }
+    check_source(wanted)?;
+    Ok(Need::Replace)
+}
+
+/// Finds out at planning what would fail at publishing.
+fn check_source(wanted: &PoolFile) -> Result<()> {
+    let metadata = fs_err::metadata(&wanted.file).during("look at", &wanted.file)?;
+    check_size(&wanted.file, &metadata, wanted.size_bytes)
+}
+
+pub(crate) fn check_size(file: &Path, metadata: &std::fs::Metadata, size_bytes: u64) -> Result<()> {
+    if metadata.is_file() && metadata.len() == size_bytes {
+        return Ok(());
+    }
+    let found = match metadata.is_file() {
+        true => format!("{} bytes", metadata.len()),
+        false => "no regular file".to_owned(),
+    };
+    Err(PublishError::FileChanged { file: file.to_owned(), expected: format!("{size_bytes} bytes"), found })
+}
+
+fn file_sha256(path: &Path) -> Result<String> {
+    let mut file = fs_err::File::open(path).during("open", path)?;
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let count = match file.read(&mut buffer) {
+            Ok(0) => return Ok(state::hexadecimal(&hash.finalize())),
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error).during("read", path),
+        };
+        hash.update(&buffer[..count]);
+    }
+}

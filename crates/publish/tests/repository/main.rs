@@ -1,0 +1,8 @@
+//! Publishes real packages into real directories and reads them with the real `apt-get`.
+
+mod apt;
+mod crash;
+mod full_disk;
+mod http;
+mod plan;
+mod support;

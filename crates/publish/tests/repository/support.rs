@@ -168,8 +168,9 @@ impl Signer for PlainSigner {
 
 /// A repository and what may be published into it.
 pub struct Yard {
-    pub directory: tempfile::TempDir,
+    /// Dropped first: its agent is found by its directory.
     pub signer: GnupgSigner,
+    pub directory: tempfile::TempDir,
 }
 
 impl Yard {

@@ -106,7 +106,8 @@ impl GnupgSigner {
     }
 
     fn output(&self, arguments: &[&str], input: &str) -> Result<String, SignerError> {
-        let file = tempfile::NamedTempFile::new()?;
+        // In the home, so that a killed test child leaves nothing elsewhere.
+        let file = tempfile::NamedTempFile::new_in(&self.home)?;
         fs::write(file.path(), input)?;
         let output = self
             .gpg()

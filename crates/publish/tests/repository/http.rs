@@ -101,12 +101,13 @@ fn a_reader_in_the_middle_of_an_update_succeeds() {
     let yard = Arc::new(Yard::new());
     yard.publish(&[yard.deb("alpha", "1.0-1", "amd64")], &[]);
     // After the client has its InRelease, two more generations come before it asks for an index.
-    let publisher = yard.clone();
+    // The server outlives the test, and must not keep the yard.
+    let publisher = Arc::downgrade(&yard);
     let mut versions = ["1.0-2", "1.0-3"].into_iter();
     let server = Server::start(
         yard.repository(),
         Box::new(move |path| {
-            if path.ends_with("/InRelease") {
+            if let (true, Some(publisher)) = (path.ends_with("/InRelease"), publisher.upgrade()) {
                 for version in versions.by_ref() {
                     publisher.publish(&[publisher.deb("alpha", version, "amd64")], &[]);
                 }

@@ -97,7 +97,8 @@ impl GnupgSigner {
     }
 
     fn output(&self, arguments: &[&str], input: &str) -> Result<String, SignerError> {
-        let file = tempfile::NamedTempFile::new()?;
+        // In the home, so that a killed test child leaves nothing elsewhere.
+        let file = tempfile::NamedTempFile::new_in(&self.home)?;
         fs::write(file.path(), input)?;
         let output = self.gpg().args(arguments).arg("--output").arg("-").arg(file.path()).output()?;
         match output.status.success() {
@@ -150,8 +151,9 @@ impl Signer for PlainSigner {
 
 /// A repository and what may be published into it.
 pub struct Yard {
-    pub directory: tempfile::TempDir,
+    /// Dropped first: its agent is found by its directory.
     pub signer: GnupgSigner,
+    pub directory: tempfile::TempDir,
 }
 
 impl Yard {

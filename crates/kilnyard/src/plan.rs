@@ -64,7 +64,7 @@ pub fn digest(yard: &Yard, index: &Index, base: Option<&Base>, store: &impl Stor
     let config =
         fs_err::read_to_string(yard.path(crate::yard::CONFIG)).or_internal("read the configuration")?;
     let names = yard.config.package_names(&yard.folder)?;
-    let mut text = format!("{config}\n{}\n{names:?}\n{:?}\n", index.identity, base.map(|b| &b.digest));
+    let mut text = format!("{config}\n{}\n{names:?}\n{:?}\n", index.identity, base.map_or("", |b| &b.digest));
     for name in names.iter().flatten().filter(|name| name.ends_with(".dsc")) {
         text.push_str(&fs_err::read_to_string(yard.path(name)).unwrap_or_default());
     }
@@ -79,7 +79,11 @@ pub fn resolve(yard: &Yard, index: &Index, base: Base, distfiles: &DistfileStore
     let mut sources = Sources::default();
     index.read(yard, &mut universe, &mut sources)?;
     let names = match yard.config.package_names(&yard.folder)? {
-        None => sources.all().into_iter().map(|source| source.name().to_owned()).collect(),
+        None => {
+            let all = sources.all().into_iter();
+            let built = all.filter(|source| source.builds_on(&settings.architecture, settings.parts));
+            built.map(|source| source.name().to_owned()).collect()
+        }
         Some(names) => {
             let names = names.into_iter().map(|name| match name.ends_with(".dsc") {
                 true => add_local(&mut sources, distfiles, &yard.path(&name)),

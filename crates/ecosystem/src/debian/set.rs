@@ -49,7 +49,16 @@ pub(super) fn resolve(
             None => resolved.leave_out(name, &unknown(sources, universe, name)),
             Some(source) if !source.builds_on(&settings.architecture, settings.parts) => {
                 let architectures = source.stanza().get("Architecture").unwrap_or("");
-                let text = format!("{name} makes nothing here: it is for {architectures}");
+                let text = match architectures {
+                    "all" => format!(
+                        "{name} makes only architecture-independent packages, and parts is \"dependent\" in \
+                         kilnyard.toml"
+                    ),
+                    _ => format!(
+                        "{name} makes nothing for {}: it is for {architectures}",
+                        settings.architecture
+                    ),
+                };
                 resolved.leave_out(name, &text);
             }
             Some(source) => {
@@ -63,7 +72,8 @@ pub(super) fn resolve(
     for id in resolved.graph.packages() {
         if let Some(source) = sources.get(resolved.graph.name(id)) {
             for output in source.outputs(&context, settings.parts) {
-                let stanza = predicted(universe, &source, output, &settings.version_suffix);
+                let stanza =
+                    predicted(universe, &source, output, &resolved.made_by, &settings.version_suffix);
                 universe.add_package(&stanza, Origin::Set(id.0));
             }
         }
@@ -115,32 +125,59 @@ fn distance_is_small(left: &str, right: &str) -> bool {
     row[right.len()] <= if left.len() > 4 { 2 } else { 1 }
 }
 
-/// An output as it will be, from the archive's package of the same source version, else by name alone.
-fn predicted(universe: &Universe, source: &Source, output: &str, suffix: &str) -> String {
-    let rebuilt = format!("{}{suffix}1", source.version());
-    let archive = universe.named(output).iter().copied().find(|c| {
-        let version = universe.version(*c);
-        let plain = version.rsplit_once("+b").filter(|(_, n)| n.bytes().all(|b| b.is_ascii_digit()));
-        universe.origin(*c) == Origin::Archive
-            && version::compare(plain.map_or(version, |(v, _)| v), source.version()) == Ordering::Equal
-    });
-    let Some(archive) = archive else {
+/// An output as it will be: as the archive's package of this name that the same source made, with the
+/// version that a rebuild gets; by name alone where the archive has none.
+fn predicted(universe: &Universe, source: &Source, output: &str, made_by: &MadeBy, suffix: &str) -> String {
+    let made_here = |candidate: &Candidate| {
+        let made_by =
+            universe.stanza(*candidate).get("Source").map_or(output, |s| s.split(' ').next().unwrap_or(s));
+        universe.origin(*candidate) == Origin::Archive && made_by == source.name()
+    };
+    let Some(archive) = universe.named(output).iter().copied().find(made_here) else {
+        let version = format!("{}{suffix}1", source.version());
         return format!(
-            "Package: {output}\nVersion: {rebuilt}\nArchitecture: {}\n",
+            "Package: {output}\nVersion: {version}\nArchitecture: {}\n",
             universe.context().architecture
         );
     };
     let old = universe.version(archive);
+    let stanza = universe.stanza(archive);
+    let plain =
+        old.rsplit_once("+b").filter(|(_, n)| n.bytes().all(|b| b.is_ascii_digit())).map_or(old, |(v, _)| v);
+    // Some sources give their packages versions of their own (`gcc` 4:12.2.0-3 is made by gcc-defaults 1.203).
+    let of_source =
+        stanza.get("Source").and_then(|s| s.split_once('(')).map(|(_, v)| v.trim_end_matches(')'));
+    let has_own_version = of_source.is_some_and(|v| version::compare(v, plain) != Ordering::Equal);
+    let rebuilt = format!("{}{suffix}1", if has_own_version { plain } else { source.version() });
     let mut text = String::new();
-    for (field, value) in universe.stanza(archive).fields() {
-        let value = match field {
-            "Version" => rebuilt.clone(),
-            "Filename" | "Size" | "SHA256" | "MD5sum" => continue,
-            _ => value.replace(&format!("(= {old})"), &format!("(= {rebuilt})")),
-        };
-        text.push_str(&format!("{field}: {value}\n"));
+    for (field, value) in stanza.fields() {
+        match field {
+            "Version" => text.push_str(&format!("Version: {rebuilt}\n")),
+            "Filename" | "Size" | "SHA256" | "MD5sum" => {}
+            "Depends" | "Pre-Depends" | "Provides" | "Breaks" | "Conflicts" | "Replaces" => {
+                let id = made_by.get(output);
+                let is_sibling = |name: &str| field == "Provides" || made_by.get(name) == id;
+                text.push_str(&format!(
+                    "{field}: {}\n",
+                    with_new_versions(value, old, &rebuilt, &is_sibling)
+                ));
+            }
+            _ => text.push_str(&format!("{field}: {value}\n")),
+        }
     }
     text
+}
+
+/// A relation field in which exact relations to what is rebuilt as well have the new version. Relations to
+/// architecture-independent packages of the same source stay: these are not rebuilt.
+fn with_new_versions(field: &str, old: &str, new: &str, is_rebuilt: &dyn Fn(&str) -> bool) -> String {
+    let exact = format!("(= {old})");
+    let atom = |atom: &str| {
+        let name = atom.trim().split([' ', '(', ':', '\n']).next().unwrap_or("");
+        if is_rebuilt(name) { atom.replace(&exact, &format!("(= {new})")) } else { atom.to_owned() }
+    };
+    let clause = |clause: &str| clause.split('|').map(atom).collect::<Vec<_>>().join("|");
+    field.split(',').map(clause).collect::<Vec<_>>().join(",")
 }
 
 /// Solves each package's build dependencies and adds the edges; those that cannot be solved.
@@ -171,9 +208,14 @@ fn add_edges(
             Origin::Archive => made_by.get(universe.name(candidate)).is_none_or(|maker| *maker == id),
             Origin::Request => true,
         };
+        let lenient = |candidate: Candidate| universe.origin(candidate) != Origin::Set(id.0);
         let view = View::new(universe, &allowed, &|_| false);
         let mut solver = Solver::new(&view);
-        match solver.solve(root) {
+        // Where the set's own packages do not go together, the archive's may stand in.
+        let solved = solver
+            .solve(root)
+            .or_else(|_| Solver::new(&View::new(universe, &lenient, &|_| false)).solve(root));
+        match solved {
             Ok(chosen) => {
                 let chosen: HashSet<Candidate> = chosen.into_iter().collect();
                 let direct = view.requirements(root).clauses().flatten().filter(|c| chosen.contains(c));
@@ -219,11 +261,10 @@ fn without(mut resolved: Resolved, impossible: &[PackageId]) -> Resolved {
 fn cut(mut resolved: Resolved, sources: &Sources, settings: &Settings, universe: &Universe) -> Resolved {
     let graph = resolved.graph.clone();
     let made_by = &resolved.made_by;
-    let names_of =
-        |id: PackageId| made_by.iter().filter(move |(_, maker)| **maker == id).map(|(name, _)| name);
-    let archive_has = |id: PackageId| {
-        names_of(id).any(|name| universe.named(name).iter().any(|c| universe.origin(*c) == Origin::Archive))
-    };
+    let is_in_archive =
+        |name: &str| universe.named(name).iter().any(|c| universe.origin(*c) == Origin::Archive);
+    let in_archive: HashSet<PackageId> =
+        made_by.iter().filter(|(name, _)| is_in_archive(name)).map(|(_, maker)| *maker).collect();
     let falls_away = |package: PackageId, dependency: PackageId| {
         let mut context = settings.context();
         context.profiles.extend(CUTTING_PROFILES.map(str::to_owned));
@@ -234,7 +275,7 @@ fn cut(mut resolved: Resolved, sources: &Sources, settings: &Settings, universe:
         !atoms.any(|atom| made_by.get(atom.name) == Some(&dependency))
     };
     let stand_in = |package: PackageId, dependency: PackageId| match settings.cycles {
-        Cycles::Archive => archive_has(dependency).then_some(StandIn::Archive),
+        Cycles::Archive => in_archive.contains(&dependency).then_some(StandIn::Archive),
         Cycles::Profile => falls_away(package, dependency).then_some(StandIn::Profile),
     };
     let (cuts, uncut) = resolved.graph.cut_cycles(&stand_in);

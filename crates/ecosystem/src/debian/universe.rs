@@ -13,8 +13,9 @@ use super::deb822::{self, Stanza};
 use super::relation::{self, Atom, Context, Qualifier, RelationError};
 use super::version;
 use kilnyard_model::solver::{Candidate, Requirements};
-use std::cmp::Ordering;
+use std::cmp;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Where a candidate comes from.
@@ -79,6 +80,8 @@ pub struct Universe {
     providers: Vec<Vec<(Candidate, Span)>>,
     binaries: Vec<Binary>,
     requirements: Vec<OnceLock<Requirements>>,
+    /// Whether any requirements were worked out since they were last forgotten.
+    is_worked_out: AtomicBool,
 }
 
 impl Universe {
@@ -92,6 +95,7 @@ impl Universe {
             providers: Vec::new(),
             binaries: Vec::new(),
             requirements: Vec::new(),
+            is_worked_out: AtomicBool::new(false),
         }
     }
 
@@ -134,8 +138,12 @@ impl Universe {
         self.binaries[candidate.index()].is_removed = true;
         let name = self.binaries[candidate.index()].name as usize;
         self.real[name].retain(|other| *other != candidate);
-        for providers in &mut self.providers {
-            providers.retain(|(other, _)| *other != candidate);
+        let provides = self.text(self.binaries[candidate.index()].provides).to_owned();
+        let context = Context::new(&self.context.architecture);
+        for provided in relation::clauses(&provides, &context).flatten().flatten() {
+            if let Some(name) = self.names.get(provided.name) {
+                self.providers[*name as usize].retain(|(other, _)| *other != candidate);
+            }
         }
         self.forget();
     }
@@ -182,6 +190,9 @@ impl Universe {
     }
 
     fn forget(&mut self) {
+        if !std::mem::take(self.is_worked_out.get_mut()) {
+            return;
+        }
         for (binary, requirements) in self.binaries.iter().zip(&mut self.requirements) {
             if binary.origin != Origin::Request {
                 requirements.take();
@@ -240,8 +251,9 @@ impl Universe {
         let candidate = Candidate(self.binaries.len() as u32);
         binary.name = self.intern(name);
         let own_version = &text[binary.version.start as usize..][..binary.version.len as usize];
-        let position = self.real[binary.name as usize]
-            .partition_point(|other| version::compare(self.version(*other), own_version) != Ordering::Less);
+        let position = self.real[binary.name as usize].partition_point(|other| {
+            version::compare(self.version(*other), own_version) != cmp::Ordering::Less
+        });
         self.real[binary.name as usize].insert(position, candidate);
         if binary.provides.len > 0 {
             let field = &text[binary.provides.start as usize..][..binary.provides.len as usize];
@@ -326,6 +338,7 @@ impl Universe {
     /// What a candidate needs, worked out once.
     pub fn requirements(&self, candidate: Candidate) -> &Requirements {
         self.requirements[candidate.index()].get_or_init(|| {
+            self.is_worked_out.store(true, Ordering::Relaxed);
             let binary = &self.binaries[candidate.index()];
             let mut clauses = Vec::new();
             for span in [binary.pre_depends, binary.depends] {

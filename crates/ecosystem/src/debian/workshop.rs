@@ -115,8 +115,16 @@ impl Workshop {
             self.in_base.get(universe.name(candidate)).is_some_and(|v| v == universe.version(candidate))
         };
         let view = View::new(universe, &is_allowed, &is_there);
+        let lenient = |candidate: Candidate| match universe.origin(candidate) {
+            Origin::Archive => true,
+            _ => is_allowed(candidate),
+        };
         let mut solver = Solver::new(&view);
-        let outcome = match solver.solve(root) {
+        // Where the set's own packages do not go together, the archive's may stand in.
+        let solved = solver
+            .solve(root)
+            .or_else(|_| Solver::new(&View::new(universe, &lenient, &is_there)).solve(root));
+        let outcome = match solved {
             Ok(mut chosen) => {
                 chosen.retain(|candidate| *candidate != root);
                 chosen.sort_by(|a, b| universe.name(*a).cmp(universe.name(*b)));

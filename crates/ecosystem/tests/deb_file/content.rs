@@ -31,43 +31,25 @@ fn every_compressor_reads_the_same() {
         let deb = deb_file::read(&path).unwrap();
         let bytes = fs::read(&path).unwrap();
         assert_eq!(deb.size_bytes, bytes.len() as u64);
-        let sha256: String = Sha256::digest(&bytes)
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let sha256: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(deb.sha256, sha256);
-        assert_eq!(
-            deb.control,
-            fs::read_to_string(package.tree().join("DEBIAN/control")).unwrap()
-        );
-        let fields = Command::new("dpkg-deb")
-            .arg("-f")
-            .arg(&path)
-            .output()
-            .unwrap();
+        assert_eq!(deb.control, fs::read_to_string(package.tree().join("DEBIAN/control")).unwrap());
+        let fields = Command::new("dpkg-deb").arg("-f").arg(&path).output().unwrap();
         assert_eq!(deb.control, String::from_utf8(fields.stdout).unwrap());
         contents.push(deb.content);
     }
-    assert!(
-        contents.windows(2).all(|pair| pair[0] == pair[1]),
-        "{contents:?}"
-    );
+    assert!(contents.windows(2).all(|pair| pair[0] == pair[1]), "{contents:?}");
 }
 
 #[test]
 fn a_rebuild_that_only_bumps_the_version_has_equal_content() {
-    if lacks(
-        "a_rebuild_that_only_bumps_the_version_has_equal_content",
-        &["dpkg-deb"],
-    ) {
+    if lacks("a_rebuild_that_only_bumps_the_version_has_equal_content", &["dpkg-deb"]) {
         return;
     }
     let first = Package::new("1:1.0-1");
     let second = Package::new("1:1.0-1+b12");
     let touched = fs::File::open(second.tree().join("usr/bin/kiln")).unwrap();
-    touched
-        .set_modified(std::time::SystemTime::UNIX_EPOCH)
-        .unwrap();
+    touched.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
     for compressor in COMPRESSORS {
         let (first, second) = (
             deb_file::read(&first.build(compressor)).unwrap(),
@@ -81,29 +63,16 @@ fn a_rebuild_that_only_bumps_the_version_has_equal_content() {
 
 #[test]
 fn a_native_package_has_its_changelog_under_another_name() {
-    if lacks(
-        "a_native_package_has_its_changelog_under_another_name",
-        &["dpkg-deb"],
-    ) {
+    if lacks("a_native_package_has_its_changelog_under_another_name", &["dpkg-deb"]) {
         return;
     }
     let with_changelog = |version: &str, text: &str| {
         let package = Package::new(version);
-        write(
-            &package.tree().join("usr/share/doc/kiln1/changelog.gz"),
-            &gzip(text.as_bytes()),
-            0o644,
-        );
+        write(&package.tree().join("usr/share/doc/kiln1/changelog.gz"), &gzip(text.as_bytes()), 0o644);
         package.content()
     };
-    assert_eq!(
-        with_changelog("1.0", "one"),
-        with_changelog("1.0+b1", "two")
-    );
-    assert_ne!(
-        with_changelog("1.0-1", "one"),
-        with_changelog("1.0-1+b1", "two")
-    );
+    assert_eq!(with_changelog("1.0", "one"), with_changelog("1.0+b1", "two"));
+    assert_ne!(with_changelog("1.0-1", "one"), with_changelog("1.0-1+b1", "two"));
 }
 
 #[test]
@@ -123,18 +92,12 @@ fn every_other_change_shows() {
     let mut seen = vec![("base", base)];
     type Change = Box<dyn FnOnce(&Path)>;
     let mut changes: Vec<(&str, Change)> = vec![
-        (
-            "byte",
-            Box::new(|tree| fs::write(tree.join("usr/bin/kiln"), b"\x7fELF not reallY").unwrap()),
-        ),
+        ("byte", Box::new(|tree| fs::write(tree.join("usr/bin/kiln"), b"\x7fELF not reallY").unwrap())),
         (
             "mode",
             Box::new(|tree| {
-                fs::set_permissions(
-                    tree.join("usr/share/kiln/large"),
-                    fs::Permissions::from_mode(0o600),
-                )
-                .unwrap();
+                fs::set_permissions(tree.join("usr/share/kiln/large"), fs::Permissions::from_mode(0o600))
+                    .unwrap();
             }),
         ),
         (
@@ -148,22 +111,15 @@ fn every_other_change_shows() {
             "long symlink",
             Box::new(|tree| {
                 fs::remove_file(tree.join("usr/share/kiln/long-link")).unwrap();
-                symlink(
-                    format!("{}u", "t".repeat(179)),
-                    tree.join("usr/share/kiln/long-link"),
-                )
-                .unwrap();
+                symlink(format!("{}u", "t".repeat(179)), tree.join("usr/share/kiln/long-link")).unwrap();
             }),
         ),
         (
             "long name",
             Box::new(|tree| {
                 let directory = tree.join("usr/share/kiln").join("d".repeat(90));
-                fs::rename(
-                    directory.join("f".repeat(150)),
-                    directory.join(format!("{}g", "f".repeat(149))),
-                )
-                .unwrap();
+                fs::rename(directory.join("f".repeat(150)), directory.join(format!("{}g", "f".repeat(149))))
+                    .unwrap();
             }),
         ),
         (
@@ -174,97 +130,46 @@ fn every_other_change_shows() {
                 write(&tree.join("usr/bin/kiln-linked"), &content, 0o755);
             }),
         ),
-        (
-            "file gone",
-            Box::new(|tree| fs::remove_file(tree.join("usr/share/kiln/empty")).unwrap()),
-        ),
-        (
-            "empty directory",
-            Box::new(|tree| fs::create_dir(tree.join("usr/share/kiln/new")).unwrap()),
-        ),
+        ("file gone", Box::new(|tree| fs::remove_file(tree.join("usr/share/kiln/empty")).unwrap())),
+        ("empty directory", Box::new(|tree| fs::create_dir(tree.join("usr/share/kiln/new")).unwrap())),
         (
             "news",
             Box::new(|tree| {
-                write(
-                    &tree.join("usr/share/doc/kiln1/NEWS.Debian.gz"),
-                    &gzip(b"other news"),
-                    0o644,
-                );
+                write(&tree.join("usr/share/doc/kiln1/NEWS.Debian.gz"), &gzip(b"other news"), 0o644);
             }),
         ),
         (
             "upstream changelog",
             Box::new(|tree| {
-                write(
-                    &tree.join("usr/share/doc/kiln1/changelog.gz"),
-                    &gzip(b"upstream 2"),
-                    0o644,
-                );
+                write(&tree.join("usr/share/doc/kiln1/changelog.gz"), &gzip(b"upstream 2"), 0o644);
             }),
         ),
         (
             "changelog elsewhere",
             Box::new(|tree| {
-                write(
-                    &tree.join("usr/share/kiln/changelog.Debian.gz"),
-                    &gzip(b"x"),
-                    0o644,
-                );
+                write(&tree.join("usr/share/kiln/changelog.Debian.gz"), &gzip(b"x"), 0o644);
             }),
         ),
         (
             "changelog a link",
             Box::new(|tree| {
                 fs::remove_file(tree.join("usr/share/doc/kiln1/changelog.Debian.gz")).unwrap();
-                symlink(
-                    "../kiln/changelog.Debian.gz",
-                    tree.join("usr/share/doc/kiln1/changelog.Debian.gz"),
-                )
-                .unwrap();
+                symlink("../kiln/changelog.Debian.gz", tree.join("usr/share/doc/kiln1/changelog.Debian.gz"))
+                    .unwrap();
             }),
         ),
-        (
-            "dependency",
-            Box::new(replace(
-                "DEBIAN/control",
-                "libc6 (>= 2.36)",
-                "libc6 (>= 2.37)",
-            )),
-        ),
-        (
-            "own relation",
-            Box::new(replace(
-                "DEBIAN/control",
-                "libkiln1 (= 1.0-1)",
-                "libkiln1 (= 1.0-2)",
-            )),
-        ),
-        (
-            "source version",
-            Box::new(replace("DEBIAN/control", "kiln (0.9)", "kiln (0.10)")),
-        ),
-        (
-            "description",
-            Box::new(replace("DEBIAN/control", "paragraph", "sentence")),
-        ),
-        (
-            "script",
-            Box::new(replace("DEBIAN/postinst", "echo", "exec echo")),
-        ),
+        ("dependency", Box::new(replace("DEBIAN/control", "libc6 (>= 2.36)", "libc6 (>= 2.37)"))),
+        ("own relation", Box::new(replace("DEBIAN/control", "libkiln1 (= 1.0-1)", "libkiln1 (= 1.0-2)"))),
+        ("source version", Box::new(replace("DEBIAN/control", "kiln (0.9)", "kiln (0.10)"))),
+        ("description", Box::new(replace("DEBIAN/control", "paragraph", "sentence"))),
+        ("script", Box::new(replace("DEBIAN/postinst", "echo", "exec echo"))),
         (
             "control mode",
             Box::new(|tree| {
-                fs::set_permissions(
-                    tree.join("DEBIAN/shlibs"),
-                    fs::Permissions::from_mode(0o755),
-                )
-                .unwrap();
+                fs::set_permissions(tree.join("DEBIAN/shlibs"), fs::Permissions::from_mode(0o755)).unwrap();
             }),
         ),
-        (
-            "shlibs",
-            Box::new(replace("DEBIAN/shlibs", "libkiln 1", "libkiln 2")),
-        ),
+        ("shlibs", Box::new(replace("DEBIAN/shlibs", "libkiln 1", "libkiln 2"))),
         (
             "conffiles",
             Box::new(|tree| {
@@ -272,20 +177,13 @@ fn every_other_change_shows() {
                 write(&tree.join("DEBIAN/conffiles"), b"/etc/kiln\n", 0o644);
             }),
         ),
-        (
-            "no conffiles",
-            Box::new(|tree| write(&tree.join("etc/kiln"), b"", 0o644)),
-        ),
+        ("no conffiles", Box::new(|tree| write(&tree.join("etc/kiln"), b"", 0o644))),
     ];
     if is_root() {
-        changes.push((
-            "owner",
-            Box::new(|tree| chown(tree.join("usr/bin/kiln"), Some(12345), None).unwrap()),
-        ));
-        changes.push((
-            "group",
-            Box::new(|tree| chown(tree.join("usr/bin/kiln"), None, Some(12345)).unwrap()),
-        ));
+        changes
+            .push(("owner", Box::new(|tree| chown(tree.join("usr/bin/kiln"), Some(12345), None).unwrap())));
+        changes
+            .push(("group", Box::new(|tree| chown(tree.join("usr/bin/kiln"), None, Some(12345)).unwrap())));
         changes.push((
             "large owner",
             Box::new(|tree| {
@@ -311,14 +209,8 @@ fn the_own_version_can_be_given() {
     }
     let package = Package::new("1.0-1");
     let path = package.build("xz");
-    assert_eq!(
-        deb_file::content_digest(&path, "1.0-1").unwrap(),
-        deb_file::read(&path).unwrap().content
-    );
-    assert_ne!(
-        deb_file::content_digest(&path, "1.0-2").unwrap(),
-        deb_file::read(&path).unwrap().content
-    );
+    assert_eq!(deb_file::content_digest(&path, "1.0-1").unwrap(), deb_file::read(&path).unwrap().content);
+    assert_ne!(deb_file::content_digest(&path, "1.0-2").unwrap(), deb_file::read(&path).unwrap().content);
 }
 
 #[test]
@@ -344,22 +236,13 @@ fn gnu_and_pax_archives_of_one_tree_read_alike() {
             .output()
             .unwrap();
         assert!(output.status.success());
-        deb_file::read(&scratch.with_data(&output.stdout))
-            .unwrap()
-            .content
+        deb_file::read(&scratch.with_data(&output.stdout)).unwrap().content
     };
     let gnu = content("gnu", &["./usr"]);
     assert_eq!(gnu, content("pax", &["./usr"]));
-    assert_eq!(
-        gnu,
-        content("gnu", &["usr"]),
-        "the ./ in front says nothing"
-    );
+    assert_eq!(gnu, content("gnu", &["usr"]), "the ./ in front says nothing");
     // The other order makes the other of the two linked names the one that carries the bytes.
     let forth = content("gnu", &["usr/bin/kiln", "usr/bin/kiln-linked"]);
-    assert_eq!(
-        forth,
-        content("gnu", &["usr/bin/kiln-linked", "usr/bin/kiln"])
-    );
+    assert_eq!(forth, content("gnu", &["usr/bin/kiln-linked", "usr/bin/kiln"]));
     assert_ne!(forth, content("gnu", &["usr/bin/kiln-linked"]));
 }

@@ -20,28 +20,16 @@ fn damaged_archives_are_named_as_such() {
     ]);
     deb_file::read(&scratch.deb(&good)).unwrap();
 
-    assert!(matches!(
-        problem(&scratch.deb(b"")),
-        DebProblem::NotAnArchive
-    ));
-    assert!(matches!(
-        problem(&scratch.deb(b"!<arch>X rest")),
-        DebProblem::NotAnArchive
-    ));
+    assert!(matches!(problem(&scratch.deb(b"")), DebProblem::NotAnArchive));
+    assert!(matches!(problem(&scratch.deb(b"!<arch>X rest")), DebProblem::NotAnArchive));
     assert!(matches!(
         problem(&scratch.deb(b"!<arch>\n")),
-        DebProblem::MissingMember {
-            member: "debian-binary"
-        }
+        DebProblem::MissingMember { member: "debian-binary" }
     ));
 
     // Every shorter file is refused, except where only the ignored member or padding is lost.
-    let essential = archive(&[
-        ("debian-binary", b"2.0\n"),
-        ("control.tar", &control),
-        ("data.tar", &data),
-    ])
-    .len();
+    let essential =
+        archive(&[("debian-binary", b"2.0\n"), ("control.tar", &control), ("data.tar", &data)]).len();
     for length in 0..good.len() {
         let result = deb_file::read(&scratch.deb(&good[..length]));
         assert_eq!(
@@ -54,24 +42,14 @@ fn damaged_archives_are_named_as_such() {
     let mut huge = good.clone();
     huge[8 + 60 + 4 + 48..][..10].copy_from_slice(b"9999999999");
     match problem(&scratch.deb(&huge)) {
-        DebProblem::MemberTooLong {
-            member,
-            claimed_bytes,
-            ..
-        } => {
-            assert_eq!(
-                (member.as_str(), claimed_bytes),
-                ("control.tar", 9_999_999_999)
-            );
+        DebProblem::MemberTooLong { member, claimed_bytes, .. } => {
+            assert_eq!((member.as_str(), claimed_bytes), ("control.tar", 9_999_999_999));
         }
         other => panic!("{other}"),
     }
     let mut negative = good.clone();
     negative[8 + 60 + 4 + 48..][..10].copy_from_slice(b"-1        ");
-    assert!(matches!(
-        problem(&scratch.deb(&negative)),
-        DebProblem::MemberHeader { offset: 72, .. }
-    ));
+    assert!(matches!(problem(&scratch.deb(&negative)), DebProblem::MemberHeader { offset: 72, .. }));
 
     let members = |members: &[(&str, &[u8])]| problem(&scratch.deb(&archive(members)));
     assert!(
@@ -79,30 +57,17 @@ fn damaged_archives_are_named_as_such() {
     );
     assert!(matches!(
         members(&[("debian-binary", b"2.0\n"), ("data.tar", &data)]),
-        DebProblem::UnexpectedMember {
-            expected: "control.tar",
-            ..
-        }
+        DebProblem::UnexpectedMember { expected: "control.tar", .. }
     ));
     assert!(matches!(
-        members(&[
-            ("debian-binary", b"2.0\n"),
-            ("control.tar", &control),
-            ("data.tar.bz2", b"BZh9")
-        ]),
+        members(&[("debian-binary", b"2.0\n"), ("control.tar", &control), ("data.tar.bz2", b"BZh9")]),
         DebProblem::UnsupportedCompression { .. }
     ));
     for suffix in ["gz", "xz", "zst"] {
         for content in [b"".as_slice(), b"not compressed"] {
             assert!(matches!(
-                members(&[
-                    ("debian-binary", b"2.0\n"),
-                    (&format!("control.tar.{suffix}"), content)
-                ]),
-                DebProblem::Content {
-                    member: "control archive",
-                    ..
-                }
+                members(&[("debian-binary", b"2.0\n"), (&format!("control.tar.{suffix}"), content)]),
+                DebProblem::Content { member: "control archive", .. }
             ));
         }
     }
@@ -116,19 +81,14 @@ fn a_cut_or_spoilt_compressed_member_is_damaged() {
     let data = tar_of(&[(
         tar::EntryType::Regular,
         "./a",
-        &(0..200_000_u32)
-            .flat_map(u32::to_le_bytes)
-            .collect::<Vec<_>>(),
+        &(0..200_000_u32).flat_map(u32::to_le_bytes).collect::<Vec<_>>(),
     )]);
     let compressed = [
         ("data.tar.gz", gzip(&data)),
         ("data.tar.xz", {
             let mut bytes = Vec::new();
-            std::io::Read::read_to_end(
-                &mut liblzma::read::XzEncoder::new(data.as_slice(), 1),
-                &mut bytes,
-            )
-            .unwrap();
+            std::io::Read::read_to_end(&mut liblzma::read::XzEncoder::new(data.as_slice(), 1), &mut bytes)
+                .unwrap();
             bytes
         }),
         // The reference tool adds a checksum by default; so must this.
@@ -167,75 +127,33 @@ fn hostile_tar_entries_are_refused() {
     let scratch = Scratch::new();
     let data = |entries: &[(Type, &str, &[u8])]| problem(&scratch.with_data(&tar_of(entries)));
     let control = |entries: &[(Type, &str, &[u8])]| {
-        problem(&scratch.deb(&archive(&[
-            ("debian-binary", b"2.0\n"),
-            ("control.tar", &tar_of(entries)),
-        ])))
+        problem(&scratch.deb(&archive(&[("debian-binary", b"2.0\n"), ("control.tar", &tar_of(entries))])))
     };
+    assert!(matches!(data(&[(Type::GNUSparse, "a", b"")]), DebProblem::Entry { .. }));
+    assert!(matches!(data(&[(Type::XGlobalHeader, "a", b"")]), DebProblem::Entry { .. }));
+    assert!(matches!(data(&[(Type::GNULongName, "a", b"name\0")]), DebProblem::Entry { .. }));
+    assert!(matches!(data(&[(Type::GNULongName, "a", &[b'x'; 10_000])]), DebProblem::TooLarge { .. }));
+    assert!(matches!(data(&[(Type::XHeader, "a", &vec![b'x'; 1 << 20])]), DebProblem::TooLarge { .. }));
     assert!(matches!(
-        data(&[(Type::GNUSparse, "a", b"")]),
+        data(&[(Type::GNULongName, "a", b"./x/../../etc/passwd\0"), (Type::Regular, "a", b"")]),
         DebProblem::Entry { .. }
     ));
     assert!(matches!(
-        data(&[(Type::XGlobalHeader, "a", b"")]),
-        DebProblem::Entry { .. }
-    ));
-    assert!(matches!(
-        data(&[(Type::GNULongName, "a", b"name\0")]),
-        DebProblem::Entry { .. }
-    ));
-    assert!(matches!(
-        data(&[(Type::GNULongName, "a", &[b'x'; 10_000])]),
-        DebProblem::TooLarge { .. }
-    ));
-    assert!(matches!(
-        data(&[(Type::XHeader, "a", &vec![b'x'; 1 << 20])]),
-        DebProblem::TooLarge { .. }
-    ));
-    assert!(matches!(
-        data(&[
-            (Type::GNULongName, "a", b"./x/../../etc/passwd\0"),
-            (Type::Regular, "a", b"")
-        ]),
-        DebProblem::Entry { .. }
-    ));
-    assert!(matches!(
-        data(&[
-            (Type::XHeader, "a", b"11 size=99\n"),
-            (Type::Regular, "a", b"x")
-        ]),
+        data(&[(Type::XHeader, "a", b"11 size=99\n"), (Type::Regular, "a", b"x")]),
         DebProblem::Entry { .. }
     ));
 
+    assert!(matches!(control(&[]), DebProblem::ControlFileCount { count: 0 }));
     assert!(matches!(
-        control(&[]),
-        DebProblem::ControlFileCount { count: 0 }
-    ));
-    assert!(matches!(
-        control(&[
-            (Type::Regular, "./control", CONTROL),
-            (Type::Regular, "control", CONTROL)
-        ]),
+        control(&[(Type::Regular, "./control", CONTROL), (Type::Regular, "control", CONTROL)]),
         DebProblem::ControlFileCount { count: 2 }
     ));
-    assert!(matches!(
-        control(&[(Type::Regular, "control", b"Version: \xff\n")]),
-        DebProblem::ControlNotText
-    ));
-    assert!(matches!(
-        control(&[(Type::Regular, "control", b"Package: a\n")]),
-        DebProblem::NoVersion
-    ));
-    assert!(matches!(
-        control(&[(Type::Symlink, "control", b"")]),
-        DebProblem::Entry { .. }
-    ));
+    assert!(matches!(control(&[(Type::Regular, "control", b"Version: \xff\n")]), DebProblem::ControlNotText));
+    assert!(matches!(control(&[(Type::Regular, "control", b"Package: a\n")]), DebProblem::NoVersion));
+    assert!(matches!(control(&[(Type::Symlink, "control", b"")]), DebProblem::Entry { .. }));
     assert!(matches!(
         control(&[(Type::Regular, "control", &vec![b'a'; 5 << 20])]),
-        DebProblem::TooLarge {
-            what: "control file",
-            ..
-        }
+        DebProblem::TooLarge { what: "control file", .. }
     ));
 }
 
@@ -257,20 +175,8 @@ fn a_control_archive_that_unpacks_without_end_is_stopped() {
     }
     let bomb = encoder.finish().unwrap();
     assert!(bomb.len() < 100_000);
-    let found = problem(&scratch.deb(&archive(&[
-        ("debian-binary", b"2.0\n"),
-        ("control.tar.zst", &bomb),
-    ])));
-    assert!(
-        matches!(
-            found,
-            DebProblem::TooLarge {
-                what: "control archive",
-                ..
-            }
-        ),
-        "{found}"
-    );
+    let found = problem(&scratch.deb(&archive(&[("debian-binary", b"2.0\n"), ("control.tar.zst", &bomb)])));
+    assert!(matches!(found, DebProblem::TooLarge { what: "control archive", .. }), "{found}");
 
     // The same in a file whose bytes are skipped, where only the length that came out can tell.
     header.set_path("md5sums").unwrap();
@@ -281,27 +187,12 @@ fn a_control_archive_that_unpacks_without_end_is_stopped() {
         encoder.write_all(&zeros).unwrap();
     }
     let bomb = encoder.finish().unwrap();
-    let found = problem(&scratch.deb(&archive(&[
-        ("debian-binary", b"2.0\n"),
-        ("control.tar.zst", &bomb),
-    ])));
-    assert!(
-        matches!(
-            found,
-            DebProblem::Content {
-                member: "control archive",
-                ..
-            }
-        ),
-        "{found}"
-    );
+    let found = problem(&scratch.deb(&archive(&[("debian-binary", b"2.0\n"), ("control.tar.zst", &bomb)])));
+    assert!(matches!(found, DebProblem::Content { member: "control archive", .. }), "{found}");
 }
 
 #[test]
 fn a_missing_file_says_which() {
     let error = deb_file::read(Path::new("/nonexistent/x.deb")).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "open the package file /nonexistent/x.deb"
-    );
+    assert_eq!(error.to_string(), "open the package file /nonexistent/x.deb");
 }

@@ -61,15 +61,9 @@ fn small_packages() -> Vec<Vec<u8>> {
         header.set_mode(0o644);
         header.set_uid(0);
         header.set_gid(0);
-        builder
-            .append_data(&mut header, "n".repeat(150), b"abc".as_slice())
-            .unwrap();
-        builder
-            .append_pax_extensions([("path", b"pax".as_slice()), ("comment", b"x")])
-            .unwrap();
-        builder
-            .append_data(&mut header, "short", b"def".as_slice())
-            .unwrap();
+        builder.append_data(&mut header, "n".repeat(150), b"abc".as_slice()).unwrap();
+        builder.append_pax_extensions([("path", b"pax".as_slice()), ("comment", b"x")]).unwrap();
+        builder.append_data(&mut header, "short", b"def".as_slice()).unwrap();
         header.set_entry_type(tar::EntryType::Link);
         header.set_size(0);
         builder.append_link(&mut header, "linked", "short").unwrap();
@@ -78,17 +72,12 @@ fn small_packages() -> Vec<Vec<u8>> {
     let control = control_tar();
     let xz = |bytes: &[u8]| {
         let mut packed = Vec::new();
-        std::io::Read::read_to_end(&mut liblzma::read::XzEncoder::new(bytes, 0), &mut packed)
-            .unwrap();
+        std::io::Read::read_to_end(&mut liblzma::read::XzEncoder::new(bytes, 0), &mut packed).unwrap();
         packed
     };
     let zstd = |bytes: &[u8]| zstd::encode_all(bytes, 1).unwrap();
     vec![
-        archive(&[
-            ("debian-binary", b"2.0\n"),
-            ("control.tar", &control),
-            ("data.tar", &data),
-        ]),
+        archive(&[("debian-binary", b"2.0\n"), ("control.tar", &control), ("data.tar", &data)]),
         archive(&[
             ("debian-binary", b"2.0\n"),
             ("control.tar.gz", &gzip(&control)),
@@ -110,10 +99,8 @@ fn small_packages() -> Vec<Vec<u8>> {
 #[test]
 fn the_small_packages_are_whole() {
     let scratch = Scratch::new();
-    let contents: Vec<String> = small_packages()
-        .iter()
-        .map(|bytes| deb_file::read(&scratch.deb(bytes)).unwrap().content)
-        .collect();
+    let contents: Vec<String> =
+        small_packages().iter().map(|bytes| deb_file::read(&scratch.deb(bytes)).unwrap().content).collect();
     assert!(contents.windows(2).all(|pair| pair[0] == pair[1]));
 }
 

@@ -38,9 +38,7 @@ pub struct Package {
 
 impl Package {
     pub fn new(version: &str) -> Self {
-        let package = Self {
-            directory: tempfile::tempdir().unwrap(),
-        };
+        let package = Self { directory: tempfile::tempdir().unwrap() };
         let tree = package.tree();
         write(
             &tree.join("DEBIAN/control"),
@@ -53,21 +51,9 @@ impl Package {
             .as_bytes(),
             0o644,
         );
-        write(
-            &tree.join("DEBIAN/postinst"),
-            format!("#!/bin/sh\necho {version}\n").as_bytes(),
-            0o755,
-        );
-        write(
-            &tree.join("DEBIAN/md5sums"),
-            format!("0 {version}\n").as_bytes(),
-            0o644,
-        );
-        write(
-            &tree.join("DEBIAN/shlibs"),
-            format!("libkiln 1 kiln1 (>= {version})\n").as_bytes(),
-            0o644,
-        );
+        write(&tree.join("DEBIAN/postinst"), format!("#!/bin/sh\necho {version}\n").as_bytes(), 0o755);
+        write(&tree.join("DEBIAN/md5sums"), format!("0 {version}\n").as_bytes(), 0o644);
+        write(&tree.join("DEBIAN/shlibs"), format!("libkiln 1 kiln1 (>= {version})\n").as_bytes(), 0o644);
         write(&tree.join("usr/bin/kiln"), b"\x7fELF not really", 0o755);
         write(&tree.join("usr/share/kiln/large"), &vec![7; 300_000], 0o644);
         write(&tree.join("usr/share/kiln/empty"), b"", 0o644);
@@ -77,26 +63,10 @@ impl Package {
         write(&tree.join(&long), b"long", 0o644);
         symlink("t".repeat(180), tree.join("usr/share/kiln/long-link")).unwrap();
         let changelog = gzip(format!("kiln ({version}) unstable; urgency=low\n").as_bytes());
-        write(
-            &tree.join("usr/share/doc/kiln1/changelog.Debian.gz"),
-            &changelog,
-            0o644,
-        );
-        write(
-            &tree.join("usr/share/doc/kiln1/changelog.Debian.amd64.gz"),
-            &changelog,
-            0o644,
-        );
-        write(
-            &tree.join("usr/share/doc/kiln1/changelog.gz"),
-            &gzip(b"upstream"),
-            0o644,
-        );
-        write(
-            &tree.join("usr/share/doc/kiln1/NEWS.Debian.gz"),
-            &gzip(b"news"),
-            0o644,
-        );
+        write(&tree.join("usr/share/doc/kiln1/changelog.Debian.gz"), &changelog, 0o644);
+        write(&tree.join("usr/share/doc/kiln1/changelog.Debian.amd64.gz"), &changelog, 0o644);
+        write(&tree.join("usr/share/doc/kiln1/changelog.gz"), &gzip(b"upstream"), 0o644);
+        write(&tree.join("usr/share/doc/kiln1/NEWS.Debian.gz"), &gzip(b"news"), 0o644);
         package
     }
 
@@ -107,20 +77,12 @@ impl Package {
     pub fn build(&self, compressor: &str) -> PathBuf {
         let deb = self.directory.path().join(format!("{compressor}.deb"));
         let output = Command::new("dpkg-deb")
-            .args([
-                "--build",
-                "--uniform-compression",
-                &format!("-Z{compressor}"),
-            ])
+            .args(["--build", "--uniform-compression", &format!("-Z{compressor}")])
             .arg(self.tree())
             .arg(&deb)
             .output()
             .unwrap();
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         deb
     }
 
@@ -146,15 +108,7 @@ pub fn archive(members: &[(&str, &[u8])]) -> Vec<u8> {
     let mut bytes = b"!<arch>\n".to_vec();
     for (name, content) in members {
         bytes.extend(
-            format!(
-                "{name:<16}{:<12}{:<6}{:<6}{:<8}{:<10}`\n",
-                0,
-                0,
-                0,
-                100644,
-                content.len()
-            )
-            .bytes(),
+            format!("{name:<16}{:<12}{:<6}{:<6}{:<8}{:<10}`\n", 0, 0, 0, 100644, content.len()).bytes(),
         );
         bytes.extend_from_slice(content);
         if content.len() % 2 == 1 {
@@ -192,9 +146,7 @@ pub struct Scratch {
 
 impl Scratch {
     pub fn new() -> Self {
-        Self {
-            directory: tempfile::tempdir().unwrap(),
-        }
+        Self { directory: tempfile::tempdir().unwrap() }
     }
 
     pub fn deb(&self, bytes: &[u8]) -> PathBuf {

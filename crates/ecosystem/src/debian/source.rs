@@ -100,10 +100,12 @@ impl<'a> Source<'a> {
             Parts::Dependent => Request {
                 needs: get(&["Build-Depends", "Build-Depends-Arch"]),
                 excludes: get(&["Build-Conflicts", "Build-Conflicts-Arch"]),
+                profiles: Vec::new(),
             },
             Parts::All => Request {
                 needs: get(&["Build-Depends", "Build-Depends-Arch", "Build-Depends-Indep"]),
                 excludes: get(&["Build-Conflicts", "Build-Conflicts-Arch", "Build-Conflicts-Indep"]),
+                profiles: Vec::new(),
             },
         };
         request.needs.push("build-essential:native".to_owned());

@@ -68,6 +68,8 @@ pub struct Request {
     pub needs: Vec<String>,
     /// Fields of what must not be there, such as `Build-Conflicts`.
     pub excludes: Vec<String>,
+    /// Build profiles that hold for this request, besides those of the universe.
+    pub profiles: Vec<String>,
 }
 
 /// See the module.
@@ -151,15 +153,22 @@ impl Universe {
     /// Adds a request. Its requirements are read at once, so that an error is met here.
     pub fn request(&mut self, request: &Request) -> Result<Candidate, RelationError> {
         let candidate = Candidate(self.binaries.len() as u32);
+        let mut context = self.context.clone();
+        context.profiles.extend(request.profiles.iter().cloned());
         let mut clauses = Vec::new();
+        let mut needs = Vec::new();
         for field in &request.needs {
-            self.resolve_clauses(field, &mut clauses)?;
+            self.resolve_clauses(field, &context, &mut clauses)?;
+            for clause in relation::clauses(field, &context).flatten() {
+                needs.push(clause.iter().map(ToString::to_string).collect::<Vec<_>>().join(" | "));
+            }
         }
         let mut conflicts = Vec::new();
         for field in &request.excludes {
-            self.resolve_conflicts(field, candidate, &mut conflicts)?;
+            self.resolve_conflicts(field, &context, candidate, &mut conflicts)?;
         }
-        let text: Arc<str> = Arc::from(request.needs.join(",\n"));
+        // What holds for this request, so that its clauses can be told later.
+        let text: Arc<str> = Arc::from(needs.join(", "));
         let depends = Span { text: self.texts.len() as u32, start: 0, len: text.len() as u32 };
         self.texts.push(text);
         let name = self.intern("");
@@ -342,7 +351,7 @@ impl Universe {
             let binary = &self.binaries[candidate.index()];
             let mut clauses = Vec::new();
             for span in [binary.pre_depends, binary.depends] {
-                if self.resolve_clauses(self.text(span), &mut clauses).is_err() {
+                if self.resolve_clauses(self.text(span), &self.context, &mut clauses).is_err() {
                     // What cannot be read can never be met.
                     clauses.push(Vec::new());
                 }
@@ -350,7 +359,7 @@ impl Universe {
             let mut conflicts = Vec::new();
             for span in [binary.conflicts, binary.breaks] {
                 // A conflict that cannot be read excludes nothing; apt passes over it too.
-                let _ = self.resolve_conflicts(self.text(span), candidate, &mut conflicts);
+                let _ = self.resolve_conflicts(self.text(span), &self.context, candidate, &mut conflicts);
             }
             let same_name = &self.real[binary.name as usize];
             conflicts.extend(same_name.iter().copied().filter(|other| *other != candidate));
@@ -372,8 +381,13 @@ impl Universe {
         texts
     }
 
-    fn resolve_clauses(&self, field: &str, clauses: &mut Vec<Vec<Candidate>>) -> Result<(), RelationError> {
-        for clause in relation::clauses(field, &self.context) {
+    fn resolve_clauses(
+        &self,
+        field: &str,
+        context: &Context,
+        clauses: &mut Vec<Vec<Candidate>>,
+    ) -> Result<(), RelationError> {
+        for clause in relation::clauses(field, context) {
             let mut candidates = Vec::with_capacity(2);
             for atom in clause? {
                 self.matching(&atom, &mut candidates);
@@ -386,11 +400,12 @@ impl Universe {
     fn resolve_conflicts(
         &self,
         field: &str,
+        context: &Context,
         own: Candidate,
         conflicts: &mut Vec<Candidate>,
     ) -> Result<(), RelationError> {
         let start = conflicts.len();
-        for clause in relation::clauses(field, &self.context) {
+        for clause in relation::clauses(field, context) {
             for atom in clause? {
                 self.matching(&atom, conflicts);
             }

@@ -139,7 +139,8 @@ impl Workshop {
     }
 
     fn build_closure(&self, stock: &mut Stock, package: PackageId) -> Result<Vec<Candidate>, Impossible> {
-        let request = self.source(package).request(self.settings.parts);
+        let mut request = self.source(package).request(self.settings.parts);
+        request.profiles = self.profiles(package);
         self.closure(stock, package, &request, &HashSet::new())
     }
 
@@ -413,7 +414,7 @@ impl Workshop {
         let own_set: HashSet<Candidate> = own.keys().copied().collect();
         let request = |members: &[&Output]| Request {
             needs: members.iter().map(|o| format!("{} (= {})", o.name, o.version)).collect(),
-            excludes: Vec::new(),
+            ..Request::default()
         };
         let mut waiting: Vec<&Output> = outputs.iter().collect();
         let mut groups = Vec::new();

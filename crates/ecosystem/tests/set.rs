@@ -1,0 +1,215 @@
+//! A set resolved from a small archive: edges, cycles, explanations, keys, build orders.
+
+use kilnyard_ecosystem::Ecosystem;
+use kilnyard_ecosystem::debian::source::{Parts, Sources};
+use kilnyard_ecosystem::debian::universe::{Origin, Universe};
+use kilnyard_ecosystem::debian::{Base, Cycles, Settings, Workshop};
+use kilnyard_model::graph::{PackageId, StandIn};
+use kilnyard_model::order::{Output, Stage};
+
+const HASH: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+
+fn settings() -> Settings {
+    Settings {
+        release: "bookworm".into(),
+        architecture: "amd64".into(),
+        mirrors: vec!["http://mirror.example/debian/".into()],
+        parts: Parts::Dependent,
+        runs_checks: false,
+        profiles: Vec::new(),
+        version_suffix: "+bk".into(),
+        maintainer: "A <a@example>".into(),
+        cycles: Cycles::Archive,
+    }
+}
+
+fn binary(name: &str, version: &str, more: &str) -> String {
+    format!(
+        "Package: {name}\nVersion: {version}\nArchitecture: amd64\n{more}Filename: pool/{name}.deb\nSize: 1\nSHA256: {HASH}\n\n"
+    )
+}
+
+fn source(name: &str, binaries: &str, needs: &str) -> String {
+    let list: String =
+        binaries.split_whitespace().map(|b| format!(" {b} deb libs optional arch=any\n")).collect();
+    format!(
+        "Package: {name}\nBinary: {binaries}\nVersion: 1-1\nArchitecture: any\nBuild-Depends: {needs}\n\
+         Package-List:\n{list}Checksums-Sha256:\n {HASH} 10 {name}_1-1.dsc\nDirectory: pool/{name}\n\n"
+    )
+}
+
+fn packages() -> String {
+    [
+        binary("build-essential", "12", "Depends: make\n"),
+        binary("make", "4", ""),
+        binary("libattr1", "1-1", "Source: attr\n"),
+        binary("libattr1-dev", "1-1+b2", "Source: attr (1-1)\nDepends: libattr1 (= 1-1+b2)\n"),
+        binary("libacl1", "1-1", "Source: acl\nDepends: libattr1 (>= 1)\n"),
+        binary("libacl1-dev", "1-1", "Source: acl\nDepends: libacl1 (= 1-1), libattr1-dev\n"),
+        binary("rsync", "1-1", "Depends: libacl1\n"),
+        binary("old", "0.5", ""),
+    ]
+    .concat()
+}
+
+fn sources() -> String {
+    [
+        source("attr", "libattr1 libattr1-dev", "make"),
+        source("acl", "libacl1 libacl1-dev", "libattr1-dev"),
+        source("rsync", "rsync", "libacl1-dev, old <!nocheck>"),
+        source("knot", "knot", "knot2"),
+        source("knot2", "knot2", "knot"),
+        source("hopeless", "hopeless", "acl-tools | old (>= 2), missing"),
+    ]
+    .concat()
+}
+
+fn workshop_of(packages: &str, sources_text: &str, names: &[&str], settings: Settings) -> Workshop {
+    let mut universe = Universe::new(settings.context());
+    universe.add_packages(packages.to_owned().into(), Origin::Archive);
+    let mut sources = Sources::default();
+    sources.add(sources_text.to_owned().into());
+    let base = Base {
+        layer: "layers/base".into(),
+        digest: "base".into(),
+        packages: vec![("make".into(), "4".into()), ("build-essential".into(), "12".into())],
+    };
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    Workshop::new(settings, universe, sources, &names, base)
+}
+
+fn workshop(names: &[&str]) -> Workshop {
+    workshop_of(&packages(), &sources(), names, settings())
+}
+
+fn id(workshop: &Workshop, name: &str) -> PackageId {
+    workshop.graph().find(name).unwrap()
+}
+
+fn output(name: &str, content: &str, more: &str) -> Output {
+    Output {
+        name: name.into(),
+        version: "1-1+bk1".into(),
+        architecture: "amd64".into(),
+        file: format!("{name}_1-1+bk1_amd64.deb"),
+        sha256: HASH.into(),
+        size_bytes: 5,
+        content: content.into(),
+        description: format!("Package: {name}\nVersion: 1-1+bk1\nArchitecture: amd64\n{more}"),
+    }
+}
+
+fn adopt_attr(workshop: &Workshop, content: &str) {
+    let dev = output("libattr1-dev", content, "Depends: libattr1 (= 1-1+bk1)\n");
+    workshop.adopt(id(workshop, "attr"), &[output("libattr1", "x", ""), dev]);
+}
+
+#[test]
+fn direct_dependencies_on_the_set_are_edges() {
+    let workshop = workshop(&["rsync", "acl", "attr"]);
+    let graph = workshop.graph();
+    assert!(workshop.left_out().is_empty(), "{:?}", workshop.left_out());
+    assert_eq!(graph.dependencies(id(&workshop, "rsync")).len(), 1);
+    assert!(graph.dependencies(id(&workshop, "acl")).contains(&id(&workshop, "attr")));
+    assert!(graph.dependencies(id(&workshop, "attr")).is_empty());
+}
+
+#[test]
+fn what_cannot_be_resolved_is_explained_and_stops_nobody_else() {
+    let workshop = workshop(&["attr", "hopeless", "attrr", "libattr1"]);
+    let explanation =
+        |name: &str| workshop.left_out().iter().find(|left| left.name == name).unwrap().explanation.clone();
+    let hopeless = explanation("hopeless");
+    assert!(hopeless.contains("hopeless (source) needs"), "{hopeless}");
+    assert!(hopeless.contains("there is old 0.5, which is not old (>= 2)"), "{hopeless}");
+    assert!(hopeless.contains("there is no package acl-tools"), "{hopeless}");
+    assert!(explanation("attrr").contains("did you mean attr?"), "{}", explanation("attrr"));
+    assert!(explanation("libattr1").contains("is made by attr"), "{}", explanation("libattr1"));
+    assert!(workshop.key(id(&workshop, "attr")).is_ok());
+}
+
+#[test]
+fn a_cycle_is_cut_where_the_archive_has_a_stand_in() {
+    let packages = packages() + &binary("knot", "1-1", "");
+    let workshop = workshop_of(&packages, &sources(), &["knot", "knot2"], settings());
+    let [cut] = workshop.cuts() else { panic!("{:?}", workshop.cuts()) };
+    // Only knot's package is in the archive, so only the edge to it can be cut.
+    assert_eq!((cut.package, cut.dependency), (id(&workshop, "knot2"), id(&workshop, "knot")));
+    assert_eq!(cut.stand_in, StandIn::Archive);
+    assert!(workshop.left_out().is_empty());
+}
+
+#[test]
+fn a_cycle_that_nothing_cuts_names_its_members() {
+    let workshop = workshop(&["knot", "knot2", "attr"]);
+    let [one, two] = workshop.left_out() else { panic!("{:?}", workshop.left_out()) };
+    for left_out in [one, two] {
+        assert!(left_out.explanation.contains("the cycle knot, knot2"), "{}", left_out.explanation);
+    }
+}
+
+#[test]
+fn a_cycle_is_cut_by_a_profile_where_the_dependency_falls_away() {
+    let sources = [source("a", "a", "b <!nodoc>"), source("b", "b", "a")].concat();
+    let settings = Settings { cycles: Cycles::Profile, ..settings() };
+    let workshop = workshop_of(&packages(), &sources, &["a", "b"], settings);
+    let [cut] = workshop.cuts() else { panic!("{:?}", workshop.cuts()) };
+    assert_eq!((cut.package, cut.stand_in), (id(&workshop, "a"), StandIn::Profile));
+    let order = workshop.order(id(&workshop, "a"), 1, 2).unwrap();
+    let build = order.stages.iter().find(|stage| stage.stage == Stage::Build).unwrap();
+    let profiles = build.commands[0].environment.iter().find(|(name, _)| name == "DEB_BUILD_PROFILES");
+    assert_eq!(profiles.unwrap().1, "nocheck nodoc stage1");
+}
+
+#[test]
+fn a_build_takes_ancestors_outputs_and_nothing_else_of_the_set() {
+    let workshop = workshop(&["rsync", "acl", "attr"]);
+    adopt_attr(&workshop, "c1");
+    let order = workshop.order(id(&workshop, "acl"), 3, 2).unwrap();
+    assert_eq!(order.version, "1-1+bk3");
+    let names: Vec<&str> = order.inputs.iter().map(|input| input.name.as_str()).collect();
+    assert_eq!(names, ["libattr1_1-1+bk1_amd64.deb", "libattr1-dev_1-1+bk1_amd64.deb", "acl_1-1.dsc"]);
+    assert!(order.inputs[0].urls.is_empty());
+    assert_eq!(order.inputs[2].urls, ["http://mirror.example/debian/pool/acl/acl_1-1.dsc"]);
+    let depends = order.stages.iter().find(|stage| stage.stage == Stage::Depends).unwrap();
+    let install = depends.commands.last().unwrap().arguments.join(" ");
+    assert_eq!(install, "apt-get install libattr1=1-1+bk1 libattr1-dev=1-1+bk1");
+    // The other way round, attr knows nothing of acl.
+    let attr = workshop.order(id(&workshop, "attr"), 1, 2).unwrap();
+    assert!(attr.stages.iter().all(|stage| stage.stage != Stage::Depends || stage.commands.is_empty()));
+}
+
+#[test]
+fn a_key_follows_content_and_not_versions() {
+    let key = |content: &str| {
+        let workshop = workshop(&["acl", "attr"]);
+        adopt_attr(&workshop, content);
+        workshop.key(id(&workshop, "acl")).unwrap()
+    };
+    assert_eq!(key("c1"), key("c1"));
+    assert_eq!(key("c2").differences(&key("c1")), ["dependency libattr1-dev changed"]);
+    let checked = Settings { runs_checks: true, ..settings() };
+    let workshop = workshop_of(&packages(), &sources(), &["acl", "attr"], checked);
+    adopt_attr(&workshop, "c1");
+    let differences = workshop.key(id(&workshop, "acl")).unwrap().differences(&key("c1"));
+    assert!(differences.contains(&"option checks is true and was false".to_owned()), "{differences:?}");
+}
+
+#[test]
+fn outputs_that_exclude_each_other_are_tried_apart() {
+    let workshop = workshop(&["attr"]);
+    let one = output("libattr1", "x", "Conflicts: libattr1-dev\n");
+    let two = output("libattr1-dev", "y", "");
+    let order = workshop.test(id(&workshop, "attr"), &[one, two]).unwrap();
+    let installs: Vec<String> = order
+        .stage
+        .commands
+        .iter()
+        .filter(|command| command.arguments[1] == "install")
+        .map(|command| command.arguments[2..].join(" "))
+        .collect();
+    assert_eq!(installs, ["libattr1=1-1+bk1", "libattr1-dev=1-1+bk1"]);
+    let broken = output("libattr1", "x", "Depends: nothing-like-this\n");
+    let impossible = workshop.test(id(&workshop, "attr"), &[broken]).unwrap_err();
+    assert!(impossible.explanation.contains("there is no package nothing-like-this"), "{impossible}");
+}

@@ -28,16 +28,16 @@ pub struct Figures {
 }
 
 /// The figures of a run.
-pub fn figures(store: &Sqlite, number: u64) -> Result<Figures> {
-    let run = store.last_run().map_err(store_error)?.filter(|run| run.number == number);
-    let builds = store.builds_in(number).map_err(store_error)?;
-    let failed = store.packages_in_state(number, State::Failed).map_err(store_error)?;
-    Ok(Figures {
-        wall_seconds: run.as_ref().map_or(0.0, wall_seconds),
-        cpu_seconds: builds.iter().map(cpu_seconds).sum(),
-        bound_seconds: run.map_or(0.0, |run| run.bound_seconds),
-        failures: failed.into_iter().map(|row| (row.name, row.reason)).collect(),
-    })
+pub fn figures(yard: &Yard, store: &Sqlite, workshop: &Workshop) -> Result<Option<Figures>> {
+    let Some(run) = store.last_run().map_err(store_error)? else { return Ok(None) };
+    let facts = Facts::read(yard, store, workshop, &run)?;
+    let failed = facts.rows.iter().filter(|row| row.state == State::Failed);
+    Ok(Some(Figures {
+        wall_seconds: wall_seconds(&run),
+        cpu_seconds: facts.work_cpu_seconds(),
+        bound_seconds: facts.bound_seconds(),
+        failures: failed.map(|row| (row.name.clone(), row.reason.clone())).collect(),
+    }))
 }
 
 fn wall_seconds(run: &RunRow) -> f64 {
@@ -90,13 +90,7 @@ impl Facts<'_> {
 
     fn report(mut self, published: Option<&Published>) -> Report {
         let rows = std::mem::take(&mut self.rows);
-        let all_builds = || self.builds.values().flatten();
-        let measured: HashMap<&str, f64> = all_builds()
-            .filter_map(|build| Some((build.package.as_str(), build.ended_seconds? - build.started_seconds)))
-            .collect();
-        let work: f64 = all_builds().map(cpu_seconds).sum();
-        let path = self.path(&measured);
-        let path_seconds: f64 = path.iter().map(|step| step.seconds).sum();
+        let path = self.path();
         let graph = self.workshop.graph();
         let name = |id: PackageId| graph.name(id).to_owned();
         let cut = |cut: &kilnyard_model::graph::Cut| CycleCut {
@@ -124,12 +118,12 @@ impl Facts<'_> {
             },
             started_seconds: self.run.started_seconds as i64,
             wall_seconds: wall_seconds(self.run),
-            cpu_seconds: work,
+            cpu_seconds: self.work_cpu_seconds(),
             cores: self.run.cores,
             slots: self.run.slots,
             counts: counts(&rows),
             expected_wall_seconds: Some(self.run.expected_seconds),
-            bound_seconds: Some(kilnyard_schedule::bound_seconds(path_seconds, work, self.run.cores)),
+            bound_seconds: Some(self.bound_seconds()),
             path,
             packages: rows
                 .iter()
@@ -152,8 +146,22 @@ impl Facts<'_> {
         }
     }
 
+    fn work_cpu_seconds(&self) -> f64 {
+        self.builds.values().flatten().map(cpu_seconds).sum()
+    }
+
+    /// What no schedule could have beaten, by what the builds really took.
+    fn bound_seconds(&self) -> f64 {
+        let path_seconds = self.path().iter().map(|step| step.seconds).sum();
+        kilnyard_schedule::bound_seconds(path_seconds, self.work_cpu_seconds(), self.run.cores)
+    }
+
     /// The longest path by what the builds really took.
-    fn path(&self, measured: &HashMap<&str, f64>) -> Vec<PathStep> {
+    fn path(&self) -> Vec<PathStep> {
+        let last = self.builds.values().filter_map(|builds| builds.last());
+        let measured: HashMap<&str, f64> = last
+            .filter_map(|build| Some((build.package.as_str(), build.ended_seconds? - build.started_seconds)))
+            .collect();
         let graph = self.workshop.graph();
         let seconds: Vec<f64> =
             graph.packages().map(|id| measured.get(graph.name(id)).copied().unwrap_or(0.0)).collect();

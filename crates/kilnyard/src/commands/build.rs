@@ -7,6 +7,7 @@ use crate::run::{Options, Outcome, Run};
 use crate::scan::Index;
 use crate::yard::{Lock, Yard};
 use crate::{base, plan, publish, report, scan, signals, words};
+use kilnyard_ecosystem::debian::Workshop;
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{RunState, Sqlite};
 use std::collections::HashSet;
@@ -53,7 +54,7 @@ pub fn build(yard: &Yard, _lock: &Lock, options: &Build) -> Result<ExitCode> {
         report::write(yard, &store, &workshop, published.as_ref())?;
     }
     if !options.json {
-        summary(yard, &store, &outcome, published.as_ref());
+        summary(yard, &store, &workshop, &outcome, published.as_ref());
     }
     exit_code(&outcome)
 }
@@ -69,7 +70,13 @@ fn exit_code(outcome: &Outcome) -> Result<ExitCode> {
 }
 
 /// What fits one screen at the end.
-fn summary(yard: &Yard, store: &Sqlite, outcome: &Outcome, published: Option<&publish::Published>) {
+fn summary(
+    yard: &Yard,
+    store: &Sqlite,
+    workshop: &Workshop,
+    outcome: &Outcome,
+    published: Option<&publish::Published>,
+) {
     let count = |state| outcome.counts.iter().find(|(other, _)| *other == state).map_or(0, |(_, c)| *c);
     let mut parts = Vec::new();
     for state in PackageState::ALL {
@@ -88,9 +95,9 @@ fn summary(yard: &Yard, store: &Sqlite, outcome: &Outcome, published: Option<&pu
                 RunState::Interrupted => "interrupted",
                 _ => "finished",
             };
-            let figures = report::figures(store, number);
+            let figures = report::figures(yard, store, workshop);
             eprintln!("run {number} {verb}: {}", parts.join(", "));
-            if let Ok(figures) = figures {
+            if let Ok(Some(figures)) = figures {
                 eprintln!(
                     "  {} of wall time, {} of CPU; no schedule could take less than {}",
                     words::duration(figures.wall_seconds),

@@ -83,7 +83,7 @@ pub fn show(plan: &Plan, all: bool) -> Result<ExitCode> {
     if to_build > 0 {
         let _ = writeln!(
             text,
-            "expected: {}; no schedule could take less than {}\npath: {}",
+            "expected: {}; by these estimates no schedule could take less than {}\npath: {}",
             words::duration(plan.expected_seconds),
             words::duration(plan.bound_seconds),
             plan.path.join(" -> ")

@@ -2,7 +2,7 @@
 
 use crate::cli::Build;
 use crate::error::{Kind, Result};
-use crate::run::view::{Events, Plain, View};
+use crate::run::view::{Events, Live, Plain, View};
 use crate::run::{Options, Outcome, Run};
 use crate::scan::Index;
 use crate::yard::{Lock, Yard};
@@ -42,7 +42,13 @@ pub fn build(yard: &Yard, _lock: &Lock, options: &Build) -> Result<ExitCode> {
     let run_options =
         Options { only: options.packages.clone(), forced, checks_reproducible: options.check_reproducible };
     let shape = plan::shape(yard);
-    let mut view: Box<dyn View> = if options.json { Box::new(Events) } else { Box::new(Plain::default()) };
+    let mut view: Box<dyn View> = if options.json {
+        Box::new(Events)
+    } else if let Some(live) = Live::open() {
+        Box::new(live)
+    } else {
+        Box::new(Plain::default())
+    };
     let workshop = planned.workshop.clone();
     let run =
         Run { yard, store: &mut store, planned, distfiles: distfiles.clone(), shape, options: run_options };

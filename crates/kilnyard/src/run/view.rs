@@ -1,9 +1,11 @@
 //! What people and programs see of a run: three views of the same events.
 
 mod events;
+mod live;
 mod plain;
 
 pub use events::Events;
+pub use live::Live;
 pub use plain::Plain;
 
 use kilnyard_model::order::Stage;

@@ -1,0 +1,308 @@
+//! A picture of the run on a terminal: what is finished scrolls up, what is going on stays below it.
+//!
+//! What is said is decided in `told` and `lines`, from a snapshot and a size; here it is put on the screen.
+//! The terminal keeps its mode and its main screen, so that Ctrl-C and the scroll buffer work as ever. The
+//! picture is gone when the run ends, and whatever happens to the terminal, the run goes on: an error of the
+//! terminal ends the picture, and lines are written plainly from then on. In the background, too, only lines
+//! are written.
+//!
+//! Known downside: whoever types into the picture spoils it until the next line scrolls up.
+
+mod clean;
+mod estimate;
+mod lines;
+mod machine;
+mod screen;
+mod told;
+
+use super::{Seen, Snapshot, View};
+use lines::Moment;
+use ratatui::backend::{Backend, CrosstermBackend};
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Position, Size};
+use ratatui::style::Style;
+use ratatui::text::Line;
+use ratatui::{Terminal, TerminalOptions, Viewport};
+use screen::{Pending, Screen};
+use std::io::{IsTerminal, Write};
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use told::{Teller, Told};
+
+/// Five pictures a second are as good as more.
+const REDRAW: Duration = Duration::from_millis(200);
+/// Whoever was not called for so long was stopped, perhaps, and the cursor is elsewhere.
+const STOPPED_MIN: Duration = Duration::from_secs(3);
+/// Smaller screens than this have no room for a picture.
+const SIZE_MIN: Size = Size { width: 10, height: 4 };
+
+/// Set while a picture is on the screen; a panic takes it away.
+static IS_SHOWN: AtomicBool = AtomicBool::new(false);
+
+type Drawn = Terminal<Screen<CrosstermBackend<Pending>>>;
+
+/// A picture on the screen.
+struct Picture {
+    terminal: Drawn,
+    size: Size,
+    /// How many columns each of its rows takes.
+    extents: Vec<usize>,
+}
+
+/// See the module.
+pub struct Live {
+    pending: Pending,
+    picture: Option<Picture>,
+    /// Whether only lines are written: the terminal failed, or the run is over.
+    is_plain: bool,
+    is_coloured: bool,
+    is_stopping: bool,
+    worked_before: u64,
+    teller: Teller,
+    gauge: machine::Gauge,
+    called: Instant,
+    drawn: Option<Instant>,
+}
+
+impl Live {
+    /// A picture, where standard error is a terminal that can show one.
+    pub fn open() -> Option<Live> {
+        let term = std::env::var_os("TERM").filter(|term| !term.is_empty() && term != "dumb");
+        let fits = |size: Size| size.width >= SIZE_MIN.width && size.height >= SIZE_MIN.height;
+        let is_able = std::io::stderr().is_terminal()
+            && term.is_some()
+            && screen::is_ours()
+            && screen::size().is_some_and(fits);
+        is_able.then(|| {
+            make_way_for_panics();
+            Live {
+                pending: Pending::default(),
+                picture: None,
+                is_plain: false,
+                is_coloured: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+                is_stopping: false,
+                worked_before: 0,
+                teller: Teller::default(),
+                gauge: machine::Gauge::default(),
+                called: Instant::now(),
+                drawn: None,
+            }
+        })
+    }
+
+    fn show(&mut self, told: &[Told], snapshot: &Snapshot, now: Instant) {
+        let is_late = now.saturating_duration_since(self.called) >= STOPPED_MIN;
+        self.called = now;
+        let size = screen::size();
+        let Some(size) = size.filter(|_| !self.is_plain && screen::is_ours()) else {
+            self.forget();
+            return say(told);
+        };
+        if self.paint(told, snapshot, now, size, is_late).is_err() {
+            self.is_plain = true;
+            self.forget();
+            say(told);
+        }
+    }
+
+    fn paint(
+        &mut self,
+        told: &[Told],
+        snapshot: &Snapshot,
+        now: Instant,
+        size: Size,
+        is_late: bool,
+    ) -> std::io::Result<()> {
+        self.place(lines::rows(snapshot.slots, size.height), size, is_late)?;
+        let moment = Moment {
+            now,
+            clock: jiff::Zoned::now().datetime(),
+            machine: self.gauge.machine(now),
+            worked_before: self.worked_before,
+            is_stopping: self.is_stopping,
+        };
+        let Some(picture) = &mut self.picture else { return Ok(()) };
+        scroll(&mut picture.terminal, told, self.is_coloured)?;
+        picture.extents = draw(&mut picture.terminal, snapshot, &moment, self.is_coloured)?;
+        self.drawn = Some(now);
+        self.pending.send()
+    }
+
+    /// Sees to it that there is a picture that fits the terminal, where the terminal's cursor is.
+    fn place(&mut self, rows: u16, size: Size, is_late: bool) -> std::io::Result<()> {
+        let bottom = Position { x: 0, y: size.height - 1 };
+        let mut at = None;
+        if let Some(picture) = &mut self.picture {
+            let is_spoilt = !IS_SHOWN.load(Ordering::Relaxed)
+                || is_late && screen::cursor().is_some_and(|at| at != picture.terminal.backend().at());
+            if !is_spoilt && picture.size == size {
+                return Ok(());
+            }
+            if !is_spoilt {
+                let cursor = screen::cursor().unwrap_or(bottom);
+                let above = rows_above(&picture.extents, picture.size.width, size.width);
+                at = Some(Position { x: 0, y: cursor.y.saturating_sub(above) });
+            }
+            self.forget();
+        }
+        let at = match at {
+            Some(at) => at,
+            None => match screen::cursor() {
+                Some(at) if at.x == 0 => at,
+                Some(at) => {
+                    self.pending.write_all(b"\r\n")?;
+                    Position { x: 0, y: (at.y + 1).min(size.height - 1) }
+                }
+                None => bottom,
+            },
+        };
+        let mut screen = Screen::new(self.pending.clone(), size, at);
+        screen.set_cursor_position(at)?;
+        screen.clear_region(ratatui::backend::ClearType::AfterCursor)?;
+        let terminal = Terminal::with_options(screen, TerminalOptions { viewport: Viewport::Inline(rows) })?;
+        self.picture = Some(Picture { terminal, size, extents: Vec::new() });
+        IS_SHOWN.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Leaves what is on the screen where it is.
+    fn forget(&mut self) {
+        self.picture = None;
+        IS_SHOWN.store(false, Ordering::Relaxed);
+    }
+
+    /// Takes the picture off the screen; what comes next begins where it began.
+    fn clear(&mut self) {
+        if let Some(mut picture) = self.picture.take()
+            && IS_SHOWN.swap(false, Ordering::Relaxed)
+            && screen::is_ours()
+        {
+            // The terminal is gone: so is the picture.
+            let _ = take_off(&mut picture.terminal).and_then(|()| self.pending.send());
+        }
+    }
+}
+
+impl View for Live {
+    fn see(&mut self, seen: &Seen, snapshot: &Snapshot) {
+        let now = Instant::now();
+        match seen {
+            Seen::Began => self.worked_before = estimate::worked(snapshot),
+            Seen::Stopping => self.is_stopping = true,
+            _ => {}
+        }
+        let told = self.teller.tell(seen, snapshot, now);
+        if matches!(seen, Seen::Ended(_)) {
+            self.clear();
+            self.is_plain = true;
+            say(&told);
+        } else if !told.is_empty() {
+            self.show(&told, snapshot, now);
+        }
+    }
+
+    fn tick(&mut self, snapshot: &Snapshot) {
+        let now = Instant::now();
+        if self.drawn.is_none_or(|drawn| now.saturating_duration_since(drawn) >= REDRAW) {
+            self.show(&[], snapshot, now);
+        }
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// A panic's message is to stand on a line of its own, and to stay.
+fn make_way_for_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if IS_SHOWN.swap(false, Ordering::Relaxed) {
+                let _ = std::io::stderr().write_all(b"\r\n");
+            }
+            before(panic);
+        }));
+    });
+}
+
+fn say(told: &[Told]) {
+    let mut stderr = std::io::stderr().lock();
+    for told in told {
+        // Nobody reads any more: the run goes on.
+        let _ = writeln!(stderr, "{:1$}{2}", "", told.indent, told.text);
+    }
+}
+
+/// How many rows of the screen are above the cursor's and belong to the picture, after the terminal got
+/// another width and wrapped what it showed.
+fn rows_above(extents: &[usize], width_before: u16, width: u16) -> u16 {
+    let rows = extents.len().saturating_sub(1);
+    let Some((last, others)) = extents.split_last().filter(|_| width < width_before) else {
+        return rows as u16;
+    };
+    let width = usize::from(width.max(1));
+    let wrapped: usize = others.iter().map(|extent| extent.div_ceil(width).max(1)).sum();
+    (wrapped + last / width).min(usize::from(u16::MAX)) as u16
+}
+
+fn scroll<B: Backend>(terminal: &mut Terminal<B>, told: &[Told], is_coloured: bool) -> Result<(), B::Error> {
+    let columns = usize::from(terminal.get_frame().area().width);
+    let rows: Vec<(Style, String)> = told
+        .iter()
+        .flat_map(|told| told.rows(columns).into_iter().map(|row| (shown(told.style, is_coloured), row)))
+        .collect();
+    // The buffer of one call holds no more than this, and a failure has about as many rows.
+    for rows in rows.chunks(64) {
+        let put = |buffer: &mut Buffer| {
+            for (y, (style, row)) in (0..).zip(rows) {
+                buffer.set_string(0, y, row, *style);
+            }
+        };
+        terminal.insert_before(rows.len() as u16, put)?;
+    }
+    Ok(())
+}
+
+fn draw<B: Backend>(
+    terminal: &mut Terminal<B>,
+    snapshot: &Snapshot,
+    moment: &Moment,
+    is_coloured: bool,
+) -> Result<Vec<usize>, B::Error> {
+    let mut extents = Vec::new();
+    terminal.draw(|frame| {
+        let area = frame.area();
+        let mut lines: Vec<Line> =
+            lines::picture(snapshot, moment, usize::from(area.width), usize::from(area.height));
+        for (y, line) in (area.y..area.bottom()).zip(&mut lines) {
+            for span in &mut line.spans {
+                span.style = shown(span.style, is_coloured);
+            }
+            extents.push(line.width());
+            frame.buffer_mut().set_line(area.x, y, line, area.width);
+        }
+        // Shown, and after everything: whoever kills this finds the shell's prompt in a usable place.
+        let x = extents.last().map_or(0, |extent| *extent as u16).min(area.width.saturating_sub(1));
+        let y = area.y + (extents.len() as u16).saturating_sub(1);
+        frame.set_cursor_position(Position { x, y });
+    })?;
+    Ok(extents)
+}
+
+fn take_off<B: Backend>(terminal: &mut Terminal<B>) -> Result<(), B::Error> {
+    let top = terminal.get_frame().area().as_position();
+    terminal.clear()?;
+    terminal.set_cursor_position(top)
+}
+
+fn shown(style: Style, is_coloured: bool) -> Style {
+    if is_coloured { style } else { Style { fg: None, bg: None, ..style } }
+}
+
+#[cfg(test)]
+mod tests;

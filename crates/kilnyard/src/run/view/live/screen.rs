@@ -1,0 +1,242 @@
+//! The terminal behind the picture.
+//!
+//! Everything goes through a buffer, so that a redraw is one write. The cursor is asked for only when a
+//! picture is placed, on the terminal itself and not on standard output, and only for a moment without
+//! echo; signals from the keyboard stay on, and the terminal is never left in another mode than it was in.
+//! Known downside: what is typed in that moment is lost.
+
+use ratatui::backend::{Backend, ClearType, CrosstermBackend, WindowSize};
+use ratatui::buffer::Cell;
+use ratatui::layout::{Position, Size};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// How long a terminal may take to say where its cursor is: a slow line answers, a dumb one never does.
+const ANSWER_MAX: Duration = Duration::from_millis(500);
+/// An answer is about ten bytes; what was typed before it may come first.
+const ANSWER_BYTES_MAX: usize = 4096;
+
+/// What is to be written, until it is sent.
+#[derive(Clone, Debug, Default)]
+pub struct Pending(Rc<RefCell<Vec<u8>>>);
+
+impl Pending {
+    /// Writes it to standard error.
+    pub fn send(&self) -> io::Result<()> {
+        let bytes = std::mem::take(&mut *self.0.borrow_mut());
+        let mut stderr = io::stderr().lock();
+        stderr.write_all(&bytes)?;
+        stderr.flush()
+    }
+}
+
+impl Write for Pending {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Whether standard error is the terminal of this process, and this process is in its foreground.
+pub fn is_ours() -> bool {
+    let foreground = rustix::termios::tcgetpgrp(io::stderr());
+    foreground.is_ok_and(|group| group == rustix::process::getpgrp())
+}
+
+/// Columns and rows; none where the terminal does not know or is gone.
+pub fn size() -> Option<Size> {
+    let size = rustix::termios::tcgetwinsize(io::stderr()).ok()?;
+    (size.ws_col > 0 && size.ws_row > 0).then_some(Size { width: size.ws_col, height: size.ws_row })
+}
+
+struct Quiet<'a> {
+    terminal: &'a File,
+    before: Termios,
+}
+
+impl Drop for Quiet<'_> {
+    fn drop(&mut self) {
+        let _ = tcsetattr(self.terminal, OptionalActions::Now, &self.before);
+    }
+}
+
+/// Where the cursor is; none where the terminal does not say.
+pub fn cursor() -> Option<Position> {
+    if !is_ours() {
+        return None;
+    }
+    let mut terminal = File::options().read(true).write(true).open("/dev/tty").ok()?;
+    let before = tcgetattr(&terminal).ok()?;
+    let mut modes = before.clone();
+    modes.local_modes -= LocalModes::ECHO | LocalModes::ICANON;
+    modes.special_codes[SpecialCodeIndex::VMIN] = 0;
+    modes.special_codes[SpecialCodeIndex::VTIME] = 0;
+    tcsetattr(&terminal, OptionalActions::Now, &modes).ok()?;
+    let _quiet = Quiet { terminal: &terminal.try_clone().ok()?, before };
+    terminal.write_all(b"\x1b[6n").ok()?;
+    let asked = Instant::now();
+    let mut answer = Vec::new();
+    while answer.len() < ANSWER_BYTES_MAX {
+        let left = ANSWER_MAX.checked_sub(asked.elapsed())?;
+        let timeout = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
+        let mut waiting = [PollFd::new(&terminal, PollFlags::IN)];
+        // Interrupted by a signal: asks for the rest of the time again.
+        let _ = poll(&mut waiting, Some(&timeout));
+        let mut bytes = [0; 64];
+        let count = match terminal.read(&mut bytes) {
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+            Err(_) => return None,
+        };
+        answer.extend_from_slice(&bytes[..count]);
+        if let Some(position) = parse(&answer) {
+            return Some(position);
+        }
+    }
+    None
+}
+
+/// `ESC [ row ; column R`, counted from one, wherever it stands.
+fn parse(answer: &[u8]) -> Option<Position> {
+    let text = String::from_utf8_lossy(answer);
+    text.match_indices("\u{1b}[").find_map(|(index, start)| {
+        let (row, rest) = text[index + start.len()..].split_once(';')?;
+        let (column, _) = rest.split_once('R')?;
+        let (row, column): (u16, u16) = (row.parse().ok()?, column.parse().ok()?);
+        Some(Position { x: column.checked_sub(1)?, y: row.checked_sub(1)? })
+    })
+}
+
+/// A terminal of a size that stays, whose cursor is where it was put.
+pub struct Screen<B> {
+    inner: B,
+    size: Size,
+    at: Position,
+}
+
+impl Screen<CrosstermBackend<Pending>> {
+    /// The terminal on standard error, with its cursor here.
+    pub fn new(pending: Pending, size: Size, at: Position) -> Self {
+        Screen { inner: CrosstermBackend::new(pending), size, at }
+    }
+}
+
+impl<B> Screen<B> {
+    /// Where the cursor was put last.
+    pub fn at(&self) -> Position {
+        self.at
+    }
+}
+
+impl<B: Backend> Backend for Screen<B> {
+    type Error = B::Error;
+
+    /// Blanks at the end of a row are not written but cleared: else every line would wrap when the terminal
+    /// gets narrower, and be copied with them.
+    fn draw<'a, I>(&mut self, content: I) -> Result<(), B::Error>
+    where
+        I: Iterator<Item = (u16, u16, &'a Cell)>,
+    {
+        let cells: Vec<(u16, u16, &Cell)> = content.collect();
+        for row in cells.chunk_by(|one, other| one.1 == other.1) {
+            let is_blank = |cell: &(u16, u16, &Cell)| *cell.2 == Cell::EMPTY || cell.2.symbol() == " ";
+            let reaches_edge = row.last().is_some_and(|cell| cell.0 + 1 == self.size.width);
+            let mut kept = row.len();
+            while reaches_edge && kept > 0 && is_blank(&row[kept - 1]) {
+                // Cells that are the same as before are not among these.
+                if kept < row.len() && row[kept - 1].0 + 1 != row[kept].0 {
+                    break;
+                }
+                kept -= 1;
+            }
+            self.inner.draw(row[..kept].iter().copied())?;
+            if kept < row.len() {
+                self.inner.set_cursor_position(Position { x: row[kept].0, y: row[kept].1 })?;
+                self.inner.clear_region(ClearType::UntilNewLine)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn append_lines(&mut self, count: u16) -> Result<(), B::Error> {
+        self.inner.append_lines(count)
+    }
+
+    fn hide_cursor(&mut self) -> Result<(), B::Error> {
+        self.inner.hide_cursor()
+    }
+
+    fn show_cursor(&mut self) -> Result<(), B::Error> {
+        self.inner.show_cursor()
+    }
+
+    fn get_cursor_position(&mut self) -> Result<Position, B::Error> {
+        Ok(self.at)
+    }
+
+    fn set_cursor_position<P: Into<Position>>(&mut self, position: P) -> Result<(), B::Error> {
+        self.at = position.into();
+        self.inner.set_cursor_position(self.at)
+    }
+
+    fn clear(&mut self) -> Result<(), B::Error> {
+        self.inner.clear()
+    }
+
+    fn clear_region(&mut self, kind: ClearType) -> Result<(), B::Error> {
+        self.inner.clear_region(kind)
+    }
+
+    fn size(&self) -> Result<Size, B::Error> {
+        Ok(self.size)
+    }
+
+    fn window_size(&mut self) -> Result<WindowSize, B::Error> {
+        Ok(WindowSize { columns_rows: self.size, pixels: Size::default() })
+    }
+
+    fn flush(&mut self) -> Result<(), B::Error> {
+        self.inner.flush()
+    }
+}
+
+#[cfg(test)]
+impl Screen<ratatui::backend::TestBackend> {
+    /// A terminal that is no more than its cells.
+    pub fn cells(size: Size, at: Position) -> Self {
+        Screen { inner: ratatui::backend::TestBackend::new(size.width, size.height), size, at }
+    }
+
+    /// Its rows, without what is blank at their ends.
+    pub fn rows(&self) -> Vec<String> {
+        let width = usize::from(self.size.width);
+        let row = |cells: &[Cell]| cells.iter().map(Cell::symbol).collect::<String>().trim_end().to_owned();
+        self.inner.buffer().content.chunks(width).map(row).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_is_found_among_what_was_typed() {
+        assert_eq!(parse(b"\x1b[24;1R"), Some(Position { x: 0, y: 23 }));
+        assert_eq!(parse(b"ls\n\x1b[A\x1b[3;80R"), Some(Position { x: 79, y: 2 }));
+        for odd in
+            ["", "\u{1b}[", "\u{1b}[24;1", "\u{1b}[0;0R", "\u{1b}[99999;1R", "\u{1b}[;R", "\u{1b}[x;yR"]
+        {
+            assert_eq!(parse(odd.as_bytes()), None, "{odd:?}");
+        }
+        assert_eq!(parse(&[0xff, 0xfe, 0x1b, b'[']), None);
+    }
+}

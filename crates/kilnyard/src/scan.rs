@@ -48,6 +48,15 @@ pub struct Index {
     kept: Kept,
 }
 
+/// An index as the archive has it, unpacked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Texts {
+    /// Each `Packages`.
+    pub packages: Vec<String>,
+    /// Each `Sources`.
+    pub sources: Vec<String>,
+}
+
 /// What a scan did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scanned {
@@ -320,6 +329,14 @@ impl Index {
         let wanted: Vec<&str> = kept.suites.iter().map(|suite| suite.wanted.as_str()).collect();
         let identity = Sha256Hex::of(format!("{releases:?} {wanted:?}").as_bytes()).as_str().to_owned();
         Ok(Index { identity, kept })
+    }
+
+    /// The texts of the index.
+    pub fn texts(&self, yard: &Yard) -> Result<Texts> {
+        let read = |names: fn(&KeptSuite) -> &Vec<String>| {
+            self.kept.suites.iter().flat_map(names).map(|name| read_text(yard, name)).collect::<Result<_>>()
+        };
+        Ok(Texts { packages: read(|suite| &suite.packages)?, sources: read(|suite| &suite.sources)? })
     }
 
     /// Reads binary and source packages.

@@ -1,0 +1,320 @@
+//! Kilnyard's own cost for one package.
+//!
+//! A pair is a whole build of the package on the ordinary path (order, root, unpack, dependencies, build,
+//! collecting, publishing, the report) and the same commands of unpacking and building alone, in a root
+//! where the dependencies were installed once. The first without the installation of dependencies, less the
+//! second, is Kilnyard's own: the sandboxes and their sampling among it, since the commands alone are
+//! measured from inside their sandbox. Reading the index and planning is done once for any number of
+//! packages and told apart. Known downside: the sandboxes of the stage of dependencies are not counted.
+
+use super::child::{all_cpu_seconds, own_cpu_seconds};
+use super::figures::{Report, Series, Unit, ratios};
+use super::scratch::Scratch;
+use crate::config::Packages;
+use crate::error::{Context, Error, Kind, Result};
+use crate::plan::{self, Planned};
+use crate::run::view::{Seen, Snapshot, View};
+use crate::run::{Options, Run};
+use crate::scan::Index;
+use crate::yard::{Yard, store_error};
+use crate::{base, publish, report, signals};
+use kilnyard_ecosystem::Ecosystem;
+use kilnyard_ecosystem::debian::Base;
+use kilnyard_mirror::{DistfileStore, Sha256Hex, Wanted};
+use kilnyard_model::order::{Account, BuildOrder, CommandOrder, Input, Stage};
+use kilnyard_process::{End, Log, read_log};
+use kilnyard_store::{RunState, Sqlite, Store};
+use kilnyard_worker::RootFolder;
+use serde_json::{Map, json};
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The most that Kilnyard may use for itself.
+const OWN_CPU_SECONDS_MAX: f64 = 1.0;
+
+/// Says what the command that follows and all below it used, on a line that begins with [`TIMED`].
+const TIME: &str = r#"TIMEFORMAT="kilnyard-bench-cpu-seconds %3U %3S"; time "$@""#;
+const TIMED: &str = "kilnyard-bench-cpu-seconds ";
+
+/// Shows nothing.
+struct Silent;
+
+impl View for Silent {
+    fn see(&mut self, _seen: &Seen, _snapshot: &Snapshot) {}
+    fn tick(&mut self, _snapshot: &Snapshot) {}
+}
+
+/// What a whole build used, in seconds of CPU.
+struct Whole {
+    plan: f64,
+    all: f64,
+    depends: f64,
+    in_process: f64,
+}
+
+pub fn measure(yard: &Yard, package: &str, pairs: u32) -> Result<Report> {
+    let _lock = yard.lock()?;
+    let ids = yard.ids()?;
+    let index = Index::open(yard)?;
+    let base = base::ensure(yard, &ids, signals::cancel(), &|text| eprintln!("{text}"))?;
+    let scratch = Scratch::within(&yard.folder, Some(ids))?;
+    let mut config = yard.config.clone();
+    config.packages = Packages::Some(vec![package.to_owned()]);
+    config.packages_file = None;
+    config.build.test = false;
+    let bench = Bench { yard: scratch.beside(yard, config)?, index, base, package };
+    let order = bench.prepare(yard)?;
+    let bare = bench.bare_root(&order)?;
+    let mut wholes = Vec::new();
+    let mut bares = Vec::new();
+    for pair in 1..=pairs {
+        wholes.push(bench.whole()?);
+        bares.push(bench.bare(&bare, &order)?);
+        eprintln!("pair {pair} of {pairs} is measured");
+    }
+    Ok(told(package, &order, &wholes, bares))
+}
+
+fn told(package: &str, order: &BuildOrder, wholes: &[Whole], bares: Vec<f64>) -> Report {
+    let of = |value: fn(&Whole) -> f64| wholes.iter().map(value).collect::<Vec<f64>>();
+    let without_depends = of(|whole| whole.all - whole.depends);
+    let own: Vec<f64> = without_depends.iter().zip(&bares).map(|(whole, bare)| whole - bare).collect();
+    let ratio = ratios(&without_depends, &bares);
+    let seconds = |key: &str, label: &str, values| Series::new(key, label, Unit::Seconds, values);
+    let own = seconds("own_cpu_seconds", "Kilnyard's own", own);
+    let is_met = own.median() <= OWN_CPU_SECONDS_MAX;
+    let series = vec![
+        seconds("whole_cpu_seconds", "the whole build, dependencies not counted", without_depends),
+        seconds("bare_cpu_seconds", "the same commands alone", bares),
+        own,
+        Series::new("ratio", "the whole to the commands alone", Unit::Ratio, ratio),
+        seconds("in_process_cpu_seconds", "of Kilnyard's own, in its one process", of(|w| w.in_process)),
+        seconds("depends_cpu_seconds", "installing dependencies, not counted", of(|w| w.depends)),
+        seconds("plan_cpu_seconds", "reading the index and planning, once a run", of(|w| w.plan)),
+    ];
+    let mut facts = Map::new();
+    facts.insert("package".to_owned(), json!(package));
+    facts.insert("version".to_owned(), json!(order.version));
+    facts.insert("inputs".to_owned(), json!(order.inputs.len()));
+    Report {
+        name: "overhead",
+        series,
+        facts,
+        notes: vec![format!("CPU time, building {package} {}", order.version)],
+        target: format!("at most {OWN_CPU_SECONDS_MAX} s of CPU of Kilnyard's own for a package"),
+        is_met: Some(is_met),
+    }
+}
+
+struct Bench<'a> {
+    yard: Yard,
+    index: Index,
+    base: Base,
+    package: &'a str,
+}
+
+impl Bench<'_> {
+    fn planned(&self, store: &mut Sqlite, distfiles: &DistfileStore) -> Result<Planned> {
+        plan::make(&self.yard, &self.index, self.base.clone(), distfiles, store, &HashSet::new())
+    }
+
+    /// The order of the build, with its inputs put into the scratch yard; what is missing is fetched.
+    fn prepare(&self, outer: &Yard) -> Result<BuildOrder> {
+        let (kept, own) = (plan::open_distfiles(outer)?, plan::open_distfiles(&self.yard)?);
+        let planned = self.planned(&mut self.yard.store()?, &own)?;
+        let workshop = &planned.workshop;
+        let left_out = || {
+            let known = workshop.left_out().iter().find(|left| left.name == self.package);
+            let why = known.map_or_else(
+                || format!("{} is not a source package of the release", self.package),
+                |left| left.explanation.clone(),
+            );
+            Error::usage(why).hint("another package: kilnyard bench overhead --package NAME")
+        };
+        let id = workshop.graph().find(self.package).ok_or_else(left_out)?;
+        let jobs = plan::shape(&self.yard).jobs;
+        let order = workshop.order(id, 1, jobs).map_err(|impossible| Error::usage(impossible.explanation))?;
+        for input in &order.inputs {
+            let failed = format!("provide {}", input.name);
+            let hash = hash_of(input)?;
+            let wanted = Wanted {
+                urls: input.urls.clone(),
+                sha256: hash.clone(),
+                size_bytes: input.size_bytes,
+                name: input.name.clone(),
+            };
+            let from = kept.ensure(&wanted, &|_| {}, signals::cancel()).context(Kind::Machine, &failed)?;
+            let to = own.path(&hash);
+            fs_err::create_dir_all(to.parent().unwrap_or(Path::new("."))).context(Kind::Machine, &failed)?;
+            fs_err::hard_link(from, to).context(Kind::Machine, &failed)?;
+        }
+        Ok(order)
+    }
+
+    /// A whole build, from a yard in which nothing was built yet.
+    fn whole(&self) -> Result<Whole> {
+        super::go_on()?;
+        self.forget()?;
+        let started = all_cpu_seconds();
+        let mut store = self.yard.store()?;
+        let distfiles = Arc::new(plan::open_distfiles(&self.yard)?);
+        let planned = self.planned(&mut store, &distfiles)?;
+        let workshop = planned.workshop.clone();
+        let shape = plan::shape(&self.yard);
+        let (before, in_process) = (all_cpu_seconds(), own_cpu_seconds());
+        let run = Run {
+            yard: &self.yard,
+            store: &mut store,
+            planned,
+            distfiles: distfiles.clone(),
+            shape,
+            options: Options::default(),
+        };
+        let outcome = run.run(&mut Silent)?;
+        let published = publish::publish(&self.yard, &store, &workshop, &distfiles)?;
+        report::write(&self.yard, &store, &workshop, Some(&published))?;
+        let (all, in_process) = (all_cpu_seconds() - before, own_cpu_seconds() - in_process);
+        if outcome.state != RunState::Finished {
+            return Err(Error::new(Kind::Interrupted, "interrupted; nothing is left"));
+        }
+        let builds = store.builds_of(self.package, 1).map_err(store_error)?;
+        let build = builds
+            .first()
+            .ok_or_else(|| Error::new(Kind::Internal, format!("{} was not built", self.package)))?;
+        if let Some(failure) = &build.failure {
+            let mut failed = Error::new(Kind::Packages, format!("failed to build {}", self.package));
+            failed.causes.push(failure.message.clone());
+            failed.causes.extend(failure.lines.iter().cloned());
+            return Err(failed);
+        }
+        let depends = build.stages.iter().filter(|result| result.stage == Stage::Depends);
+        let depends = depends.map(|result| result.cpu_seconds).sum();
+        Ok(Whole { plan: before - started, all, depends, in_process })
+    }
+
+    /// Removes what the last build left, so that the next one makes everything anew.
+    fn forget(&self) -> Result<()> {
+        let failed = "clean the benchmark's yard";
+        {
+            let store = self.yard.store()?;
+            let distfiles = plan::open_distfiles(&self.yard)?;
+            for row in store.outputs().map_err(store_error)? {
+                let hash = Sha256Hex::parse(&row.output.sha256).or_internal(failed)?;
+                fs_err::remove_file(distfiles.path(&hash)).or_internal(failed)?;
+            }
+        }
+        for name in ["state/kilnyard.db", "state/kilnyard.db-wal", "state/kilnyard.db-shm"] {
+            let path = self.yard.path(name);
+            if path.exists() {
+                fs_err::remove_file(path).or_internal(failed)?;
+            }
+        }
+        fs_err::remove_dir_all(self.yard.path("repository")).or_internal(failed)?;
+        Yard::make_folders(&self.yard.folder)
+    }
+
+    /// A root with the inputs and the dependencies.
+    fn bare_root(&self, order: &BuildOrder) -> Result<RootFolder> {
+        let failed = "make the root to compare with";
+        // A run removes all roots at its beginning but those of failed builds.
+        let name = "failed-bench-bare";
+        let root = RootFolder::create(&self.yard.folder, name, &self.yard.ids()?, &order.layers)
+            .context(Kind::Machine, failed)?;
+        let distfiles = plan::open_distfiles(&self.yard)?;
+        let file_of =
+            |input: &Input| hash_of(input).map_or_else(|_| Default::default(), |hash| distfiles.path(&hash));
+        root.provide(&order.inputs, &order.texts, &file_of).context(Kind::Machine, failed)?;
+        for command in commands(order, &[Stage::Depends]) {
+            self.perform(&root, command)?;
+        }
+        Ok(root)
+    }
+
+    /// The CPU time of unpacking and building alone.
+    fn bare(&self, root: &RootFolder, order: &BuildOrder) -> Result<f64> {
+        let mut cpu_seconds = 0.0;
+        for command in commands(order, &[Stage::Unpack, Stage::Build]) {
+            let mut timed = command.clone();
+            timed.arguments = ["/bin/bash", "-c", TIME, "bash"].map(str::to_owned).into();
+            timed.arguments.extend(command.arguments.iter().cloned());
+            let log = self.perform(root, &timed)?;
+            cpu_seconds += timed_seconds(&log).ok_or_else(|| {
+                Error::new(Kind::Internal, "a command in the root to compare with was not timed")
+            })?;
+        }
+        let clean = CommandOrder {
+            arguments: ["/usr/bin/find", &order.output_folder, "-mindepth", "1", "-delete"]
+                .map(str::to_owned)
+                .into(),
+            account: Account::Builder,
+            directory: "/".to_owned(),
+            environment: Vec::new(),
+        };
+        self.perform(root, &clean)?;
+        Ok(cpu_seconds)
+    }
+
+    /// Runs a command in a root; its log.
+    fn perform(&self, root: &RootFolder, command: &CommandOrder) -> Result<String> {
+        let path = self.yard.path("logs/bare.log");
+        let failed = "write the log of the root to compare with";
+        let config = &self.yard.config;
+        let mut log = Log::create(&path, config.log_limits()).context(Kind::Machine, failed)?;
+        let sandbox = root.sandbox(command);
+        let outcome =
+            kilnyard_process::run(&sandbox, &mut log, config.limits(), signals::cancel(), &mut |_, _| {});
+        log.finish().context(Kind::Machine, failed)?;
+        let text = read_log(&path).or_internal(failed)?;
+        match outcome.end {
+            End::Exit(0) => Ok(text),
+            End::Cancelled => Err(Error::new(Kind::Interrupted, "interrupted; nothing is left")),
+            end => {
+                let mut error = Error::new(
+                    Kind::Machine,
+                    format!("a command in the root to compare with failed: {end:?}"),
+                );
+                let lines: Vec<&str> = text.lines().collect();
+                let last = &lines[lines.len().saturating_sub(6)..];
+                error.causes.extend(last.iter().map(|line| (*line).to_owned()));
+                Err(error)
+            }
+        }
+    }
+}
+
+fn hash_of(input: &Input) -> Result<Sha256Hex> {
+    Sha256Hex::parse(&input.sha256).or_internal(format!("provide {}", input.name))
+}
+
+fn commands<'a>(order: &'a BuildOrder, stages: &'a [Stage]) -> impl Iterator<Item = &'a CommandOrder> {
+    order.stages.iter().filter(|order| stages.contains(&order.stage)).flat_map(|order| &order.commands)
+}
+
+/// User and system time from the last line of a timed command's log.
+fn timed_seconds(log: &str) -> Option<f64> {
+    let line = log.lines().rev().find_map(|line| line.strip_prefix(TIMED))?;
+    line.split_whitespace().map(|word| word.parse::<f64>().ok()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timed_command_says_what_it_used() {
+        let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo kilnyard-bench-cpu-seconds 9 9";
+        let output = std::process::Command::new("/bin/bash")
+            .args(["-c", TIME, "bash", "/bin/sh", "-c", script])
+            .output();
+        let Ok(output) = output else {
+            eprintln!("skipped: a_timed_command_says_what_it_used: there is no /bin/bash");
+            return;
+        };
+        let log = [output.stdout, output.stderr].concat();
+        let seconds = timed_seconds(&String::from_utf8(log).unwrap()).unwrap();
+        assert!(seconds > 0.0 && seconds < 18.0, "{seconds}");
+        assert_eq!(timed_seconds("no such line"), None);
+        assert_eq!(timed_seconds("kilnyard-bench-cpu-seconds 1.250 x"), None);
+    }
+}

@@ -38,11 +38,6 @@ impl Scratch {
         Scratch::within(&std::env::temp_dir(), None)
     }
 
-    /// Where it is.
-    pub fn folder(&self) -> &Path {
-        &self.folder
-    }
-
     /// A path in it.
     pub fn path(&self, relative: &str) -> PathBuf {
         self.folder.join(relative)

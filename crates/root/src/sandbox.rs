@@ -2,7 +2,7 @@
 //!
 //! Three processes stand between Kilnyard and the command:
 //!
-//! 1. the *outer* one, this program started again by [`Sandbox::command`], reads the sandbox as JSON from
+//! 1. the *outer* one, this program started again by [`Sandbox::spawn`], reads the sandbox as JSON from
 //!    its standard input, takes the user namespace (a helper that stays outside writes the id map), then
 //!    the others, and waits;
 //! 2. the *first* one, process 1 of the new pid namespace, performs the operations, starts the command,

@@ -123,13 +123,13 @@ fn a_run_of_which_nothing_is_known_and_one_that_stops() {
     run.remaining_path_seconds = f64::INFINITY;
     run.builds.clear();
     let blank = Moment { machine: Machine::default(), ..moment(now) };
-    let texts = texts(&run, &blank, 60, 4);
-    assert!(texts[0].ends_with("0/3  0:00 gone"), "{}", texts[0]);
-    assert!(texts[3].starts_with("cores ? of "), "{}", texts[3]);
-    assert!(!texts.concat().contains("about"));
+    let shown = texts(&run, &blank, 60, 4);
+    assert!(shown[0].ends_with("0/3  0:00 gone"), "{}", shown[0]);
+    assert!(shown[3].starts_with("cores ? of "), "{}", shown[3]);
+    assert!(!shown.concat().contains("about"));
     let stopping = Moment { is_stopping: true, ..moment(now) };
-    let texts = texts(&demo(now), &stopping, 80, 4);
-    assert!(texts[0].ends_with("2:10 gone, stopping"), "{}", texts[0]);
+    let shown = texts(&demo(now), &stopping, 80, 4);
+    assert!(shown[0].ends_with("2:10 gone, stopping"), "{}", shown[0]);
 }
 
 #[test]

@@ -356,6 +356,8 @@ impl Coordinator {
         match request.kind {
             RequestKind::Retry => match state {
                 PackageState::Failed | PackageState::Skipped => self.retry(id, actions),
+                // It is tried again as it is.
+                PackageState::Waiting | PackageState::Ready | PackageState::Building => {}
                 _ => {
                     let mut reason = format!("it is {state}");
                     if let Some(blamed) = self.packages[id.index()].blamed {

@@ -151,7 +151,7 @@ fn a_failed_package_is_retried_on_request_and_frees_whom_it_blocked() {
     assert_eq!(run.state("acl"), PackageState::Waiting);
     let acl = run.send(good(grants[0].0));
     assert_eq!(acl[0].1, "acl");
-    run.send(asked(RequestKind::Retry, "acl"));
+    run.send(asked(RequestKind::Retry, "attr"));
     assert!(run.actions.iter().any(|a| matches!(a, Action::Tell(Notice::Refused { .. }))));
 }
 

@@ -5,13 +5,15 @@ use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::debian::Workshop;
+use kilnyard_ecosystem::debian::deb822;
+use kilnyard_ecosystem::debian::source::Source;
 use kilnyard_mirror::{DistfileStore, Sha256Hex};
 use kilnyard_publish::{
     BinaryEntry, KEYRING_FILE, Publication, ReleaseFacts, Signer, SignerError, SourceEntry, SourceFile,
 };
 use kilnyard_sign::YardKey;
-use kilnyard_store::{OutputRow, Store};
-use std::collections::{BTreeSet, HashSet};
+use kilnyard_store::{Current, OutputRow, Store};
+use std::collections::HashSet;
 
 /// What a repository came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,9 +71,10 @@ fn make(
 ) -> Result<(Publication, u64)> {
     let outputs = store.outputs().map_err(store_error)?;
     let binaries = outputs.iter().map(|row| binary(row, distfiles)).collect::<Result<Vec<_>>>()?;
-    let packages: BTreeSet<&str> = outputs.iter().map(|row| row.package.as_str()).collect();
+    let published = published_sources(yard);
+    let current = store.all_current().map_err(store_error)?;
     let sources: Vec<SourceEntry> =
-        packages.iter().filter_map(|package| source(package, workshop, distfiles)).collect();
+        current.iter().filter_map(|current| source(yard, current, workshop, distfiles, &published)).collect();
     let facts = ReleaseFacts {
         origin: yard.config.repository.origin.clone(),
         label: yard.config.repository.origin.clone(),
@@ -109,10 +112,28 @@ fn binary(row: &OutputRow, distfiles: &DistfileStore) -> Result<BinaryEntry> {
     })
 }
 
-/// A source with its files; none where the index has another version by now, or a file was cleaned away.
-fn source(package: &str, workshop: &Workshop, distfiles: &DistfileStore) -> Option<SourceEntry> {
-    let id = workshop.graph().find(package)?;
-    let source = workshop.source(id);
+/// The source that the outputs were made from: from the index where that has this version, else as it was
+/// published before. None where neither has it, or a file was cleaned away.
+fn source(
+    yard: &Yard,
+    current: &Current,
+    workshop: &Workshop,
+    distfiles: &DistfileStore,
+    published: &str,
+) -> Option<SourceEntry> {
+    let package = current.package.as_str();
+    let indexed = workshop.graph().find(package).map(|id| workshop.source(id));
+    let Some(source) = indexed.filter(|source| source.version() == current.recipe_version) else {
+        let mut stanzas = deb822::stanzas(published).map(Source::new);
+        let source = stanzas.find(|s| s.name() == package && s.version() == current.recipe_version)?;
+        let files = source.files().ok()?.into_iter().map(|file| {
+            let pool_path = format!("{}/{}", source.directory(), file.name);
+            let path = yard.path("repository").join(&pool_path);
+            SourceFile { pool_path, file: path, size_bytes: file.size_bytes, sha256: file.sha256 }
+        });
+        let stanza = source.stanza().text().trim_end().to_owned();
+        return Some(SourceEntry { stanza, component: COMPONENT.to_owned(), files: files.collect() });
+    };
     let folder = pool_folder(package);
     let mut stanza = format!("Package: {package}\n");
     for (field, value) in source.stanza().fields() {
@@ -175,16 +196,16 @@ pub fn publish(
     Ok(Published { is_changed, packages, sources_line, fingerprint })
 }
 
-/// Hashes of the files that the repository shares with the distfiles.
-pub fn published_files(yard: &Yard) -> HashSet<String> {
+/// The index of sources as it is published now.
+fn published_sources(yard: &Yard) -> String {
     let folder =
         yard.path("repository/dists").join(&yard.config.debian.release).join(COMPONENT).join("source");
-    let text = fs_err::read_to_string(folder.join("Sources")).unwrap_or_default();
-    let lists = kilnyard_ecosystem::debian::deb822::stanzas(&text)
-        .filter_map(|stanza| stanza.get("Checksums-Sha256").map(str::to_owned));
-    lists
-        .flat_map(|list| {
-            list.lines().filter_map(|l| l.split_whitespace().next().map(str::to_owned)).collect::<Vec<_>>()
-        })
-        .collect()
+    fs_err::read_to_string(folder.join("Sources")).unwrap_or_default()
+}
+
+/// Hashes of the files that the repository shares with the distfiles.
+pub fn published_files(yard: &Yard) -> HashSet<String> {
+    let text = published_sources(yard);
+    let files = deb822::stanzas(&text).flat_map(|stanza| Source::new(stanza).files().unwrap_or_default());
+    files.map(|file| file.sha256).collect()
 }

@@ -52,7 +52,7 @@ fn forty_columns_leave_out_the_less_telling() {
     let now = Instant::now();
     let expected = [
         "run 3  7/12  1 failed  about 1:35 left",
-        "1  rsync 3.2.7-1+deb12u6…  build  0:34",
+        "1  rsync 3.2.7-1+deb12u6+b…  build  0:34",
         "2  free",
         "cores 1.8 of 2  end about 14:31",
     ];

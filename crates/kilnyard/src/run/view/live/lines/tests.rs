@@ -128,8 +128,9 @@ fn a_run_of_which_nothing_is_known_and_one_that_stops() {
     assert!(texts[3].starts_with("cores ? of "), "{}", texts[3]);
     assert!(!texts.concat().contains("about"));
     let stopping = Moment { is_stopping: true, ..moment(now) };
-    let texts = super::tests::texts(&demo(now), &stopping, 80, 4);
-    assert!(texts[0].ends_with("2:10 gone, stopping"), "{}", texts[0]);
+    let lines = picture(&demo(now), &stopping, 80, 4);
+    let header = lines[0].to_string();
+    assert!(header.ends_with("2:10 gone, stopping"), "{header}");
 }
 
 #[test]

@@ -11,8 +11,17 @@ use kilnyard_ecosystem::debian::Workshop;
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{RunState, Sqlite};
 use std::collections::HashSet;
+use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
+
+/// Writes a line to standard error. Where the terminal is gone, nobody reads it, and the rest is done all
+/// the same.
+macro_rules! tell {
+    ($($what:tt)*) => {{
+        let _ = writeln!(std::io::stderr(), $($what)*);
+    }};
+}
 
 pub fn run(mut yard: Yard, options: &Build) -> Result<ExitCode> {
     signals::install();
@@ -24,7 +33,7 @@ pub fn run(mut yard: Yard, options: &Build) -> Result<ExitCode> {
 
 /// Builds a yard whose lock is held.
 pub fn build(yard: &Yard, _lock: &Lock, options: &Build) -> Result<ExitCode> {
-    let say = |text: &str| eprintln!("{text}");
+    let say = |text: &str| tell!("{text}");
     if !options.no_scan {
         scan::scan(yard, signals::cancel(), &say)?;
     }
@@ -90,9 +99,9 @@ fn summary(
             parts.push(format!("{} {state}", count(state)));
         }
     }
-    eprintln!();
+    tell!();
     match outcome.run {
-        None => eprintln!(
+        None => tell!(
             "nothing to do: {}",
             if parts.is_empty() { "no packages".to_owned() } else { parts.join(", ") }
         ),
@@ -102,34 +111,34 @@ fn summary(
                 _ => "finished",
             };
             let figures = report::figures(yard, store, workshop);
-            eprintln!("run {number} {verb}: {}", parts.join(", "));
+            tell!("run {number} {verb}: {}", parts.join(", "));
             if let Ok(Some(figures)) = figures {
-                eprintln!(
+                tell!(
                     "  {} of wall time, {} of CPU; no schedule could take less than {}",
                     words::duration(figures.wall_seconds),
                     words::duration(figures.cpu_seconds),
                     words::duration(figures.bound_seconds)
                 );
                 for (package, reason) in figures.failures.iter().take(10) {
-                    eprintln!("  failed: {package}: {}", reason.lines().next().unwrap_or(""));
+                    tell!("  failed: {package}: {}", reason.lines().next().unwrap_or(""));
                 }
                 if figures.failures.len() > 10 {
-                    eprintln!("  and {} more", figures.failures.len() - 10);
+                    tell!("  and {} more", figures.failures.len() - 10);
                 }
             }
         }
     }
     let report = yard.path("report/index.html");
     if report.exists() {
-        eprintln!("report: {}", report.display());
+        tell!("report: {}", report.display());
     }
     if let Some(published) = published {
         let how = if published.is_changed { "published" } else { "unchanged" };
-        eprintln!(
+        tell!(
             "repository ({how}, {}): {}",
             words::count(published.packages, "package"),
             yard.path("repository").display()
         );
-        eprintln!("for sources.list:\n  {}", published.sources_line);
+        tell!("for sources.list:\n  {}", published.sources_line);
     }
 }

@@ -1,6 +1,6 @@
 //! When a run will be over, as far as anybody can tell.
 
-use super::super::Snapshot;
+use super::super::{BuildSeen, Snapshot};
 use kilnyard_model::result::PackageState;
 use std::time::Instant;
 
@@ -25,11 +25,17 @@ pub fn left_seconds(snapshot: &Snapshot, worked_before: u64, now: Instant) -> Op
         return Some(0.0);
     }
     // The open path starts with something that is being built, as a rule with what has gone on longest.
-    let credit = snapshot.builds.iter().map(|build| {
+    let gone = |build: &BuildSeen| {
         let gone = now.saturating_duration_since(build.started).as_secs_f64();
         gone.min(positive(build.estimate_seconds))
-    });
-    let path = (positive(snapshot.remaining_path_seconds) - credit.fold(0.0, f64::max)).max(0.0);
+    };
+    if open == snapshot.builds.len() as u64 {
+        // Nothing waits any more: the last of these is the end, whatever the plan said.
+        let left = snapshot.builds.iter().map(|build| positive(build.estimate_seconds) - gone(build));
+        return sensible(left.fold(0.0, f64::max));
+    }
+    let path =
+        positive(snapshot.remaining_path_seconds) - snapshot.builds.iter().map(gone).fold(0.0, f64::max);
     let planned = positive(snapshot.expected_seconds) - elapsed;
     let left = if planned > path {
         planned
@@ -38,6 +44,10 @@ pub fn left_seconds(snapshot: &Snapshot, worked_before: u64, now: Instant) -> Op
         let pace = if worked > 0 { elapsed / worked as f64 * open as f64 } else { 0.0 };
         path.max(pace)
     };
+    sensible(left)
+}
+
+fn sensible(left: f64) -> Option<f64> {
     (left > 0.0 && left <= LEFT_SECONDS_MAX).then_some(left)
 }
 
@@ -76,6 +86,20 @@ mod tests {
         run.expected_seconds = 100.0;
         run.remaining_path_seconds = 1.0;
         assert_eq!(left_seconds(&run, 0, now).map(f64::round), Some(93.0));
+    }
+
+    #[test]
+    fn the_last_builds_are_the_end() {
+        let now = Instant::now();
+        let mut run = snapshot(2, 2);
+        run.counts = vec![(PackageState::Built, 7), (PackageState::Building, 2)];
+        run.expected_seconds = 9000.0;
+        for (build, gone) in run.builds.iter_mut().zip([10, 45]) {
+            build.started = ago(now, gone);
+        }
+        assert_eq!(left_seconds(&run, 0, now).map(f64::round), Some(50.0));
+        run.builds.iter_mut().for_each(|build| build.started = ago(now, 500));
+        assert_eq!(left_seconds(&run, 0, now), None, "past what was expected, nobody knows");
     }
 
     #[test]

@@ -1,0 +1,1 @@
+//! Source packages, one for each way to fail.

@@ -78,6 +78,9 @@ fn unknown_package(name: &str, known: &[String]) -> Error {
     let error = Error::usage(format!("{name} is not a package of this yard"));
     let mut near: Vec<&String> =
         known.iter().filter(|other| other.contains(name) || name.contains(other.as_str())).collect();
+    if near.is_empty() {
+        near.extend(known.iter().filter(|other| crate::words::is_near(name, other)));
+    }
     near.truncate(3);
     match near[..] {
         [] => error.hint("kilnyard plan --all, which lists them"),

@@ -187,6 +187,15 @@ impl Default for Repository {
     }
 }
 
+/// Each slot is a thread; no machine has as many cores.
+const SLOTS_MAX: u64 = 4096;
+/// The largest number of processes that build systems take without wrapping.
+const JOBS_MAX: u64 = 4096;
+/// A year: what is more is as good as no limit, and its seconds stay far from overflowing.
+const MINUTES_MAX: u64 = 366 * 24 * 60;
+/// A tebibyte: no disk should be filled by one log.
+const LOG_MEBIBYTES_MAX: u64 = 1 << 20;
+
 impl Config {
     /// Reads a configuration; errors say where they are.
     pub fn parse(text: &str, path: &Path) -> Result<Config> {
@@ -242,7 +251,18 @@ impl Config {
         if self.build.wall_minutes_max == 0 || self.build.idle_minutes_max == 0 {
             return Err("limits must be at least 1 minute".to_owned());
         }
-        Ok(())
+        let build = &self.build;
+        let bounded = [
+            ("slots", build.slots.unwrap_or(1).into(), SLOTS_MAX),
+            ("jobs", build.jobs.unwrap_or(1).into(), JOBS_MAX),
+            ("wall-minutes-max", build.wall_minutes_max, MINUTES_MAX),
+            ("idle-minutes-max", build.idle_minutes_max, MINUTES_MAX),
+            ("log-mebibytes-max", build.log_mebibytes_max, LOG_MEBIBYTES_MAX),
+        ];
+        match bounded.into_iter().find(|(_, value, max)| value > max) {
+            Some((key, value, max)) => Err(format!("{key} is {value}, and {max} is the most")),
+            None => Ok(()),
+        }
     }
 
     /// The settings of the Debian module, for this machine's architecture unless it is said.

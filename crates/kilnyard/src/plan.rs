@@ -6,6 +6,7 @@ use crate::scan::{self, Index};
 use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::debian::deb822::Stanza;
+use kilnyard_ecosystem::debian::relation;
 use kilnyard_ecosystem::debian::source::Sources;
 use kilnyard_ecosystem::debian::universe::Universe;
 use kilnyard_ecosystem::debian::{Base, Workshop};
@@ -113,6 +114,9 @@ fn add_local(sources: &mut Sources, distfiles: &DistfileStore, path: &Path) -> R
     let stanza = Stanza::new(body);
     let missing = |field: &str| Error::usage(format!("{} has no usable field {field}", path.display()));
     let name = stanza.get("Source").ok_or_else(|| missing("Source"))?;
+    if !relation::is_name(name) {
+        return Err(Error::usage(format!("{} is of `{name}`, which cannot be a source", path.display())));
+    }
     let listed = stanza.get("Checksums-Sha256").ok_or_else(|| missing("Checksums-Sha256"))?;
     let folder = path.parent().unwrap_or(Path::new("."));
     for line in listed.lines().filter(|line| !line.trim().is_empty()) {

@@ -43,6 +43,24 @@ pub fn count(number: u64, one: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
 }
 
+/// Whether one name may be the other misspelt: at most two letters put in, left out or exchanged.
+pub fn is_near(left: &str, right: &str) -> bool {
+    const MISTAKES_MAX: usize = 2;
+    if left.len().abs_diff(right.len()) > MISTAKES_MAX || left.len() <= MISTAKES_MAX {
+        return false;
+    }
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (i, a) in left.bytes().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, b) in right.bytes().enumerate() {
+            let least = row[j].min(row[j + 1]).min(diagonal) + 1;
+            let cost = if a == b { diagonal } else { least };
+            diagonal = std::mem::replace(&mut row[j + 1], cost);
+        }
+    }
+    row[right.len()] <= MISTAKES_MAX
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,5 +75,13 @@ mod tests {
         assert_eq!(size(1_300_000), "1.2 MiB");
         assert_eq!(time(0.0), "1970-01-01T00:00:00Z");
         assert_eq!((count(1, "package"), count(2, "package")), ("1 package".into(), "2 packages".into()));
+    }
+
+    #[test]
+    fn misspelt_names_are_near() {
+        assert!(
+            is_near("godsource", "goodsource") && is_near("zlbi", "zlib") && is_near("xz-utils", "xzutils")
+        );
+        assert!(!is_near("acl", "attr") && !is_near("jq", "lz") && !is_near("", "a"));
     }
 }

@@ -1,0 +1,598 @@
+//! Trials of the program against a mirror: scans, plans and explanations, without a root or a privilege.
+//!
+//! Each asserts the exit code, that the message names the thing, and that the same command works afterwards
+//! with everything that was there before.
+
+mod support;
+
+use kilnyard_sign::YardKey;
+use support::archive::{Archive, DAY, now_seconds, write_keyring};
+use support::server::{Manner, Server};
+use support::trials::{Case, case, run};
+use support::{Ended, Yard, folder, has, is_root, kilnyard, until};
+
+/// A yard of the tiny archive, behind a server.
+struct Tiny {
+    _folder: tempfile::TempDir,
+    yard: Yard,
+    server: Server,
+    archive: Archive,
+}
+
+impl Tiny {
+    fn new(name: &str) -> Tiny {
+        let folder = folder(name);
+        let archive = Archive::default();
+        let server = Server::start(archive.files());
+        let yard = Yard { folder: folder.path().join("yard") };
+        write_keyring(&folder.path().join("keyring.gpg"));
+        let tiny = Tiny { _folder: folder, yard, server, archive };
+        tiny.configure("\"goodsource\"", "");
+        tiny
+    }
+
+    fn configure(&self, packages: &str, build: &str) {
+        self.configure_for(packages, &self.server.url(), build);
+    }
+
+    fn configure_for(&self, packages: &str, mirror: &str, build: &str) {
+        let keyring = self.yard.folder.parent().unwrap().join("keyring.gpg");
+        self.yard.configure(&format!(
+            "packages = [{packages}]\n[debian]\nrelease = \"tiny\"\narchitecture = \"amd64\"\n\
+             mirror = \"{mirror}\"\nkeyring = \"{}\"\n[build]\n{build}\n",
+            keyring.display()
+        ));
+    }
+
+    fn scan(&self) -> Ended {
+        self.yard.run(&["scan"])
+    }
+
+    /// The index as it lies in the yard.
+    fn index(&self) -> (Vec<String>, String) {
+        (self.yard.names("index"), self.yard.read("index/index.json"))
+    }
+
+    /// Scans once, lets the mirror go wrong, and asserts that this is said and harms nothing.
+    fn survives(&self, spoil: impl FnOnce(&Tiny), words: &[&str]) {
+        self.scan().exits(0);
+        let before = self.index();
+        spoil(self);
+        self.scan().exits(3).says(words);
+        assert_eq!(self.index().1, before.1);
+        self.yard.run(&["plan"]).exits(0).says(&["goodsource"]);
+        let mut archive = self.archive.clone();
+        archive.date_seconds += DAY / 2;
+        archive.packages.push_str("\nPackage: newcomer\nVersion: 1\nArchitecture: amd64\n");
+        for path in [Archive::RELEASE_PATH, Archive::PACKAGES_PATH, Archive::SOURCES_PATH] {
+            self.server.behave(path, None);
+        }
+        self.server.serve(archive.files());
+        self.configure("\"goodsource\"", "");
+        self.scan().exits(0).says(&["tiny: a new index"]);
+        assert_eq!(self.index().0.len(), 3, "{:?}", self.index().0);
+        self.yard.run(&["plan"]).exits(0).says(&["goodsource"]);
+    }
+}
+
+fn an_honest_mirror_is_scanned_and_then_has_nothing_new() {
+    let tiny = Tiny::new("honest");
+    tiny.scan().exits(0).says(&["tiny: a new index"]);
+    let before = tiny.index();
+    tiny.scan().exits(0).says(&["tiny: nothing new"]);
+    assert_eq!(tiny.index(), before);
+    assert_eq!(tiny.server.answers(Archive::RELEASE_PATH), [200, 304]);
+    assert_eq!(tiny.server.answers(Archive::PACKAGES_PATH), [200]);
+    let json = tiny.yard.run(&["scan", "--json"]).exits(0).json();
+    assert_eq!(json["unchanged"], serde_json::json!(["tiny"]));
+    let mut newer = tiny.archive.clone();
+    newer.packages.push_str("\nPackage: newcomer\nVersion: 1\nArchitecture: amd64\n");
+    newer.date_seconds += 60;
+    tiny.server.serve(newer.files());
+    tiny.scan().exits(0).says(&["tiny: a new index"]);
+    assert_eq!(tiny.server.answers(Archive::SOURCES_PATH), [200]);
+}
+
+fn a_mirror_that_is_not_there_is_named() {
+    let tiny = Tiny::new("unreachable");
+    // Nobody listens on a port that was just given back.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let nowhere = format!("http://127.0.0.1:{port}");
+    let spoil = |tiny: &Tiny| tiny.configure_for("\"goodsource\"", &nowhere, "");
+    // Another mirror than that of the index: the plan goes on with the index that is there.
+    tiny.survives(spoil, &[&nowhere, "kilnyard doctor"]);
+}
+
+fn a_signature_of_a_stranger_is_refused() {
+    let tiny = Tiny::new("stranger");
+    let stranger = YardKey::generate("Stranger <stranger@example.org>").unwrap();
+    let mut archive = tiny.archive.clone();
+    archive.date_seconds += 60;
+    let spoil = |tiny: &Tiny| tiny.server.serve(archive.files_signed_by(&stranger));
+    tiny.survives(spoil, &["verify the Release file of tiny", &tiny.server.url()]);
+}
+
+fn a_changed_release_file_is_refused() {
+    let tiny = Tiny::new("tampered");
+    let spoil = |tiny: &Tiny| {
+        tiny.server.change(Archive::RELEASE_PATH, |bytes| {
+            let text = String::from_utf8(std::mem::take(bytes)).unwrap();
+            *bytes = text.replace("Origin: Tiny", "Origin: Tidy").into_bytes();
+        });
+    };
+    tiny.survives(spoil, &["verify the Release file of tiny"]);
+}
+
+/// A newer archive, so that its index is fetched.
+fn newer(tiny: &Tiny) -> Archive {
+    let mut archive = tiny.archive.clone();
+    archive.date_seconds += 60;
+    archive.packages.push_str("\nPackage: later\nVersion: 1\nArchitecture: amd64\n");
+    archive
+}
+
+fn an_index_with_another_hash_is_refused() {
+    let tiny = Tiny::new("hash");
+    let spoil = |tiny: &Tiny| {
+        tiny.server.serve(newer(tiny).files());
+        tiny.server.change(Archive::PACKAGES_PATH, |bytes| *bytes.last_mut().unwrap() ^= 1);
+    };
+    tiny.survives(spoil, &["main/binary-amd64/Packages.xz"]);
+}
+
+fn an_index_that_ends_early_is_refused() {
+    let tiny = Tiny::new("truncated");
+    let spoil = |tiny: &Tiny| {
+        tiny.server.serve(newer(tiny).files());
+        tiny.server.behave(Archive::PACKAGES_PATH, Some(Manner::Truncate(100)));
+    };
+    tiny.survives(spoil, &["main/binary-amd64/Packages.xz", "100 bytes"]);
+}
+
+fn a_mirror_that_stalls_gives_way_to_the_next() {
+    let tiny = Tiny::new("stalls");
+    let stalled = Server::start(tiny.archive.files());
+    stalled.behave(Archive::PACKAGES_PATH, Some(Manner::Drip));
+    tiny.configure("\"goodsource\"", "mirror-bytes-per-second-min = 100000");
+    let both = format!("mirror = [\"{}\", \"{}\"]", stalled.url(), tiny.server.url());
+    let one = format!("mirror = \"{}\"", tiny.server.url());
+    tiny.yard.configure(&tiny.yard.read("kilnyard.toml").replace(&one, &both));
+    tiny.scan().exits(0).says(&["tiny: a new index"]);
+    assert_eq!(stalled.answers(Archive::PACKAGES_PATH), [200]);
+    assert_eq!(tiny.server.answers(Archive::PACKAGES_PATH).len(), 1);
+    tiny.yard.run(&["plan"]).exits(0).says(&["goodsource"]);
+}
+
+fn another_suite_than_asked_is_refused() {
+    let tiny = Tiny::new("suite");
+    let spoil = |tiny: &Tiny| {
+        let archive = Archive { codename: "other".to_owned(), ..newer(tiny) };
+        tiny.server.serve(archive.files());
+    };
+    tiny.survives(spoil, &["the mirror gives other", "where tiny was asked"]);
+}
+
+fn a_release_file_past_its_time_is_refused() {
+    let tiny = Tiny::new("expired");
+    let spoil = |tiny: &Tiny| {
+        let archive = Archive { valid_until_seconds: Some(now_seconds() - DAY / 2), ..newer(tiny) };
+        tiny.server.serve(archive.files());
+    };
+    tiny.survives(spoil, &["was valid until", "clock"]);
+}
+
+fn an_older_state_than_seen_is_refused() {
+    let tiny = Tiny::new("rollback");
+    let spoil = |tiny: &Tiny| {
+        let archive = Archive { date_seconds: tiny.archive.date_seconds - 7 * DAY, ..newer(tiny) };
+        tiny.server.serve(archive.files());
+    };
+    tiny.survives(spoil, &["was seen before", "clean --index"]);
+}
+
+fn left_out(tiny: &Tiny, package: &str) -> String {
+    let plan = tiny.yard.run(&["plan", "--json"]).exits(0).json();
+    let rows = plan["packages"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["name"] == package).expect("it is in the plan");
+    assert_eq!(row["state"], "left-out", "{row}");
+    let why = tiny.yard.run(&["why", package]).exits(0).says(&["left-out"]);
+    let reason = row["reason"].as_str().unwrap().to_owned();
+    for line in reason.lines() {
+        assert!(why.stdout.contains(line.trim()), "{}", why.stdout);
+    }
+    reason
+}
+
+fn a_near_name_is_proposed() {
+    let tiny = Tiny::new("near");
+    tiny.configure("\"goodsorce\", \"goodsource\"", "");
+    tiny.scan().exits(0);
+    let reason = left_out(&tiny, "goodsorce");
+    assert!(reason.contains("did you mean goodsource?"), "{reason}");
+    tiny.yard.run(&["plan"]).exits(0).says(&["did you mean goodsource?", "1 package to build", "1 left out"]);
+    tiny.yard.run(&["why", "godsource"]).exits(2).says(&["godsource is not a package", "goodsource"]);
+}
+
+fn a_build_dependency_that_cannot_be_is_explained() {
+    let tiny = Tiny::new("impossible");
+    tiny.configure("\"needs-missing\", \"needs-newer\", \"needs-both\", \"goodsource\"", "");
+    tiny.scan().exits(0);
+    let reason = left_out(&tiny, "needs-missing");
+    assert!(reason.contains("needs-missing (source) needs nowhere-dev"), "{reason}");
+    let reason = left_out(&tiny, "needs-newer");
+    assert!(reason.contains("needs tool (>= 9)") && reason.contains("1.5-1"), "{reason}");
+    let reason = left_out(&tiny, "needs-both");
+    assert!(reason.contains("left") && reason.contains("right") && reason.contains("beside"), "{reason}");
+    tiny.yard.run(&["plan"]).exits(0).says(&["1 package to build", "3 left out"]);
+}
+
+fn check_finds_what_cannot_be_built_in_the_whole_release() {
+    let tiny = Tiny::new("check");
+    tiny.scan().exits(0);
+    let json = tiny.yard.run(&["check", "--json"]).exits(0).json();
+    assert_eq!(json["checked"], 6);
+    let bad = json["unbuildable"].as_array().unwrap();
+    let mut names: Vec<&str> = bad.iter().map(|one| one["package"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["needs-both", "needs-missing", "needs-newer"]);
+    tiny.yard.run(&["check"]).exits(0).says(&["needs nowhere-dev", "3 sources cannot be built"]);
+}
+
+fn a_cycle_is_named_and_cut() {
+    let tiny = Tiny::new("cycle");
+    tiny.configure("\"round-a\", \"round-b\"", "");
+    tiny.scan().exits(0);
+    tiny.yard.run(&["plan"]).exits(0).says(&["cycle cut: round-", "2 packages to build"]);
+    let json = tiny.yard.run(&["plan", "--json"]).exits(0).json();
+    let cuts = json["cycles_cut"].as_array().unwrap();
+    assert_eq!(cuts.len(), 1);
+    let text = cuts[0].as_str().unwrap();
+    assert!(text.contains("round-a") && text.contains("round-b"), "{text}");
+}
+
+fn what_is_wrong_in_the_configuration_is_named() {
+    let tiny = Tiny::new("configuration");
+    tiny.scan().exits(0);
+    let good = tiny.yard.read("kilnyard.toml");
+    let with = |from: &str, to: &str| {
+        let text = good.replacen(from, to, 1);
+        assert_ne!(text, good);
+        tiny.yard.configure(&text);
+        tiny.yard.run(&["plan"]).exits(2).says(&["kilnyard.toml"])
+    };
+    let line = good.lines().position(|line| line.starts_with("release")).unwrap() + 1;
+    with("release", "releese").says(&["releese", &format!("line {line}")]);
+    with("[build]", "[build]\nslots = 0").says(&["slots"]);
+    with("[build]", "[build]\njobs = -1").says(&["jobs"]);
+    with("[build]", "[build]\nidle-minutes-max = 0").says(&["at least 1 minute"]);
+    with("[build]", "[build]\nlog-mebibytes-max = \"many\"").says(&["log-mebibytes-max"]);
+    with("[build]", "[biuld]").says(&["biuld"]);
+    with("[debian]", "[debian]\nversion-suffix = \"-1\"").says(&["version-suffix"]);
+    with("http://", "gopher://").says(&["gopher://"]);
+    with("\"tiny\"", "\"../tiny\"").says(&["../tiny"]);
+    with("[debian]", "[debian").says(&["line"]);
+    tiny.yard.configure(&good.replace("\"goodsource\"", "\"Good Source\""));
+    tiny.yard.run(&["plan"]).exits(2).says(&["Good Source"]);
+    tiny.yard.configure(&good);
+    tiny.scan().exits(0).says(&["nothing new"]);
+    tiny.yard.run(&["plan"]).exits(0).says(&["goodsource"]);
+}
+
+fn values_beyond_all_bounds_are_refused() {
+    let tiny = Tiny::new("bounds");
+    let good = tiny.yard.read("kilnyard.toml");
+    for (key, value) in [
+        ("wall-minutes-max", "9223372036854775807"),
+        ("idle-minutes-max", "9223372036854775807"),
+        ("log-mebibytes-max", "9223372036854775807"),
+        ("slots", "4000000000"),
+        ("jobs", "4000000000"),
+    ] {
+        tiny.yard.configure(&good.replace("[build]", &format!("[build]\n{key} = {value}")));
+        tiny.yard.run(&["plan"]).exits(2).says(&["kilnyard.toml", key]);
+    }
+}
+
+fn a_yard_that_is_not_there_is_named() {
+    let folder = folder("absent");
+    let yard = Yard { folder: folder.path().join("nothing") };
+    for command in ["scan", "plan", "build", "status", "check", "clean", "publish", "history"] {
+        yard.run(&[command]).exits(2).says(&["nothing", "kilnyard init"]);
+        assert!(!yard.folder.exists(), "{command} made something");
+    }
+    let tiny = Tiny::new("unscanned");
+    tiny.yard.run(&["plan"]).exits(2).says(&["kilnyard scan"]);
+    tiny.yard.run(&["status"]).exits(2).says(&["kilnyard build"]);
+    tiny.scan().exits(0);
+}
+
+/// A scan that goes on until it is told otherwise.
+fn slow_scan(tiny: &Tiny) -> support::Started {
+    tiny.server.behave(Archive::PACKAGES_PATH, Some(Manner::Drip));
+    let started = tiny.yard.start(&["scan"]);
+    until("the index is asked for", || !tiny.server.answers(Archive::PACKAGES_PATH).is_empty());
+    started
+}
+
+fn a_second_process_on_a_yard_is_refused() {
+    let tiny = Tiny::new("lock");
+    let mut first = slow_scan(&tiny);
+    let number = format!("process {}", first.child.id());
+    tiny.scan().exits(2).says(&[&number, "at work"]);
+    tiny.yard.run(&["clean"]).exits(2).says(&[&number]);
+    assert!(first.is_running());
+    first.signal(libc::SIGINT);
+    first.end().exits(130);
+    tiny.server.behave(Archive::PACKAGES_PATH, None);
+    tiny.scan().exits(0).says(&["a new index"]);
+}
+
+fn an_interrupted_scan_goes_on() {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGKILL] {
+        let tiny = Tiny::new("signal");
+        tiny.scan().exits(0);
+        let before = tiny.index();
+        tiny.server.serve(newer(&tiny).files());
+        tiny.server.behave(Archive::PACKAGES_PATH, Some(Manner::Drip));
+        let mut slow = tiny.yard.start(&["scan"]);
+        until("the index is asked for", || tiny.server.answers(Archive::PACKAGES_PATH).len() > 1);
+        slow.signal(signal);
+        let ended = slow.end();
+        match signal {
+            libc::SIGKILL => assert_eq!(ended.code, None),
+            _ => drop(ended.exits(130).says(&["interrupted"])),
+        }
+        assert_eq!(tiny.index().1, before.1);
+        tiny.yard.run(&["plan"]).exits(0).says(&["goodsource"]);
+        tiny.server.behave(Archive::PACKAGES_PATH, None);
+        tiny.scan().exits(0).says(&["a new index"]);
+        assert_eq!(tiny.index().0.len(), 3, "{:?}", tiny.index().0);
+    }
+}
+
+/// Runs a script in a mount namespace of its own, with the yard and the program as `$1` and `$2`.
+fn with_mounts(tiny: &Tiny, script: &str) -> Ended {
+    let mut command = std::process::Command::new("unshare");
+    command.args(if is_root() { ["--mount"].iter() } else { ["--map-root-user", "--mount"].iter() });
+    command.args(["--propagation", "private", "sh", "-c", script, "sh"]);
+    command.arg(&tiny.yard.folder).arg(support::program());
+    support::quiet(&mut command);
+    command.output().unwrap().into()
+}
+
+fn can_mount() -> bool {
+    let mut command = std::process::Command::new("unshare");
+    command.args(if is_root() { ["--mount"].iter() } else { ["--map-root-user", "--mount"].iter() });
+    command.args(["sh", "-c", "mount -t tmpfs none /mnt"]);
+    command.stderr(std::process::Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+fn a_yard_that_cannot_be_written_is_named() {
+    let tiny = Tiny::new("readonly");
+    tiny.scan().exits(0);
+    let script = "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\" && \"$2\" --yard \"$1\" scan";
+    with_mounts(&tiny, script).exits(3).says(&["Read-only file system", "--yard"]);
+    tiny.scan().exits(0).says(&["nothing new"]);
+}
+
+fn a_yard_that_is_only_read_can_be_asked() {
+    let tiny = Tiny::new("ask-readonly");
+    tiny.scan().exits(0);
+    tiny.yard.run(&["plan"]).exits(0);
+    let script =
+        "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\" && \"$2\" --yard \"$1\" check";
+    with_mounts(&tiny, script).exits(0).says(&["cannot be built"]);
+}
+
+fn a_full_disk_is_named_and_room_helps() {
+    let tiny = Tiny::new("full");
+    // What does not compress, so that the disk is full before the index is there.
+    let mut noise = String::new();
+    let mut state: u64 = 1;
+    for number in 0..40_000 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        noise.push_str(&format!("\nPackage: noise{number}\nVersion: {state}\nArchitecture: amd64\n"));
+    }
+    let mut archive = tiny.archive.clone();
+    archive.packages.push_str(&noise);
+    tiny.server.serve(archive.files());
+    let script = "cp \"$1/kilnyard.toml\" \"$1/../kept\" && mount -t tmpfs -o size=256k none \"$1\" && \
+                  cp \"$1/../kept\" \"$1/kilnyard.toml\"; \"$2\" --yard \"$1\" scan; echo \"full: $?\"; \
+                  mount -o remount,size=64m \"$1\"; \"$2\" --yard \"$1\" scan; echo \"room: $?\"; \
+                  \"$2\" --yard \"$1\" plan";
+    let ended = with_mounts(&tiny, script).exits(0);
+    ended.says(&["full: 3", "full, and", "kilnyard clean", "room: 0", "a new index", "goodsource"]);
+}
+
+fn a_clock_that_was_set_back_harms_nothing() {
+    let tiny = Tiny::new("clock");
+    tiny.scan().exits(0);
+    tiny.yard.run(&["plan"]).exits(0);
+    tiny.server.serve(newer(&tiny).files());
+    let back = |arguments: &[&str]| -> Ended {
+        let mut command = std::process::Command::new("faketime");
+        command.args(["-f", "-400d"]).arg(support::program()).arg("--yard").arg(&tiny.yard.folder);
+        support::quiet(command.args(arguments));
+        command.output().unwrap().into()
+    };
+    // The archive's signature is of a time to come; whatever is decided of it, it is said, not crashed on.
+    let ended = back(&["scan"]);
+    match ended.code {
+        Some(0) => {}
+        _ => drop(ended.exits(3).says(&["tiny"])),
+    }
+    back(&["plan"]).exits(0).says(&["goodsource"]);
+    tiny.scan().exits(0);
+    tiny.yard.run(&["plan"]).exits(0).says(&["goodsource"]);
+}
+
+fn dsc(files: &str) -> String {
+    format!(
+        "Format: 3.0 (native)\nSource: local\nBinary: local\nArchitecture: any\nVersion: 1\n\
+         Maintainer: A <a@example.org>\nChecksums-Sha256:\n{files}"
+    )
+}
+
+fn a_source_of_this_machine_is_checked() {
+    let tiny = Tiny::new("dsc");
+    tiny.configure("\"local.dsc\", \"goodsource\"", "");
+    tiny.scan().exits(0);
+    let write = |bytes: &[u8]| std::fs::write(tiny.yard.path("local.dsc"), bytes).unwrap();
+    tiny.yard.run(&["plan"]).exits(2).says(&["local.dsc"]);
+    write(b"Format: 3.0 (native)\nSource: local\nMaintainer: \xff\xfe\n");
+    tiny.yard.run(&["plan"]).exits(2).says(&["local.dsc", "not UTF-8 in line 3"]);
+    let hash = support::archive::hex_of(b"secret");
+    std::fs::write(tiny.yard.folder.parent().unwrap().join("x"), b"secret").unwrap();
+    write(dsc(&format!(" {hash} 6 ../x\n")).as_bytes());
+    tiny.yard.run(&["plan"]).exits(2).says(&["../x", "another folder"]);
+    write(dsc(&format!(" {hash} 6 absent.tar.xz\n")).as_bytes());
+    tiny.yard.run(&["plan"]).exits(2).says(&["absent.tar.xz"]);
+    std::fs::write(tiny.yard.path("local_1.tar.xz"), b"changed").unwrap();
+    write(dsc(&format!(" {hash} 6 local_1.tar.xz\n")).as_bytes());
+    tiny.yard.run(&["plan"]).exits(2).says(&["local_1.tar.xz", "SHA-256"]);
+    std::fs::write(tiny.yard.path("local_1.tar.xz"), b"secret").unwrap();
+    tiny.yard.run(&["plan"]).exits(0).says(&["local", "goodsource", "2 packages to build"]);
+    for text in ["", "Source\n", "Source: \nChecksums-Sha256:\n", "\n\n\n", "Source: ../../x\n"] {
+        write(text.as_bytes());
+        tiny.yard.run(&["plan"]).exits(2).says(&["local.dsc"]);
+    }
+    write(dsc(&format!(" {hash} 6 local_1.tar.xz\n")).replace("Source: local", "Source: ../up").as_bytes());
+    tiny.yard.run(&["plan"]).exits(2).says(&["local.dsc", "../up"]);
+}
+
+fn what_is_for_programs_parses() {
+    let tiny = Tiny::new("json");
+    tiny.yard.run(&["scan", "--json"]).exits(0).json();
+    tiny.yard.run(&["plan", "--json", "--all"]).exits(0).json();
+    tiny.yard.run(&["check", "--json"]).exits(0).json();
+    tiny.yard.run(&["history", "--json"]).exits(0).json();
+    tiny.yard.run(&["why", "goodsource", "--json"]).exits(0).json();
+    let doctor = tiny.yard.run(&["doctor", "--json"]);
+    assert!(matches!(doctor.code, Some(0 | 3)), "{doctor:?}");
+    doctor.json();
+}
+
+const COMMANDS: [&str; 20] = [
+    "demo",
+    "init",
+    "doctor",
+    "scan",
+    "plan",
+    "check",
+    "build",
+    "status",
+    "log",
+    "why",
+    "history",
+    "diff",
+    "retry",
+    "skip",
+    "bump",
+    "shell",
+    "publish",
+    "clean",
+    "completions",
+    "man",
+];
+
+fn every_command_has_help_a_manual_and_completions() {
+    let help = kilnyard(&["--help"]).exits(0).says(&["Exit codes"]);
+    for command in COMMANDS {
+        assert!(help.stdout.contains(command), "{command} is not in the help");
+        kilnyard(&[command, "--help"]).exits(0).says(&["Usage: kilnyard", command]);
+    }
+    kilnyard(&["init", "debian", "--help"]).exits(0).says(&["--release"]);
+    kilnyard(&["--version"]).exits(0).says(&[env!("CARGO_PKG_VERSION")]);
+    for shell in ["bash", "zsh", "fish"] {
+        kilnyard(&["completions", shell]).exits(0).says(&["kilnyard", "check-reproducible"]);
+    }
+    let folder = folder("man");
+    kilnyard(&["man", folder.path().to_str().unwrap()]).exits(0);
+    for page in COMMANDS.map(|command| format!("kilnyard-{command}.1")) {
+        let text = std::fs::read_to_string(folder.path().join(&page)).unwrap();
+        assert!(text.contains(".TH"), "{page}");
+    }
+    for wrong in [&["bild"][..], &[], &["build", "--slots", "0"], &["why"], &["build", "--force"]] {
+        kilnyard(wrong).exits(2);
+    }
+}
+
+fn init_makes_a_yard_once() {
+    let folder = folder("init");
+    let yard = Yard { folder: folder.path().join("deep/yard") };
+    let init = ["init", "debian", "--release", "tiny", "--mirror", "http://127.0.0.1:1/debian", "goodsource"];
+    yard.run(&init).exits(0).says(&["made the yard", "next: kilnyard"]);
+    let text = yard.read("kilnyard.toml");
+    assert!(text.contains("goodsource") && text.contains("http://127.0.0.1:1/debian"), "{text}");
+    let key = yard.read("state/key.asc");
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::metadata(yard.path("state/key.asc")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o077, 0);
+    yard.run(&init).exits(2).says(&["there is a yard", "already"]);
+    assert_eq!((yard.read("kilnyard.toml"), yard.read("state/key.asc")), (text, key));
+    let other = Yard { folder: folder.path().join("other") };
+    other.run(&["init", "debian", "--release", "a b"]).exits(2).says(&["a b"]);
+    assert!(!other.folder.exists());
+}
+
+fn a_broken_store_or_index_is_named() {
+    let tiny = Tiny::new("broken");
+    tiny.scan().exits(0);
+    tiny.yard.run(&["plan"]).exits(0);
+    let packages = tiny.yard.names("index").into_iter().find(|name| name.contains("Packages")).unwrap();
+    std::fs::write(tiny.yard.path(&format!("index/{packages}")), b"no zstd").unwrap();
+    tiny.yard.run(&["check"]).exits(3).says(&[&packages, "kilnyard clean --index"]);
+    tiny.yard.run(&["clean", "--index"]).exits(0);
+    tiny.scan().exits(0).says(&["a new index"]);
+    std::fs::write(tiny.yard.path("index/index.json"), b"{").unwrap();
+    tiny.yard.run(&["check"]).exits(2).says(&["kilnyard scan"]);
+    tiny.scan().exits(0).says(&["a new index"]);
+    for name in tiny.yard.names("state").into_iter().filter(|name| name.starts_with("kilnyard.db")) {
+        std::fs::write(tiny.yard.path(&format!("state/{name}")), b"this is no database at all").unwrap();
+    }
+    tiny.yard.run(&["plan"]).exits(3).says(&["store"]);
+}
+
+fn main() {
+    let can_mount = can_mount();
+    let mounts = |case: Case| case.needs(can_mount, "no file system can be mounted here");
+    macro_rules! cases {
+        ($($name:ident),* $(,)?) => { vec![$(case(stringify!($name), $name)),*] };
+    }
+    let mut cases = cases![
+        a_mirror_that_stalls_gives_way_to_the_next,
+        an_honest_mirror_is_scanned_and_then_has_nothing_new,
+        a_mirror_that_is_not_there_is_named,
+        a_signature_of_a_stranger_is_refused,
+        a_changed_release_file_is_refused,
+        an_index_with_another_hash_is_refused,
+        an_index_that_ends_early_is_refused,
+        another_suite_than_asked_is_refused,
+        a_release_file_past_its_time_is_refused,
+        an_older_state_than_seen_is_refused,
+        a_near_name_is_proposed,
+        a_build_dependency_that_cannot_be_is_explained,
+        check_finds_what_cannot_be_built_in_the_whole_release,
+        a_cycle_is_named_and_cut,
+        what_is_wrong_in_the_configuration_is_named,
+        values_beyond_all_bounds_are_refused,
+        a_yard_that_is_not_there_is_named,
+        a_second_process_on_a_yard_is_refused,
+        an_interrupted_scan_goes_on,
+        a_source_of_this_machine_is_checked,
+        what_is_for_programs_parses,
+        every_command_has_help_a_manual_and_completions,
+        init_makes_a_yard_once,
+        a_broken_store_or_index_is_named,
+    ];
+    for (name, run) in [
+        ("a_yard_that_cannot_be_written_is_named", a_yard_that_cannot_be_written_is_named as fn()),
+        ("a_yard_that_is_only_read_can_be_asked", a_yard_that_is_only_read_can_be_asked),
+        ("a_full_disk_is_named_and_room_helps", a_full_disk_is_named_and_room_helps),
+    ] {
+        cases.push(mounts(case(name, run)));
+    }
+    let clock = case("a_clock_that_was_set_back_harms_nothing", a_clock_that_was_set_back_harms_nothing);
+    cases.push(clock.needs(has("faketime"), "faketime is not installed"));
+    run(cases, 4, || {});
+}

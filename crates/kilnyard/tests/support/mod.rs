@@ -1,0 +1,207 @@
+//! What the trials of the whole program share: a yard in a folder, the program, an archive and a server of
+//! it, source packages, and trials that skip with a reason.
+//!
+//! Each test program uses a part of it.
+#![allow(dead_code)]
+
+pub mod archive;
+pub mod server;
+pub mod trials;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long anything is waited for that must happen: far more than it takes, so that only a hang is caught.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What the program came to.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ended {
+    /// Asserts the exit code; a wrong one shows all that was said.
+    #[track_caller]
+    pub fn exits(self, code: i32) -> Ended {
+        assert_eq!(self.code, Some(code), "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
+        self
+    }
+
+    /// Asserts that what was said contains each of these.
+    #[track_caller]
+    pub fn says(self, words: &[&str]) -> Ended {
+        for word in words {
+            let found = self.stdout.contains(word) || self.stderr.contains(word);
+            assert!(found, "`{word}` is not said\nstdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
+        }
+        self
+    }
+
+    /// Standard output as JSON.
+    #[track_caller]
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| {
+            panic!("no JSON: {error}\nstdout:\n{}\nstderr:\n{}", self.stdout, self.stderr)
+        })
+    }
+}
+
+impl From<std::process::Output> for Ended {
+    fn from(output: std::process::Output) -> Ended {
+        Ended {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+/// The program under test.
+pub fn program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_kilnyard"))
+}
+
+/// The program, without what the environment would add.
+pub fn command() -> Command {
+    let mut command = Command::new(program());
+    quiet(&mut command);
+    command
+}
+
+/// Takes away what a person's environment would change.
+pub fn quiet(command: &mut Command) {
+    for name in ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "KILNYARD_YARD", "PAGER"] {
+        command.env_remove(name);
+    }
+    command.env("NO_COLOR", "1").env("LC_ALL", "C.UTF-8").stdin(Stdio::null());
+}
+
+/// Runs the program without a yard.
+pub fn kilnyard(arguments: &[&str]) -> Ended {
+    command().args(arguments).output().unwrap().into()
+}
+
+/// A folder with a configuration.
+#[derive(Debug)]
+pub struct Yard {
+    pub folder: PathBuf,
+}
+
+impl Yard {
+    pub fn path(&self, relative: &str) -> PathBuf {
+        self.folder.join(relative)
+    }
+
+    pub fn configure(&self, text: &str) {
+        std::fs::create_dir_all(&self.folder).unwrap();
+        std::fs::write(self.path("kilnyard.toml"), text).unwrap();
+    }
+
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = command();
+        command.arg("--yard").arg(&self.folder).args(arguments);
+        command
+    }
+
+    /// Runs the program in this yard.
+    pub fn run(&self, arguments: &[&str]) -> Ended {
+        self.command(arguments).output().unwrap().into()
+    }
+
+    /// Starts the program in this yard; its output goes to files, so that it never waits for a reader.
+    pub fn start(&self, arguments: &[&str]) -> Started {
+        let (out, err) = (self.path("test-stdout"), self.path("test-stderr"));
+        let child = self
+            .command(arguments)
+            .stdout(std::fs::File::create(&out).unwrap())
+            .stderr(std::fs::File::create(&err).unwrap())
+            .spawn()
+            .unwrap();
+        Started { child, out, err }
+    }
+
+    pub fn read(&self, relative: &str) -> String {
+        let path = self.path(relative);
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    pub fn names(&self, relative: &str) -> Vec<String> {
+        let Ok(entries) = std::fs::read_dir(self.path(relative)) else { return Vec::new() };
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+}
+
+/// The program while it runs.
+pub struct Started {
+    pub child: std::process::Child,
+    out: PathBuf,
+    err: PathBuf,
+}
+
+impl Started {
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: no memory is touched, and the child was not waited for, so the number is its own.
+        unsafe { libc::kill(self.child.id() as i32, signal) };
+    }
+
+    pub fn stderr(&self) -> String {
+        std::fs::read_to_string(&self.err).unwrap_or_default()
+    }
+
+    /// Waits for the end; the code of one that a signal killed is none.
+    pub fn end(&mut self) -> Ended {
+        let mut status = None;
+        until("the program ends", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        let stdout = std::fs::read_to_string(&self.out).unwrap_or_default();
+        Ended { code: status.and_then(|s| s.code()), stdout, stderr: self.stderr() }
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // A trial that failed leaves nothing running.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits until something is so.
+#[track_caller]
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < PATIENCE, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A folder for a trial, which others may enter.
+pub fn folder(name: &str) -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::Permissions::from_mode(0o755);
+    tempfile::Builder::new().prefix(&format!("kilnyard-{name}-")).permissions(mode).tempdir().unwrap()
+}
+
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Whether a program is there.
+pub fn has(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}

@@ -1,0 +1,56 @@
+//! Trials that say what they need, and what is skipped for want of it.
+
+use libtest_mimic::{Arguments, Trial};
+
+/// A trial and why it cannot run here, if so.
+pub struct Case {
+    name: &'static str,
+    missing: Option<String>,
+    run: fn(),
+}
+
+pub fn case(name: &'static str, run: fn()) -> Case {
+    Case { name, missing: None, run }
+}
+
+impl Case {
+    /// Skips the trial where this is not so.
+    pub fn needs(mut self, is_there: bool, reason: &str) -> Case {
+        if !is_there && self.missing.is_none() {
+            self.missing = Some(reason.to_owned());
+        }
+        self
+    }
+
+    /// Skips the trial where there is a reason.
+    pub fn unless(self, missing: &Option<String>) -> Case {
+        let reason = missing.clone().unwrap_or_default();
+        self.needs(missing.is_none(), &reason)
+    }
+}
+
+/// Runs the trials, prints what was skipped, and ends the process. `finish` is called before that.
+pub fn run(cases: Vec<Case>, threads_max: usize, finish: impl FnOnce()) -> ! {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(threads_max);
+    let mut skipped = Vec::new();
+    let mut trials = Vec::new();
+    for case in cases {
+        let run = case.run;
+        let is_skipped = case.missing.is_some();
+        skipped.extend(case.missing.map(|reason| format!("skipped: {}: {reason}", case.name)));
+        let trial = Trial::test(case.name, move || {
+            run();
+            Ok(())
+        });
+        trials.push(trial.with_ignored_flag(is_skipped));
+    }
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    if !arguments.list {
+        finish();
+        for line in skipped {
+            eprintln!("{line}");
+        }
+    }
+    conclusion.exit()
+}

@@ -38,11 +38,6 @@ impl Scratch {
         Scratch::within(&std::env::temp_dir(), None)
     }
 
-    /// Where it is.
-    pub fn folder(&self) -> &Path {
-        &self.folder
-    }
-
     /// A path in it.
     pub fn path(&self, relative: &str) -> PathBuf {
         self.folder.join(relative)
@@ -101,7 +96,7 @@ mod tests {
         std::fs::create_dir_all(dead.join("roots/1")).unwrap();
         std::fs::create_dir(parent.path().join("index")).unwrap();
         let scratch = Scratch::within(parent.path(), None).unwrap();
-        let folder = scratch.folder().to_owned();
+        let folder = scratch.folder.clone();
         assert!(folder.is_dir() && !dead.exists());
         // What a link leads to stays.
         symlink("../index", scratch.path("index")).unwrap();

@@ -1,6 +1,6 @@
 //! `kilnyard plan`: what a build would do, in which order, and why.
 
-use super::{print, print_json};
+use super::print;
 use crate::cli;
 use crate::error::Result;
 use crate::plan::current_plan;
@@ -8,40 +8,76 @@ use crate::words;
 use crate::yard::Yard;
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{Plan, PlanRow};
-use serde_json::json;
-use std::fmt::Write;
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::io::{BufWriter, Write as _};
 use std::process::ExitCode;
 
 pub fn run(yard: &Yard, options: &cli::Plan) -> Result<ExitCode> {
     let mut store = yard.store()?;
     let plan = current_plan(yard, &mut store)?;
     if options.json {
-        return print_json(&as_json(&plan));
+        return print_as_json(&plan);
     }
     show(&plan, options.all)
 }
 
-fn as_json(plan: &Plan) -> serde_json::Value {
-    let package = |row: &PlanRow| {
-        json!({
-            "name": row.package.name,
-            "version": row.package.version,
-            "state": row.package.state,
-            "reason": row.package.reason,
-            "estimate_seconds": row.package.estimate_seconds,
-            "rank_seconds": row.package.rank_seconds,
-            "dependencies": row.dependencies,
-        })
-    };
-    json!({
-        "digest": plan.digest,
-        "made_seconds": plan.made_seconds,
-        "expected_seconds": plan.expected_seconds,
-        "bound_seconds": plan.bound_seconds,
-        "cycles_cut": plan.cuts,
-        "path": plan.path,
-        "packages": plan.packages.iter().map(package).collect::<Vec<_>>(),
-    })
+/// A plan for programs. It is written from what it is made of: a release has 30,000 packages, and a tree of
+/// values of them all would cost more than everything else that answering takes.
+#[derive(Serialize)]
+struct AsJson<'a> {
+    digest: &'a str,
+    made_seconds: f64,
+    expected_seconds: f64,
+    bound_seconds: f64,
+    cycles_cut: &'a [String],
+    path: &'a [String],
+    packages: Vec<PackageAsJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct PackageAsJson<'a> {
+    name: &'a str,
+    version: &'a str,
+    state: PackageState,
+    reason: &'a str,
+    estimate_seconds: f64,
+    rank_seconds: f64,
+    dependencies: &'a [String],
+}
+
+impl<'a> AsJson<'a> {
+    fn new(plan: &'a Plan) -> AsJson<'a> {
+        let package = |row: &'a PlanRow| PackageAsJson {
+            name: &row.package.name,
+            version: &row.package.version,
+            state: row.package.state,
+            reason: &row.package.reason,
+            estimate_seconds: row.package.estimate_seconds,
+            rank_seconds: row.package.rank_seconds,
+            dependencies: &row.dependencies,
+        };
+        AsJson {
+            digest: &plan.digest,
+            made_seconds: plan.made_seconds,
+            expected_seconds: plan.expected_seconds,
+            bound_seconds: plan.bound_seconds,
+            cycles_cut: &plan.cuts,
+            path: &plan.path,
+            packages: plan.packages.iter().map(package).collect(),
+        }
+    }
+}
+
+/// How much is written at once.
+const CHUNK_BYTES: usize = 64 << 10;
+
+fn print_as_json(plan: &Plan) -> Result<ExitCode> {
+    let mut out = BufWriter::with_capacity(CHUNK_BYTES, std::io::stdout().lock());
+    let written = serde_json::to_writer_pretty(&mut out, &AsJson::new(plan));
+    // Whoever stops reading has had enough.
+    let _ = written.map_err(std::io::Error::from).and_then(|()| writeln!(out)).and_then(|()| out.flush());
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Prints a plan for people: the longest paths first.

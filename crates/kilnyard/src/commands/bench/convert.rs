@@ -64,11 +64,13 @@ fn native(mut atom: Atom) -> String {
 }
 
 impl Converted {
-    /// The sources that `installcheck` says cannot be built.
+    /// The sources that `installcheck` says cannot be built. One that nobody knows stays as it is shown, so
+    /// that it is seen to differ.
     pub fn unbuildable(&self, output: &str) -> BTreeSet<String> {
         let verdict = |line: &str| {
             let shown = line.strip_prefix("can't install ")?.trim_end().trim_end_matches(':');
-            self.sources.get(shown).cloned()
+            let unknown = || shown.starts_with(PREFIX).then(|| shown.to_owned());
+            self.sources.get(shown).cloned().or_else(unknown)
         };
         output.lines().filter_map(verdict).collect()
     }
@@ -113,7 +115,7 @@ Depends: a (>= 1) | b, build-essential\nConflicts: f\n\n";
         sources.add(SOURCES.into());
         let converted = convert(&sources, &Context::new("amd64"), Parts::Dependent);
         let output = "can't install src-good-1:2-3.amd64:\n  nothing provides a\n\
-can't install other-1.amd64:\nchecked 3\n";
-        assert_eq!(converted.unbuildable(output), BTreeSet::from(["good".to_owned()]));
+can't install other-1.amd64:\ncan't install src-odd:\nchecked 3\n";
+        assert_eq!(converted.unbuildable(output), BTreeSet::from(["good".to_owned(), "src-odd".to_owned()]));
     }
 }

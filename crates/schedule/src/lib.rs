@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(ranks, [70.0, 60.0, 40.0, 45.0, 60.0]);
         let names: Vec<_> = path(&graph, &ranks).into_iter().map(|id| graph.name(id).to_owned()).collect();
         assert_eq!(names, ["attr", "acl", "rsync"]);
-        assert_eq!(expected_seconds(&graph, &estimates, &ranks, 2), 70.0);
+        assert_eq!(expected_seconds(&graph, &estimates, &ranks, 2), 75.0);
         assert_eq!(expected_seconds(&graph, &estimates, &ranks, 1), 135.0);
         assert_eq!(bound_seconds(70.0, 135.0, 2), 70.0);
         assert_eq!(bound_seconds(70.0, 300.0, 2), 150.0);

@@ -249,7 +249,7 @@ fn plan_of(digest: String) -> Plan {
     let row = |number: usize| PlanRow {
         package: package_row(
             number,
-            if number % 50 == 0 { PackageState::Ready } else { PackageState::UpToDate },
+            if number.is_multiple_of(50) { PackageState::Ready } else { PackageState::UpToDate },
         ),
         dependencies: (1..=5).map(|divisor| synthetic::name(number / (divisor + 1))).collect(),
     };

@@ -347,14 +347,26 @@ fn cuts(workshop: &Workshop) -> Vec<String> {
 
 /// The plan of the yard as it is now: the kept one if it is still right, else a new one.
 pub fn current_plan(yard: &Yard, store: &mut impl Store) -> Result<Plan> {
-    let index = Index::open(yard)?;
-    let base = base::find(yard);
-    let digest = digest(yard, &index, base.as_ref(), store)?;
-    if let Some(plan) = store.plan().map_err(store_error)?
-        && plan.digest == digest
+    if is_kept(yard, store)?
+        && let Some(plan) = store.plan().map_err(store_error)?
     {
         return Ok(plan);
     }
+    renew(yard, store)
+}
+
+/// Brings the plan in the store up to date, if it is not.
+pub fn keep_current(yard: &Yard, store: &mut impl Store) -> Result<()> {
+    if is_kept(yard, store)? { Ok(()) } else { renew(yard, store).map(|_| ()) }
+}
+
+fn is_kept(yard: &Yard, store: &impl Store) -> Result<bool> {
+    let digest = digest(yard, &Index::open(yard)?, base::find(yard).as_ref(), store)?;
+    Ok(store.plan_head().map_err(store_error)?.is_some_and(|plan| plan.digest == digest))
+}
+
+fn renew(yard: &Yard, store: &mut impl Store) -> Result<Plan> {
+    let (index, base) = (Index::open(yard)?, base::find(yard));
     let distfiles = open_distfiles(yard)?;
     Ok(make(yard, &index, base.unwrap_or_default(), &distfiles, store, &HashSet::new())?.plan)
 }

@@ -12,7 +12,8 @@ mod rows;
 mod sqlite;
 
 pub use rows::{
-    BuildRow, Current, OutputRow, PackageRow, Plan, PlanRow, Record, Request, RequestKind, RunRow, RunState,
+    BuildRow, Current, OutputRow, PackageRow, Plan, PlanRow, PlanRowSeen, Record, Request, RequestKind,
+    RunRow, RunState,
 };
 pub use sqlite::Sqlite;
 
@@ -98,6 +99,11 @@ pub trait Store {
     fn save_plan(&mut self, plan: &Plan) -> Result<(), StoreError>;
     /// The plan that was kept, with its packages.
     fn plan(&self) -> Result<Option<Plan>, StoreError>;
+    /// The same without its packages.
+    fn plan_head(&self) -> Result<Option<Plan>, StoreError>;
+    /// Gives the packages of the plan that was kept, one by one and ordered by name, until `each` is false.
+    /// A release has 30,000 of them: who only passes them on need not hold them.
+    fn each_planned(&self, each: &mut dyn FnMut(PlanRowSeen) -> bool) -> Result<(), StoreError>;
     /// One package of the plan that was kept.
     fn planned(&self, name: &str) -> Result<Option<PlanRow>, StoreError>;
     /// Outputs that are there now, of all packages, ordered by name and version.

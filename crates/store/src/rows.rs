@@ -192,6 +192,25 @@ pub struct PlanRow {
     pub dependencies: Vec<String>,
 }
 
+/// A package of a plan, as it passes by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PlanRowSeen<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The version of its recipe.
+    pub version: &'a str,
+    /// Where a run would start from.
+    pub state: PackageState,
+    /// Why it stands there.
+    pub reason: &'a str,
+    /// The estimate that the schedule uses.
+    pub estimate_seconds: f64,
+    /// The longest remaining path.
+    pub rank_seconds: f64,
+    /// Packages of the set that it waits for, with a blank between two.
+    pub dependencies: &'a str,
+}
+
 /// Part of a decision.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {

@@ -4,7 +4,8 @@ mod read;
 mod write;
 
 use crate::rows::{
-    BuildRow, Current, OutputRow, PackageRow, Plan, PlanRow, Record, Request, RequestKind, RunRow,
+    BuildRow, Current, OutputRow, PackageRow, Plan, PlanRow, PlanRowSeen, Record, Request, RequestKind,
+    RunRow,
 };
 use crate::{Number, Store, StoreError};
 use kilnyard_model::result::PackageState;
@@ -31,6 +32,13 @@ impl Sqlite {
         let mut store = Sqlite { connection, path: path.to_owned() };
         store.prepare()?;
         Ok(store)
+    }
+
+    /// Reads several things as they are together, whatever other processes write meanwhile.
+    pub fn at_once<T>(&self, read: impl FnOnce(&Sqlite) -> T) -> Result<T, StoreError> {
+        // A transaction that only read ends when it is dropped.
+        let _transaction = self.connection.unchecked_transaction().map_err(|e| self.wrap(e))?;
+        Ok(read(self))
     }
 
     fn prepare(&mut self) -> Result<(), StoreError> {
@@ -152,6 +160,14 @@ impl Store for Sqlite {
 
     fn plan(&self) -> Result<Option<Plan>, StoreError> {
         self.read_plan()
+    }
+
+    fn plan_head(&self) -> Result<Option<Plan>, StoreError> {
+        self.read_plan_head()
+    }
+
+    fn each_planned(&self, each: &mut dyn FnMut(PlanRowSeen) -> bool) -> Result<(), StoreError> {
+        self.read_each_planned(each)
     }
 
     fn planned(&self, name: &str) -> Result<Option<PlanRow>, StoreError> {

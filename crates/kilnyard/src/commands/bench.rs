@@ -3,7 +3,8 @@
 //! What is compared is measured in pairs, in turn and in one run, so that what else the machine does falls
 //! on both; the median, the smallest and the largest value are told, and ratios pair by pair. CPU time is
 //! user and system time of all processes that were waited for, which other load changes far less than wall
-//! time. Every measurement happens in a folder of its own that is removed afterwards; a yard is only read.
+//! time. Every measurement happens in a folder of its own that is removed afterwards; of a yard, what is missing
+//! for a build (the base, distfiles) is brought, and nothing else is changed.
 
 mod check;
 mod child;

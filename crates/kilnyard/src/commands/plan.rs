@@ -2,28 +2,29 @@
 
 use super::print;
 use crate::cli;
-use crate::error::Result;
-use crate::plan::current_plan;
+use crate::error::{Context, Result};
+use crate::plan::{current_plan, keep_current};
 use crate::words;
-use crate::yard::Yard;
+use crate::yard::{Yard, store_error};
 use kilnyard_model::result::PackageState;
-use kilnyard_store::{Plan, PlanRow};
-use serde::Serialize;
+use kilnyard_store::{Plan, PlanRow, PlanRowSeen, Sqlite, Store};
+use serde::ser::SerializeSeq;
+use serde::{Serialize, Serializer};
 use std::fmt::Write as _;
 use std::io::{BufWriter, Write as _};
 use std::process::ExitCode;
 
 pub fn run(yard: &Yard, options: &cli::Plan) -> Result<ExitCode> {
     let mut store = yard.store()?;
-    let plan = current_plan(yard, &mut store)?;
     if options.json {
-        return print_as_json(&plan);
+        keep_current(yard, &mut store)?;
+        return store.at_once(print_as_json).map_err(store_error)?;
     }
-    show(&plan, options.all)
+    show(&current_plan(yard, &mut store)?, options.all)
 }
 
-/// A plan for programs. It is written from what it is made of: a release has 30,000 packages, and a tree of
-/// values of them all would cost more than everything else that answering takes.
+/// A plan for programs. Its packages go from the store to the output one by one: a release has 30,000, and
+/// to hold them all would cost more than everything else that answering takes.
 #[derive(Serialize)]
 struct AsJson<'a> {
     digest: &'a str,
@@ -32,8 +33,10 @@ struct AsJson<'a> {
     bound_seconds: f64,
     cycles_cut: &'a [String],
     path: &'a [String],
-    packages: Vec<PackageAsJson<'a>>,
+    packages: Packages<'a>,
 }
+
+struct Packages<'a>(&'a Sqlite);
 
 #[derive(Serialize)]
 struct PackageAsJson<'a> {
@@ -43,40 +46,63 @@ struct PackageAsJson<'a> {
     reason: &'a str,
     estimate_seconds: f64,
     rank_seconds: f64,
-    dependencies: &'a [String],
+    dependencies: Words<'a>,
 }
 
-impl<'a> AsJson<'a> {
-    fn new(plan: &'a Plan) -> AsJson<'a> {
-        let package = |row: &'a PlanRow| PackageAsJson {
-            name: &row.package.name,
-            version: &row.package.version,
-            state: row.package.state,
-            reason: &row.package.reason,
-            estimate_seconds: row.package.estimate_seconds,
-            rank_seconds: row.package.rank_seconds,
-            dependencies: &row.dependencies,
+/// Words of a line, as a list.
+struct Words<'a>(&'a str);
+
+impl Serialize for Words<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.split_ascii_whitespace())
+    }
+}
+
+impl Serialize for Packages<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let mut sequence = serializer.serialize_seq(None)?;
+        let mut written = Ok(());
+        let each = &mut |row: PlanRowSeen| {
+            written = sequence.serialize_element(&PackageAsJson {
+                name: row.name,
+                version: row.version,
+                state: row.state,
+                reason: row.reason,
+                estimate_seconds: row.estimate_seconds,
+                rank_seconds: row.rank_seconds,
+                dependencies: Words(row.dependencies),
+            });
+            written.is_ok()
         };
-        AsJson {
-            digest: &plan.digest,
-            made_seconds: plan.made_seconds,
-            expected_seconds: plan.expected_seconds,
-            bound_seconds: plan.bound_seconds,
-            cycles_cut: &plan.cuts,
-            path: &plan.path,
-            packages: plan.packages.iter().map(package).collect(),
-        }
+        self.0.each_planned(each).map_err(serde::ser::Error::custom)?;
+        written?;
+        sequence.end()
     }
 }
 
 /// How much is written at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
-fn print_as_json(plan: &Plan) -> Result<ExitCode> {
+fn print_as_json(store: &Sqlite) -> Result<ExitCode> {
+    let Some(plan) = store.plan_head().map_err(store_error)? else { return Ok(ExitCode::SUCCESS) };
+    let value = AsJson {
+        digest: &plan.digest,
+        made_seconds: plan.made_seconds,
+        expected_seconds: plan.expected_seconds,
+        bound_seconds: plan.bound_seconds,
+        cycles_cut: &plan.cuts,
+        path: &plan.path,
+        packages: Packages(store),
+    };
     let mut out = BufWriter::with_capacity(CHUNK_BYTES, std::io::stdout().lock());
-    let written = serde_json::to_writer_pretty(&mut out, &AsJson::new(plan));
-    // Whoever stops reading has had enough.
-    let _ = written.map_err(std::io::Error::from).and_then(|()| writeln!(out)).and_then(|()| out.flush());
+    match serde_json::to_writer_pretty(&mut out, &value) {
+        // Whoever stops reading has had enough.
+        Err(error) if error.is_io() => {}
+        Err(error) => return Err(error).or_internal("write the plan"),
+        Ok(()) => {
+            let _ = writeln!(out).and_then(|()| out.flush());
+        }
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,7 +1,7 @@
 //! Reading.
 
 use super::Sqlite;
-use crate::rows::{BuildRow, Current, OutputRow, PackageRow, Plan, PlanRow, RunRow, RunState};
+use crate::rows::{BuildRow, Current, OutputRow, PackageRow, Plan, PlanRow, PlanRowSeen, RunRow, RunState};
 use crate::{Number, StoreError};
 use kilnyard_model::order::Key;
 use kilnyard_model::result::PackageState;
@@ -14,8 +14,8 @@ fn lines(text: &str, separator: char) -> Vec<String> {
 
 /// The columns name, version, state, reason, blamed, estimate, rank, from this one on.
 fn package_row(row: &Row, first: usize) -> rusqlite::Result<Option<PackageRow>> {
-    let state: String = row.get(first + 2)?;
-    Ok(PackageState::parse(&state).map(|state| PackageRow {
+    let state = row.get_ref(first + 2)?.as_str()?;
+    Ok(PackageState::parse(state).map(|state| PackageRow {
         name: row.get_unwrap(first),
         version: row.get_unwrap(first + 1),
         state,
@@ -191,6 +191,12 @@ impl Sqlite {
     }
 
     pub(super) fn read_plan(&self) -> Result<Option<Plan>, StoreError> {
+        let Some(mut plan) = self.read_plan_head()? else { return Ok(None) };
+        plan.packages = self.read_plan_packages(None)?;
+        Ok(Some(plan))
+    }
+
+    pub(super) fn read_plan_head(&self) -> Result<Option<Plan>, StoreError> {
         let sql = "SELECT digest, made, expected, bound, cuts, path FROM plan";
         let plan = self.connection.query_row(sql, [], |row| {
             Ok(Plan {
@@ -203,22 +209,52 @@ impl Sqlite {
                 packages: Vec::new(),
             })
         });
-        let Some(mut plan) = plan.optional().map_err(|e| self.wrap(e))? else { return Ok(None) };
-        plan.packages = self.read_plan_packages(None)?;
-        Ok(Some(plan))
+        plan.optional().map_err(|e| self.wrap(e))
+    }
+
+    pub(super) fn read_each_planned(
+        &self,
+        each: &mut dyn FnMut(PlanRowSeen) -> bool,
+    ) -> Result<(), StoreError> {
+        let mut query = || {
+            let sql = format!("{PLAN_PACKAGES} ORDER BY name");
+            let mut statement = self.connection.prepare_cached(&sql)?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                let text = |column: usize| -> rusqlite::Result<&str> { Ok(row.get_ref(column)?.as_str()?) };
+                let Some(state) = PackageState::parse(text(2)?) else { return Ok(false) };
+                let seen = PlanRowSeen {
+                    name: text(0)?,
+                    version: text(1)?,
+                    state,
+                    reason: text(3)?,
+                    estimate_seconds: row.get(5)?,
+                    rank_seconds: row.get(6)?,
+                    dependencies: text(7)?,
+                };
+                if !each(seen) {
+                    break;
+                }
+            }
+            Ok(true)
+        };
+        let is_known = query().map_err(|e| self.wrap(e))?;
+        self.known(vec![is_known.then_some(())]).map(|_| ())
     }
 
     pub(super) fn read_plan_packages(&self, name: Option<&str>) -> Result<Vec<PlanRow>, StoreError> {
-        let sql =
-            "SELECT name, version, state, reason, blamed, estimate, rank, dependencies FROM plan_package";
-        let read = |row: &Row| {
-            let dependencies = lines(&row.get::<_, String>(7)?, ' ');
-            Ok(package_row(row, 0)?.map(|package| PlanRow { package, dependencies }))
-        };
         let rows = match name {
-            Some(name) => self.rows(&format!("{sql} WHERE name = ?1"), (name,), read),
-            None => self.rows(&format!("{sql} ORDER BY name"), [], read),
+            Some(name) => self.rows(&format!("{PLAN_PACKAGES} WHERE name = ?1"), (name,), plan_row),
+            None => self.rows(&format!("{PLAN_PACKAGES} ORDER BY name"), [], plan_row),
         };
         self.known(rows?)
     }
+}
+
+const PLAN_PACKAGES: &str =
+    "SELECT name, version, state, reason, blamed, estimate, rank, dependencies FROM plan_package";
+
+fn plan_row(row: &Row) -> rusqlite::Result<Option<PlanRow>> {
+    let dependencies = lines(row.get_ref(7)?.as_str()?, ' ');
+    Ok(package_row(row, 0)?.map(|package| PlanRow { package, dependencies }))
 }

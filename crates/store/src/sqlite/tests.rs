@@ -216,7 +216,44 @@ fn a_plan_replaces_the_one_before() {
     plan.digest = "d2".into();
     store.save_plan(&plan).unwrap();
     assert_eq!(store.plan().unwrap(), Some(plan.clone()));
+    assert_eq!(store.plan_head().unwrap(), Some(Plan { packages: Vec::new(), ..plan.clone() }));
     assert_eq!(store.planned("a").unwrap(), plan.packages.pop());
+}
+
+#[test]
+fn packages_of_a_plan_pass_by_until_somebody_has_enough() {
+    let (mut store, folder) = open();
+    let row = |name: &str, dependencies: &[&str]| PlanRow {
+        package: package_row(name, PackageState::Ready),
+        dependencies: dependencies.iter().map(|name| (*name).to_owned()).collect(),
+    };
+    let mut plan = Plan {
+        digest: "d".into(),
+        made_seconds: 1.0,
+        expected_seconds: 2.0,
+        bound_seconds: 3.0,
+        cuts: Vec::new(),
+        path: Vec::new(),
+        packages: vec![row("b", &["a", "c"]), row("a", &[]), row("c", &[])],
+    };
+    store.save_plan(&plan).unwrap();
+    plan.packages.clear();
+    let mut other = Sqlite::open(&folder.path().join("kilnyard.db")).unwrap();
+    let seen = store.at_once(|store| {
+        let head = store.plan_head().unwrap().unwrap();
+        // What another process writes meanwhile is not seen.
+        other.save_plan(&plan).unwrap();
+        let mut seen = Vec::new();
+        let mut each = |row: PlanRowSeen| {
+            seen.push((row.name.to_owned(), row.dependencies.to_owned(), row.state));
+            seen.len() < 2
+        };
+        store.each_planned(&mut each).unwrap();
+        (head.digest, seen)
+    });
+    let expected = [("a", ""), ("b", "a c")].map(|(a, b)| (a.to_owned(), b.to_owned(), PackageState::Ready));
+    assert_eq!(seen.unwrap(), ("d".to_owned(), expected.to_vec()));
+    assert_eq!(store.plan().unwrap(), Some(plan));
 }
 
 #[test]

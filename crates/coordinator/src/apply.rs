@@ -6,7 +6,7 @@ use crate::{
 };
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::Output;
-use kilnyard_model::result::{Failure, FailureKind, PackageState};
+use kilnyard_model::result::{Failure, FailureKind, PackageState, StageResult};
 use kilnyard_protocol::{BuildResult, Progress};
 use kilnyard_store::{BuildRow, Current, Number, Record, Request, RequestKind, RunState};
 use std::collections::BTreeMap;
@@ -18,7 +18,9 @@ impl Coordinator {
         match event {
             Event::Begin => self.begin(actions),
             Event::Prepared { package, prepared } => self.prepared(package, prepared, actions),
-            Event::Fetched { package, outcome } => self.fetched(package, outcome, actions),
+            Event::Fetched { package, stage, outcome } => {
+                self.fetched(now_seconds, package, stage, outcome, actions);
+            }
             Event::Progress { build, progress } => self.progress(now_seconds, build, progress, actions),
             Event::Ended(result) => self.ended(now_seconds, result, actions),
             Event::Requested(request) => self.requested(request, actions),
@@ -122,6 +124,8 @@ impl Coordinator {
                 package.is_prepared = true;
                 package.version = version;
                 package.key = Some(key);
+                // To prepare many takes its time; what is waited for is the fetch.
+                self.coming.insert(id, self.now_seconds);
                 self.move_to(id, PackageState::Ready, &reason, None, actions);
                 actions.push(Action::Fetch(id));
             }
@@ -129,20 +133,72 @@ impl Coordinator {
         }
     }
 
-    fn fetched(&mut self, id: PackageId, outcome: Result<(), Failure>, actions: &mut Vec<Action>) {
+    fn fetched(
+        &mut self,
+        now_seconds: f64,
+        id: PackageId,
+        stage: Option<StageResult>,
+        outcome: Result<(), Failure>,
+        actions: &mut Vec<Action>,
+    ) {
         if !self.is_expected(id) || self.packages[id.index()].is_fetched {
             return;
         }
         match outcome {
             Ok(()) => {
                 self.packages[id.index()].is_fetched = true;
+                self.packages[id.index()].fetch = stage;
                 self.queue.push(id);
             }
             Err(failure) if failure.kind == FailureKind::Cancelled => {
                 self.move_to(id, PackageState::Waiting, "its fetch was cancelled", None, actions);
                 self.look_at(id, actions);
             }
-            Err(failure) => self.fail(id, &failure.message, actions),
+            Err(failure) => {
+                // A build that came no further than its first stage.
+                let reason = format!("{} failed: {}", failure.stage, failure.message);
+                let build = self.next_build;
+                self.next_build += 1;
+                self.packages[id.index()].fetch = stage;
+                self.begin_build(now_seconds, id, build, 0, actions);
+                actions.push(Action::Record(Record::BuildEnded {
+                    build,
+                    at_seconds: now_seconds,
+                    outcome: "failed",
+                    failure: Some(failure),
+                    is_reproducible: None,
+                }));
+                self.fail(id, &reason, actions);
+            }
+        }
+    }
+
+    /// Records that a build begins, and the stage that was done ahead of it.
+    fn begin_build(
+        &mut self,
+        now_seconds: f64,
+        id: PackageId,
+        build: Number,
+        slot: u32,
+        actions: &mut Vec<Action>,
+    ) {
+        let package = &mut self.packages[id.index()];
+        actions.push(Action::Record(Record::BuildBegan(BuildRow {
+            number: build,
+            run: self.run,
+            package: self.graph.name(id).to_owned(),
+            version: package.version.clone(),
+            slot,
+            key: package.key.as_ref().map_or(String::new(), |key| key.digest.clone()),
+            started_seconds: now_seconds,
+            ended_seconds: None,
+            outcome: "building".to_owned(),
+            failure: None,
+            is_reproducible: None,
+            stages: Vec::new(),
+        })));
+        if let Some(stage) = package.fetch.take() {
+            actions.push(Action::Record(Record::StageEnded { build, stage }));
         }
     }
 
@@ -186,20 +242,7 @@ impl Coordinator {
             self.leases.insert(build, LeaseState { package: id, slot, ends_seconds, is_cancelled: false });
             let reason = self.packages[id.index()].reason.clone();
             self.packages[id.index()].build = Some(build);
-            actions.push(Action::Record(Record::BuildBegan(BuildRow {
-                number: build,
-                run: self.run,
-                package: self.graph.name(id).to_owned(),
-                version: self.packages[id.index()].version.clone(),
-                slot,
-                key: self.packages[id.index()].key.as_ref().map_or(String::new(), |key| key.digest.clone()),
-                started_seconds: now_seconds,
-                ended_seconds: None,
-                outcome: "building".to_owned(),
-                failure: None,
-                is_reproducible: None,
-                stages: Vec::new(),
-            })));
+            self.begin_build(now_seconds, id, build, slot, actions);
             self.move_to(id, PackageState::Building, &reason, None, actions);
             actions.push(Action::Grant { build, package: id, slot });
         }

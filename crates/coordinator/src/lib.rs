@@ -23,7 +23,7 @@ mod tests;
 
 use kilnyard_model::graph::{Graph, PackageId};
 use kilnyard_model::order::Output;
-use kilnyard_model::result::{Failure, PackageState};
+use kilnyard_model::result::{Failure, PackageState, StageResult};
 use kilnyard_protocol::{BuildResult, Progress};
 use kilnyard_schedule::Queue;
 use kilnyard_store::{Number, Record, Request, RunState};
@@ -53,6 +53,8 @@ pub enum Event {
     Fetched {
         /// The package.
         package: PackageId,
+        /// What was done for it; nothing where all of it was here.
+        stage: Option<StageResult>,
         /// Why it cannot be had.
         outcome: Result<(), Failure>,
     },
@@ -188,6 +190,8 @@ struct Package {
     key: Option<kilnyard_model::order::Key>,
     is_prepared: bool,
     is_fetched: bool,
+    /// What fetching did, until there is a build to record it with.
+    fetch: Option<StageResult>,
     machine_failures: u32,
     build: Option<Number>,
 }
@@ -243,6 +247,7 @@ impl Coordinator {
                 key: None,
                 is_prepared: false,
                 is_fetched: false,
+                fetch: None,
                 machine_failures: 0,
                 build: None,
             })

@@ -60,7 +60,7 @@ impl Run {
                         events.push_back(Event::Prepared { package: *package, prepared });
                     }
                     Action::Fetch(package) => {
-                        events.push_back(Event::Fetched { package: *package, outcome: Ok(()) })
+                        events.push_back(Event::Fetched { package: *package, stage: None, outcome: Ok(()) })
                     }
                     Action::Grant { build, package, .. } => {
                         grants.push((*build, self.coordinator.graph.name(*package).to_owned()));

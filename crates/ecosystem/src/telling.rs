@@ -1,11 +1,13 @@
 //! The lines of a log that tell why a build failed.
 
+use kilnyard_model::text;
+
 /// A place in a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Telling {
     /// The number of the line that matters, from 1.
     pub line_number: u64,
-    /// That line with some before and after it.
+    /// That line with some before and after it, fit to be shown.
     pub lines: Vec<String>,
     /// Which of `lines` it is.
     pub index: usize,
@@ -76,7 +78,10 @@ pub fn telling_lines(log: &str) -> Option<Telling> {
     let stop = (at + LINES_AFTER).min(last);
     Some(Telling {
         line_number: at as u64 + 1,
-        lines: lines[start..=stop].iter().map(|l| l.chars().take(LINE_CHARS_MAX).collect()).collect(),
+        lines: lines[start..=stop]
+            .iter()
+            .map(|l| text::line(l).chars().take(LINE_CHARS_MAX).collect())
+            .collect(),
         index: at - start,
     })
 }
@@ -102,6 +107,12 @@ mod tests {
     fn a_configure_error_is_told() {
         let log = "checking for foo... no\nconfigure: error: foo is needed\n\ttail -v config.log\nmake: *** [debian/rules:5: build] Error 25\n";
         assert_eq!(told(log), "configure: error: foo is needed");
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_not_told() {
+        let telling = telling_lines("\u{1b}]0;owned\u{7}\u{1b}[31mx.c:1: error: no\u{1b}[0m\n").unwrap();
+        assert_eq!(telling.lines, ["x.c:1: error: no"]);
     }
 
     #[test]

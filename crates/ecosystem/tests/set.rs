@@ -158,7 +158,8 @@ fn a_cycle_is_cut_by_a_profile_where_the_dependency_falls_away() {
     let order = workshop.order(id(&workshop, "a"), 1, 2).unwrap();
     let build = order.stages.iter().find(|stage| stage.stage == Stage::Build).unwrap();
     let profiles = build.commands[0].environment.iter().find(|(name, _)| name == "DEB_BUILD_PROFILES");
-    assert_eq!(profiles.unwrap().1, "nocheck nodoc stage1");
+    // The tests are off by configuration; of the profiles that cut, the one that changes the least.
+    assert_eq!(profiles.unwrap().1, "nocheck nodoc");
 }
 
 #[test]

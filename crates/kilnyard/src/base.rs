@@ -69,6 +69,9 @@ pub fn ensure(yard: &Yard, ids: &IdMap, cancel: &AtomicBool, say: &dyn Fn(&str))
     let digest = Sha256Hex::of(list.as_bytes()).as_str().to_owned();
     let layer = format!("layers/base-{}-{}", yard.config.debian.release, &digest[..12]);
     let path = yard.path(&layer);
+    // The record that says that the layer is there must not reach the disk before the layer.
+    let folder = fs_err::File::open(&part).context(Kind::Machine, failed)?;
+    rustix::fs::syncfs(folder.file()).context(Kind::Machine, failed)?;
     if path.exists() {
         // Made before for another configuration with the same result.
         remove(yard, ids, &layer_part)?;

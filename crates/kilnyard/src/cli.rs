@@ -15,6 +15,20 @@ pub struct Arguments {
     pub command: Command,
 }
 
+impl Arguments {
+    /// The yard, where a later command has to name it too: it is neither the current folder nor that of the
+    /// environment.
+    pub fn yard_as_given(&self) -> Option<PathBuf> {
+        let folder = match &self.command {
+            Command::Demo(demo) => &demo.folder,
+            _ => &self.yard,
+        };
+        let is_known = folder == std::path::Path::new(".")
+            || std::env::var_os("KILNYARD_YARD").is_some_and(|yard| yard == *folder);
+        (!is_known).then(|| folder.clone())
+    }
+}
+
 const EXIT_CODES: &str = "Exit codes: 0 all well; 1 some packages failed; 2 usage or configuration; \
 3 this machine lacks something; 4 internal; 130 interrupted.";
 
@@ -131,9 +145,10 @@ pub struct Check {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-    /// Count Build-Depends-Indep as well, whatever the configuration says.
+    /// Only what a build would build of each source: with `parts = "dependent"`, no Build-Depends-Indep and no
+    /// source that makes nothing for this architecture.
     #[arg(long)]
-    pub indep: bool,
+    pub dependent: bool,
 }
 
 /// `build`.
@@ -145,7 +160,7 @@ pub struct Build {
     /// Build the named packages even if their outputs are right.
     #[arg(long, requires = "packages")]
     pub force: bool,
-    /// Build each package twice and say whether the bytes are the same.
+    /// Build each package twice, also what is up to date, and say whether the bytes are the same.
     #[arg(long)]
     pub check_reproducible: bool,
     /// Use the index as it is, without asking the mirror for a newer one.

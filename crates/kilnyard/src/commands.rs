@@ -22,7 +22,7 @@ mod why;
 use crate::cli::{Arguments, Command};
 use crate::error::{Error, Result};
 use crate::yard::{Yard, store_error};
-use kilnyard_store::{Sqlite, Store};
+use kilnyard_store::{RunState, Sqlite, Store};
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -71,6 +71,26 @@ fn last_run(yard: &Yard, store: &Sqlite) -> Result<kilnyard_store::RunRow> {
     store.last_run().map_err(store_error)?.ok_or_else(|| {
         Error::usage(format!("nothing was built in {} yet", yard.folder.display())).hint("kilnyard build")
     })
+}
+
+/// The state of a run in a word. One that nobody works on was killed.
+fn state_of(yard: &Yard, run: &kilnyard_store::RunRow) -> &'static str {
+    match run.state {
+        RunState::Running if !yard.is_locked() => "killed",
+        state => state.as_str(),
+    }
+}
+
+/// An error for a package that nothing is known of.
+fn unknown(yard: &Yard, store: &Sqlite, name: &str) -> Result<Error> {
+    let known: Vec<String> = match store.plan().map_err(store_error)? {
+        Some(plan) => plan.packages.into_iter().map(|row| row.package.name).collect(),
+        None => yard.config.package_names(&yard.folder)?.unwrap_or_default(),
+    };
+    if known.iter().any(|known| known == name) {
+        return Ok(Error::usage(format!("nothing is known of {name} yet")).hint("kilnyard build"));
+    }
+    Ok(unknown_package(name, &known))
 }
 
 /// An error for a name that nobody knows, with names that are near.

@@ -45,6 +45,17 @@ impl Error {
         Error::new(Kind::Usage, message)
     }
 
+    /// Makes the commands in hints ones for this yard.
+    pub fn in_yard(mut self, yard: &std::path::Path) -> Error {
+        let with_yard = format!("kilnyard --yard {} ", yard.display());
+        for hint in &mut self.hints {
+            if !hint.contains("kilnyard --yard") {
+                *hint = hint.replace("kilnyard ", &with_yard);
+            }
+        }
+        self
+    }
+
     /// Adds a hint.
     pub fn hint(mut self, hint: impl Into<String>) -> Error {
         self.hints.push(hint.into());

@@ -3,6 +3,9 @@
 //! This program is the fourth floor: it reads the command line, the configuration and the environment,
 //! talks to people, and drives the crates below, which do none of that.
 
+#[macro_use]
+mod words;
+
 mod base;
 mod cli;
 mod commands;
@@ -14,7 +17,6 @@ mod report;
 mod run;
 mod scan;
 mod signals;
-mod words;
 mod yard;
 
 use clap::Parser;
@@ -23,11 +25,19 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     // A build's root is entered by this program itself, started again.
     kilnyard_root::sandbox::become_sandbox_if_asked();
+    // What the users of roots read must be readable by others, whatever the shell's mask says; what must not
+    // be, gets its mode by name.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let arguments = cli::Arguments::parse();
+    let yard = arguments.yard_as_given();
     match commands::run(arguments) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("{error}");
+            let error = match yard {
+                Some(yard) => error.in_yard(&yard),
+                None => error,
+            };
+            tell!("{error}");
             ExitCode::from(error.kind as u8)
         }
     }

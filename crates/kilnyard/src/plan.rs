@@ -28,6 +28,67 @@ pub struct Planned {
     pub plan: Plan,
     /// The rank of each package of the graph in seconds.
     pub ranks_seconds: Vec<f64>,
+    /// What each package of the graph is expected to take.
+    estimates: Vec<Estimate>,
+    shape: Shape,
+}
+
+/// What a build is expected to take; nothing where it is not built.
+#[derive(Clone, Copy, Debug, Default)]
+struct Estimate {
+    wall_seconds: f64,
+    cpu_seconds: f64,
+}
+
+impl Planned {
+    /// Narrows the plan to the packages of these names and all that they need. The plan in the store stays
+    /// that of the whole set.
+    pub fn narrow(&mut self, names: &[String]) -> Result<()> {
+        let graph = self.workshop.graph();
+        let mut included = HashSet::new();
+        for name in names {
+            let Some(id) = graph.find(name) else {
+                let known = self.workshop.left_out().iter().find(|left| left.name == *name);
+                return Err(match known {
+                    Some(left) => Error::usage(left.explanation.clone()),
+                    None => Error::usage(format!("{name} is not among the packages of this yard"))
+                        .hint("packages in kilnyard.toml; kilnyard plan lists them"),
+                });
+            };
+            included.insert(id);
+            included.extend(graph.ancestors(id));
+        }
+        for id in graph.packages().filter(|id| !included.contains(id)) {
+            self.estimates[id.index()] = Estimate::default();
+        }
+        let names: HashSet<&str> = included.iter().map(|id| graph.name(*id)).collect();
+        self.plan.packages.retain(|row| names.contains(row.package.name.as_str()));
+        self.plan.cuts = cuts(&self.workshop, |id| included.contains(&id));
+        self.foresee();
+        Ok(())
+    }
+
+    /// Works out the ranks, the path and the times from the estimates.
+    fn foresee(&mut self) {
+        let graph = self.workshop.graph();
+        let walls: Vec<f64> = self.estimates.iter().map(|estimate| estimate.wall_seconds).collect();
+        let work_cpu_seconds = self.estimates.iter().map(|estimate| estimate.cpu_seconds).sum();
+        let ranks = kilnyard_schedule::ranks(graph, &walls);
+        let path = kilnyard_schedule::path(graph, &ranks);
+        let path_seconds = path.first().map_or(0.0, |id| ranks[id.index()]);
+        let (slots, cores) = (self.shape.slots, self.shape.cores);
+        self.plan.expected_seconds = kilnyard_schedule::expected_seconds(graph, &walls, &ranks, slots);
+        self.plan.bound_seconds = kilnyard_schedule::bound_seconds(path_seconds, work_cpu_seconds, cores);
+        let is_on_path = |id: &&PackageId| walls[id.index()] > 0.0;
+        self.plan.path = path.iter().filter(is_on_path).map(|id| graph.name(*id).to_owned()).collect();
+        for row in &mut self.plan.packages {
+            if let Some(id) = graph.find(&row.package.name) {
+                row.package.estimate_seconds = walls[id.index()];
+                row.package.rank_seconds = ranks[id.index()];
+            }
+        }
+        self.ranks_seconds = ranks;
+    }
 }
 
 /// How many builds at once and how many processes each, for this machine and configuration.
@@ -60,7 +121,8 @@ pub fn shape(yard: &Yard) -> Shape {
     }
 }
 
-/// A hash of everything that a plan is made from, read without reading the index.
+/// A hash of everything that a plan is made from, read without reading the index, and how many builds the
+/// store knew.
 pub fn digest(yard: &Yard, index: &Index, base: Option<&Base>, store: &impl Store) -> Result<String> {
     let config =
         fs_err::read_to_string(yard.path(crate::yard::CONFIG)).or_internal("read the configuration")?;
@@ -69,8 +131,12 @@ pub fn digest(yard: &Yard, index: &Index, base: Option<&Base>, store: &impl Stor
     for name in names.iter().flatten().filter(|name| name.ends_with(".dsc")) {
         text.push_str(&fs_err::read_to_string(yard.path(name)).unwrap_or_default());
     }
-    text.push_str(&format!("{}", store.next_build().map_err(store_error)?));
-    Ok(Sha256Hex::of(text.as_bytes()).as_str().to_owned())
+    Ok(format!("{}-{}", Sha256Hex::of(text.as_bytes()).as_str(), store.next_build().map_err(store_error)?))
+}
+
+/// The part of a digest that stays the same while builds are added.
+pub fn inputs_of(digest: &str) -> &str {
+    digest.split_once('-').map_or(digest, |(inputs, _)| inputs)
 }
 
 /// Reads the index and resolves the set.
@@ -148,21 +214,61 @@ fn add_local(sources: &mut Sources, distfiles: &DistfileStore, path: &Path) -> R
             _ => source.push_str(&format!("{field}: {value}\n")),
         }
     }
-    sources.add(source.into());
+    sources.put(source.into());
     Ok(name.to_owned())
 }
 
-/// Resolves the set and compares it with what is there. The plan is kept in the store.
+/// Resolves the set and compares it with what is there. The plan is kept in the store, unless somebody forces
+/// something.
 pub fn make(
     yard: &Yard,
     index: &Index,
     base: Base,
     distfiles: &DistfileStore,
     store: &mut impl Store,
-    forced: &HashSet<String>,
+    forced: &Forced,
 ) -> Result<Planned> {
     let digest = digest(yard, index, Some(&base), store)?;
     let workshop = Arc::new(resolve(yard, index, base, distfiles)?);
+    compare_all(yard, workshop, digest, store, forced)
+}
+
+/// Makes the plan of a yard whose set is resolved already, after builds were added.
+pub fn remake(yard: &Yard, index: &Index, workshop: Arc<Workshop>, store: &mut impl Store) -> Result<()> {
+    let digest = digest(yard, index, base::find(yard).as_ref(), store)?;
+    compare_all(yard, workshop, digest, store, &Forced::Nothing).map(|_| ())
+}
+
+/// What is built even if its outputs are right.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Forced {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Packages of these names.
+    Named(HashSet<String>),
+    /// Everything.
+    All,
+}
+
+impl Forced {
+    /// Whether a package is built even if its outputs are right.
+    pub fn contains(&self, name: &str) -> bool {
+        match self {
+            Forced::Nothing => false,
+            Forced::Named(names) => names.contains(name),
+            Forced::All => true,
+        }
+    }
+}
+
+fn compare_all(
+    yard: &Yard,
+    workshop: Arc<Workshop>,
+    digest: String,
+    store: &mut impl Store,
+    forced: &Forced,
+) -> Result<Planned> {
     let current: HashMap<String, Current> =
         store.all_current().map_err(store_error)?.into_iter().map(|c| (c.package.clone(), c)).collect();
     for id in workshop.graph().packages() {
@@ -174,7 +280,9 @@ pub fn make(
         store.durations().map_err(store_error)?.into_iter().map(|(n, wall, cpu)| (n, (wall, cpu))).collect();
     let predicted = predict(&workshop, &current, store, forced)?;
     let planned = estimate(yard, workshop, current, &durations, predicted, digest);
-    store.save_plan(&planned.plan).map_err(store_error)?;
+    if *forced == Forced::Nothing {
+        store.save_plan(&planned.plan).map_err(store_error)?;
+    }
     Ok(planned)
 }
 
@@ -188,7 +296,7 @@ fn predict(
     workshop: &Workshop,
     current: &HashMap<String, Current>,
     store: &impl Store,
-    forced: &HashSet<String>,
+    forced: &Forced,
 ) -> Result<Vec<Prediction>> {
     let graph = workshop.graph();
     let left_out: HashMap<&str, &str> =
@@ -261,40 +369,32 @@ fn estimate(
     digest: String,
 ) -> Planned {
     let graph = workshop.graph();
-    let shape = shape(yard);
-    let mut work_cpu_seconds = 0.0;
-    let estimates: Vec<f64> = graph
-        .packages()
-        .map(|id| {
-            if predictions[id.index()].state.is_final() {
-                return 0.0;
-            }
-            let (wall, cpu) = durations.get(graph.name(id)).copied().unwrap_or_else(|| {
-                let prior = kilnyard_schedule::prior_seconds(workshop.source_bytes(id));
-                (prior, prior)
-            });
-            work_cpu_seconds += cpu;
-            wall
-        })
-        .collect();
-    let ranks = kilnyard_schedule::ranks(graph, &estimates);
-    let path = kilnyard_schedule::path(graph, &ranks);
-    let path_seconds = path.first().map_or(0.0, |id| ranks[id.index()]);
-    let expected_seconds = kilnyard_schedule::expected_seconds(graph, &estimates, &ranks, shape.slots);
-    let row = |id: PackageId, prediction: &Prediction| PlanRow {
+    let estimates = graph.packages().map(|id| {
+        if predictions[id.index()].state.is_final() {
+            return Estimate::default();
+        }
+        let recorded = durations.get(graph.name(id)).copied();
+        let (wall_seconds, cpu_seconds) = recorded.unwrap_or_else(|| {
+            let prior = kilnyard_schedule::prior_seconds(workshop.source_bytes(id));
+            (prior, prior)
+        });
+        Estimate { wall_seconds, cpu_seconds }
+    });
+    let estimates = estimates.collect();
+    let row = |id: PackageId, prediction: Prediction| PlanRow {
         package: PackageRow {
             name: graph.name(id).to_owned(),
             version: workshop.version(id),
             state: prediction.state,
-            reason: prediction.reason.clone(),
+            reason: prediction.reason,
             blamed: None,
-            estimate_seconds: estimates[id.index()],
-            rank_seconds: ranks[id.index()],
+            estimate_seconds: 0.0,
+            rank_seconds: 0.0,
         },
         dependencies: graph.dependencies(id).iter().map(|d| graph.name(*d).to_owned()).collect(),
     };
     let mut packages: Vec<PlanRow> =
-        graph.packages().zip(&predictions).map(|(id, prediction)| row(id, prediction)).collect();
+        graph.packages().zip(predictions).map(|(id, prediction)| row(id, prediction)).collect();
     for left_out in workshop.left_out().iter().filter(|left| graph.find(&left.name).is_none()) {
         packages.push(PlanRow {
             package: PackageRow {
@@ -310,21 +410,23 @@ fn estimate(
         });
     }
     packages.sort_by(|a, b| a.package.name.cmp(&b.package.name));
-    let is_on_path = |id: &&PackageId| estimates[id.index()] > 0.0;
     let plan = Plan {
         digest,
         made_seconds: crate::words::now_seconds(),
-        expected_seconds,
-        bound_seconds: kilnyard_schedule::bound_seconds(path_seconds, work_cpu_seconds, shape.cores),
-        cuts: cuts(&workshop),
-        path: path.iter().filter(is_on_path).map(|id| graph.name(*id).to_owned()).collect(),
+        expected_seconds: 0.0,
+        bound_seconds: 0.0,
+        cuts: cuts(&workshop, |_| true),
+        path: Vec::new(),
         packages,
     };
-    Planned { workshop, current, plan, ranks_seconds: ranks }
+    let mut planned =
+        Planned { workshop, current, plan, ranks_seconds: Vec::new(), estimates, shape: shape(yard) };
+    planned.foresee();
+    planned
 }
 
-/// The cycles that were cut, a sentence each.
-fn cuts(workshop: &Workshop) -> Vec<String> {
+/// The cycles that were cut, a sentence each, where the package that is built first is included.
+fn cuts(workshop: &Workshop, is_included: impl Fn(PackageId) -> bool) -> Vec<String> {
     let graph = workshop.graph();
     let names = |ids: &[PackageId]| {
         const NAMED_MAX: usize = 8;
@@ -342,7 +444,7 @@ fn cuts(workshop: &Workshop) -> Vec<String> {
         let (package, dependency) = (graph.name(cut.package), graph.name(cut.dependency));
         format!("{package} is built before {dependency}, {how}: cycle of {}", names(&cut.members))
     };
-    workshop.cuts().iter().map(sentence).collect()
+    workshop.cuts().iter().filter(|cut| is_included(cut.package)).map(sentence).collect()
 }
 
 /// The plan of the yard as it is now: the kept one if it is still right, else a new one.
@@ -368,7 +470,7 @@ fn is_kept(yard: &Yard, store: &impl Store) -> Result<bool> {
 fn renew(yard: &Yard, store: &mut impl Store) -> Result<Plan> {
     let (index, base) = (Index::open(yard)?, base::find(yard));
     let distfiles = open_distfiles(yard)?;
-    Ok(make(yard, &index, base.unwrap_or_default(), &distfiles, store, &HashSet::new())?.plan)
+    Ok(make(yard, &index, base.unwrap_or_default(), &distfiles, store, &Forced::Nothing)?.plan)
 }
 
 /// The yard's distfiles.

@@ -69,10 +69,16 @@ fn make(
     distfiles: &DistfileStore,
     key: &Key,
 ) -> Result<(Publication, u64)> {
-    let outputs = store.outputs().map_err(store_error)?;
+    // What is not in the set any more is not published any more; what is, but could not be built, stays.
+    let left_out = workshop.left_out();
+    let is_in_set =
+        |name: &str| workshop.graph().find(name).is_some() || left_out.iter().any(|left| left.name == name);
+    let mut outputs = store.outputs().map_err(store_error)?;
+    outputs.retain(|row| is_in_set(&row.package));
     let binaries = outputs.iter().map(|row| binary(row, distfiles)).collect::<Result<Vec<_>>>()?;
     let published = published_sources(yard);
-    let current = store.all_current().map_err(store_error)?;
+    let mut current = store.all_current().map_err(store_error)?;
+    current.retain(|current| is_in_set(&current.package));
     let sources: Vec<SourceEntry> =
         current.iter().filter_map(|current| source(yard, current, workshop, distfiles, &published)).collect();
     let facts = ReleaseFacts {
@@ -134,7 +140,13 @@ fn source(
         let stanza = source.stanza().text().trim_end().to_owned();
         return Some(SourceEntry { stanza, component: COMPONENT.to_owned(), files: files.collect() });
     };
-    let folder = pool_folder(package);
+    let mut folder = pool_folder(package);
+    if source.directory().is_empty() {
+        // A source of this machine can change under its version; a path of the pool never changes its content.
+        let files = source.files().ok()?;
+        let dsc = files.iter().find(|file| file.name.ends_with(".dsc"))?;
+        folder.push_str(&format!("/{}", dsc.sha256.get(..12)?));
+    }
     let mut stanza = format!("Package: {package}\n");
     for (field, value) in source.stanza().fields() {
         match field {

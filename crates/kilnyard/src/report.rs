@@ -25,6 +25,8 @@ pub struct Figures {
     pub bound_seconds: f64,
     /// Failed packages with their reasons.
     pub failures: Vec<(String, String)>,
+    /// Packages of which two builds gave different bytes.
+    pub not_reproducible: Vec<String>,
 }
 
 /// The figures of a run.
@@ -37,6 +39,7 @@ pub fn figures(yard: &Yard, store: &Sqlite, workshop: &Workshop) -> Result<Optio
         cpu_seconds: facts.work_cpu_seconds(),
         bound_seconds: facts.bound_seconds(),
         failures: failed.map(|row| (row.name.clone(), row.reason.clone())).collect(),
+        not_reproducible: facts.not_reproducible(),
     }))
 }
 
@@ -51,9 +54,16 @@ fn cpu_seconds(build: &BuildRow) -> f64 {
 /// Writes the report of the last run.
 pub fn write(yard: &Yard, store: &Sqlite, workshop: &Workshop, published: Option<&Published>) -> Result<()> {
     let Some(run) = store.last_run().map_err(store_error)? else { return Ok(()) };
-    let report = Facts::read(yard, store, workshop, &run)?.report(published);
+    let facts = Facts::read(yard, store, workshop, &run)?;
+    facts.write_plain_logs()?;
+    let report = facts.report(published);
     kilnyard_web::write(&report, &yard.path("report")).context(Kind::Machine, "write the report")
 }
+
+/// Logs of failures that a browser can show as they are; the others are compressed.
+const PLAIN_LOGS: &str = "report/logs";
+/// How many builds have theirs shown so.
+const PLAIN_LOGS_MAX: usize = 500;
 
 struct Facts<'a> {
     yard: &'a Yard,
@@ -86,6 +96,26 @@ impl Facts<'_> {
         }
         let rows = store.packages(run.number).map_err(store_error)?;
         Ok(Facts { yard, workshop, run, rows, builds, outputs })
+    }
+
+    /// Writes the logs of failed builds as plain text beside the report, in place of those of an earlier one.
+    fn write_plain_logs(&self) -> Result<()> {
+        let failed = "write the logs beside the report";
+        let folder = self.yard.path(PLAIN_LOGS);
+        if folder.exists() {
+            fs_err::remove_dir_all(&folder).context(Kind::Machine, failed)?;
+        }
+        fs_err::create_dir_all(&folder).context(Kind::Machine, failed)?;
+        let builds = self.builds.values().filter_map(|builds| builds.last());
+        for build in builds.filter(|build| build.failure.is_some()).take(PLAIN_LOGS_MAX) {
+            for log in build.stages.iter().filter_map(|stage| stage.log.as_ref()) {
+                // A log that was cleaned away, or cannot be read, is not worth the report.
+                if let Ok(text) = kilnyard_process::read_log(&self.yard.path(log)) {
+                    fs_err::write(self.yard.path(&plain_log(log)), text).context(Kind::Machine, failed)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn report(mut self, published: Option<&Published>) -> Report {
@@ -144,6 +174,20 @@ impl Facts<'_> {
             }),
             ..Report::default()
         }
+    }
+
+    fn not_reproducible(&self) -> Vec<String> {
+        let differs =
+            |builds: &&Vec<BuildRow>| builds.last().is_some_and(|b| b.is_reproducible == Some(false));
+        let mut names: Vec<String> = self
+            .builds
+            .values()
+            .filter(differs)
+            .flat_map(|builds| builds.last())
+            .map(|b| b.package.clone())
+            .collect();
+        names.sort();
+        names
     }
 
     fn work_cpu_seconds(&self) -> f64 {
@@ -225,9 +269,20 @@ impl Facts<'_> {
 
     /// Where a log is, seen from the report.
     fn log(&self, log: &str) -> String {
+        let plain = plain_log(log);
+        if let Some(beside) = plain.strip_prefix("report/").filter(|_| self.yard.path(&plain).exists()) {
+            return beside.to_owned();
+        }
         let suffix = if self.yard.path(&format!("{log}.zst")).exists() { ".zst" } else { "" };
         format!("../{log}{suffix}")
     }
+}
+
+/// The name of a log beside the report: `logs/RUN/PACKAGE/FILE.log` becomes `PACKAGE-FILE.txt`.
+fn plain_log(log: &str) -> String {
+    let mut parts = log.rsplit('/');
+    let (file, package) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
+    format!("{PLAIN_LOGS}/{package}-{}.txt", file.trim_end_matches(".log"))
 }
 
 fn state(state: State) -> PackageState {

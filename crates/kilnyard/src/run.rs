@@ -7,8 +7,8 @@ mod fetch;
 mod slots;
 pub mod view;
 
-use crate::error::{Context, Error, Kind, Result};
-use crate::plan::{Planned, Shape, reason_of};
+use crate::error::{Context, Kind, Result};
+use crate::plan::{Forced, Planned, Shape, inputs_of, reason_of};
 use crate::signals;
 use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
@@ -19,7 +19,7 @@ use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::BuildOrder;
 use kilnyard_model::result::PackageState;
 use kilnyard_protocol::{Lease, Progress};
-use kilnyard_store::{Number, PackageRow, Record, RunRow, RunState, Sqlite, Store};
+use kilnyard_store::{BuildRow, Number, PackageRow, Record, RunRow, RunState, Sqlite, Store};
 use kilnyard_worker::{Settings, Worker};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -30,13 +30,15 @@ use view::{BuildSeen, Seen, Snapshot, View};
 /// How often signals, requests and leases are looked at.
 const TICK: Duration = Duration::from_millis(100);
 
+/// How long room on a full disk is waited for, and how often it is looked for.
+const FULL_DISK_PATIENCE: Duration = Duration::from_secs(120);
+const FULL_DISK_PAUSE: Duration = Duration::from_secs(1);
+
 /// What a run is told.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Only these and what they need; all where it is empty.
-    pub only: Vec<String>,
     /// Packages that are built even if their outputs are right.
-    pub forced: HashSet<String>,
+    pub forced: Forced,
     /// Whether each package is built twice, to compare.
     pub checks_reproducible: bool,
 }
@@ -50,6 +52,8 @@ pub struct Outcome {
     pub state: RunState,
     /// How many packages are in each state.
     pub counts: Vec<(PackageState, u64)>,
+    /// Packages that nothing can be made of, and why.
+    pub left_out: Vec<(String, String)>,
 }
 
 /// Something for the owner of the run.
@@ -79,11 +83,12 @@ pub struct Run<'a> {
 impl Run<'_> {
     /// Runs until everything is decided, or somebody interrupts.
     pub fn run(mut self, view: &mut dyn View) -> Result<Outcome> {
-        let included = self.included()?;
+        let included = self.included();
         let previous = self.store.last_run().map_err(store_error)?;
         let resumed = previous
-            .filter(|run| run.state != RunState::Finished && self.options.forced.is_empty())
-            .filter(|run| self.is_same_set(run, &included));
+            .clone()
+            .filter(|run| run.state != RunState::Finished && self.options.forced == Forced::Nothing)
+            .filter(|run| self.is_same_set(run));
         let mut starts = self.starts(&included);
         let run = match &resumed {
             Some(run) => {
@@ -93,10 +98,18 @@ impl Run<'_> {
             None => {
                 let is_done =
                     starts.iter().all(|start| !start.is_in_run || start.state == PackageState::LeftOut);
-                let rows = self.rows(&included);
+                let rows = self.rows();
                 let nothing = rows.iter().all(|row| row.state.is_final());
                 if nothing || is_done {
-                    return Ok(Outcome { run: None, state: RunState::Finished, counts: counts(&rows) });
+                    return Ok(Outcome {
+                        run: None,
+                        state: RunState::Finished,
+                        counts: counts(&rows),
+                        left_out: left_out(&rows),
+                    });
+                }
+                if let Some(previous) = previous.filter(|run| run.state == RunState::Running) {
+                    self.close(&previous)?;
                 }
                 self.store.begin_run(&self.run_row(), &rows).map_err(store_error)?
             }
@@ -108,37 +121,37 @@ impl Run<'_> {
         self.drive(run, resumed.is_some(), coordinator, view)
     }
 
-    /// The packages that this run is concerned with.
-    fn included(&self) -> Result<HashSet<PackageId>> {
+    /// The packages that this run is concerned with: those of the plan.
+    fn included(&self) -> HashSet<PackageId> {
         let graph = self.planned.workshop.graph();
-        if self.options.only.is_empty() {
-            return Ok(graph.packages().collect());
-        }
-        let mut included = HashSet::new();
-        for name in &self.options.only {
-            let Some(id) = graph.find(name) else {
-                let known = self.planned.workshop.left_out().iter().find(|left| left.name == *name);
-                return Err(match known {
-                    Some(left) => Error::usage(left.explanation.clone()),
-                    None => Error::usage(format!("{name} is not among the packages of this yard"))
-                        .hint("packages in kilnyard.toml; kilnyard plan lists them"),
-                });
-            };
-            included.insert(id);
-            included.extend(graph.ancestors(id));
-        }
-        Ok(included)
+        self.planned.plan.packages.iter().filter_map(|row| graph.find(&row.package.name)).collect()
     }
 
-    fn is_same_set(&self, run: &RunRow, included: &HashSet<PackageId>) -> bool {
-        let graph = self.planned.workshop.graph();
-        let names: HashSet<&str> = included.iter().map(|id| graph.name(*id)).collect();
+    /// A run that was killed, and that another one follows, is over.
+    fn close(&mut self, run: &RunRow) -> Result<()> {
+        let builds = self.store.builds_in(run.number).map_err(store_error)?;
+        let last_seconds = builds.iter().map(|build| build.ended_seconds.unwrap_or(build.started_seconds));
+        let ended_seconds = Some(last_seconds.fold(run.started_seconds, f64::max));
+        let mut records = lost(&builds);
+        records.push(Record::Run { run: run.number, state: RunState::Interrupted, ended_seconds });
+        self.store.record(&records).map_err(store_error)
+    }
+
+    /// Whether that run was of the same packages, made from the same index, sources and options.
+    fn is_same_set(&self, run: &RunRow) -> bool {
+        if inputs_of(&run.plan_digest) != inputs_of(&self.planned.plan.digest) {
+            return false;
+        }
+        let planned: HashSet<(&str, &str)> = self
+            .planned
+            .plan
+            .packages
+            .iter()
+            .map(|row| (&*row.package.name, &*row.package.version))
+            .collect();
         self.store.packages(run.number).is_ok_and(|rows| {
-            rows.len() == names.len()
-                && rows.iter().all(|row| {
-                    let version = graph.find(&row.name).map(|id| self.planned.workshop.version(id));
-                    names.contains(row.name.as_str()) && version.as_deref() == Some(row.version.as_str())
-                })
+            rows.len() == planned.len()
+                && rows.iter().all(|row| planned.contains(&(&*row.name, &*row.version)))
         })
     }
 
@@ -167,13 +180,8 @@ impl Run<'_> {
         graph.packages().map(start).collect()
     }
 
-    fn rows(&self, included: &HashSet<PackageId>) -> Vec<PackageRow> {
-        let graph = self.planned.workshop.graph();
-        let is_included = |row: &&PackageRow| match graph.find(&row.name) {
-            Some(id) => included.contains(&id),
-            None => self.options.only.is_empty(),
-        };
-        self.planned.plan.packages.iter().map(|row| &row.package).filter(is_included).cloned().collect()
+    fn rows(&self) -> Vec<PackageRow> {
+        self.planned.plan.packages.iter().map(|row| row.package.clone()).collect()
     }
 
     fn run_row(&self) -> RunRow {
@@ -206,17 +214,7 @@ impl Run<'_> {
                 starts[id.index()].reason = row.reason;
             }
         }
-        for build in self.store.builds_in(run.number).map_err(store_error)? {
-            if build.ended_seconds.is_none() {
-                records.push(Record::BuildEnded {
-                    build: build.number,
-                    at_seconds: now_seconds(),
-                    outcome: "lost",
-                    failure: None,
-                    is_reproducible: None,
-                });
-            }
-        }
+        records.extend(lost(&self.store.builds_in(run.number).map_err(store_error)?));
         self.store.record(&records).map_err(store_error)
     }
 
@@ -253,7 +251,8 @@ impl Run<'_> {
         };
         std::thread::scope(|scope| {
             let slots = slots::Slots::start(scope, &worker, self.shape.slots, &sender);
-            let fetchers = fetch::Fetchers::start(scope, self.distfiles.clone(), sender.clone());
+            let fetchers =
+                fetch::Fetchers::start(scope, self.yard, run, self.distfiles.clone(), sender.clone());
             let mut driver = Driver {
                 run: self,
                 coordinator,
@@ -269,6 +268,24 @@ impl Run<'_> {
             outcome
         })
     }
+}
+
+/// Says of builds that nobody ended that they were lost.
+fn lost(builds: &[BuildRow]) -> Vec<Record> {
+    let open = builds.iter().filter(|build| build.ended_seconds.is_none());
+    let lost = open.map(|build| Record::BuildEnded {
+        build: build.number,
+        at_seconds: now_seconds(),
+        outcome: "lost",
+        failure: None,
+        is_reproducible: None,
+    });
+    lost.collect()
+}
+
+fn left_out(rows: &[PackageRow]) -> Vec<(String, String)> {
+    let left_out = rows.iter().filter(|row| row.state == PackageState::LeftOut);
+    left_out.map(|row| (row.name.clone(), row.reason.clone())).collect()
 }
 
 fn counts(rows: &[PackageRow]) -> Vec<(PackageState, u64)> {
@@ -290,7 +307,11 @@ struct Driver<'a, 'scope> {
 impl Driver<'_, '_> {
     fn drive(&mut self, receiver: mpsc::Receiver<Message>, view: &mut dyn View) -> Result<Outcome> {
         view.see(&Seen::Began, &self.snapshot);
-        let mut finished = self.apply(Event::Begin, view)?;
+        // What was asked before the run comes before its first decision.
+        let mut finished = self.take_requests(view)?;
+        if finished.is_none() {
+            finished = self.apply(Event::Begin, view)?;
+        }
         let mut ticked = Instant::now();
         let mut is_stopping = false;
         while finished.is_none() {
@@ -309,10 +330,7 @@ impl Driver<'_, '_> {
             }
             if ticked.elapsed() >= TICK {
                 ticked = Instant::now();
-                for request in self.run.store.take_requests().map_err(store_error)? {
-                    view.see(&Seen::Asked(&request), &self.snapshot);
-                    finished = finished.or(self.apply(Event::Requested(request), view)?);
-                }
+                finished = finished.or(self.take_requests(view)?);
                 if finished.is_none() {
                     finished = self.apply(Event::Tick, view)?;
                 }
@@ -320,9 +338,40 @@ impl Driver<'_, '_> {
             }
         }
         let state = finished.unwrap_or(RunState::Interrupted);
+        for request in self.run.store.take_requests().map_err(store_error)? {
+            view.see(&Seen::Refused { request: &request, reason: "the run is over" }, &self.snapshot);
+        }
         self.snapshot.counts = self.coordinator.counts();
         view.see(&Seen::Ended(state), &self.snapshot);
-        Ok(Outcome { run: Some(self.snapshot.run), state, counts: self.coordinator.counts() })
+        let run = self.snapshot.run;
+        let counts = self.run.store.counts(run).map_err(store_error)?;
+        Ok(Outcome { run: Some(run), state, counts, left_out: left_out(&self.run.rows()) })
+    }
+
+    fn take_requests(&mut self, view: &mut dyn View) -> Result<Option<RunState>> {
+        let mut finished = None;
+        for request in self.run.store.take_requests().map_err(store_error)? {
+            view.see(&Seen::Asked(&request), &self.snapshot);
+            finished = finished.or(self.apply(Event::Requested(request), view)?);
+        }
+        Ok(finished)
+    }
+
+    /// Writes what was decided. A full disk is waited for: the build that filled it ends by that, and its root
+    /// goes.
+    fn record(&mut self, records: &[Record], view: &mut dyn View) -> Result<()> {
+        let began = Instant::now();
+        loop {
+            match self.run.store.record(records) {
+                Err(error)
+                    if error.is_full() && began.elapsed() < FULL_DISK_PATIENCE && signals::count() == 0 =>
+                {
+                    view.see(&Seen::DiskFull, &self.snapshot);
+                    std::thread::sleep(FULL_DISK_PAUSE);
+                }
+                other => return other.map_err(store_error),
+            }
+        }
     }
 
     /// Applies an event and performs what follows from it; the run's end, if it is over.
@@ -341,7 +390,7 @@ impl Driver<'_, '_> {
                 })
                 .collect();
             if !records.is_empty() {
-                self.run.store.record(&records).map_err(store_error)?;
+                self.record(&records, view)?;
             }
             for action in actions {
                 match action {
@@ -351,11 +400,8 @@ impl Driver<'_, '_> {
                         events.push(Event::Prepared { package, prepared });
                     }
                     Action::Fetch(package) => {
-                        let inputs = self.orders.get(&package).map_or(Vec::new(), |o| o.inputs.clone());
-                        if self.fetchers.has_all(&inputs) {
-                            events.push(Event::Fetched { package, outcome: Ok(()) });
-                        } else {
-                            self.fetchers.fetch(package, inputs);
+                        if let Some(order) = self.orders.get(&package) {
+                            self.fetchers.fetch(package, order);
                         }
                     }
                     Action::Grant { build, package, slot } => self.grant(build, package, slot),
@@ -440,6 +486,7 @@ impl Driver<'_, '_> {
                         let seen = seen.clone();
                         view.see(&Seen::StageEnded(&seen, result), &self.snapshot);
                     }
+                    Progress::Alive => {}
                     Progress::Sample { processes, memory_bytes } => {
                         seen.processes = *processes;
                         seen.memory_bytes = *memory_bytes;

@@ -102,6 +102,17 @@ pub fn scan(yard: &Yard, cancel: &AtomicBool, say: &dyn Fn(&str)) -> Result<Scan
     Ok(scanned)
 }
 
+/// Asks the mirror for the release; the address that answered.
+pub fn ask(yard: &Yard, cancel: &AtomicBool) -> Result<String> {
+    let debian = &yard.config.debian;
+    let urls: Vec<String> =
+        debian.mirror.all().iter().map(|m| format!("{m}/dists/{}/InRelease", debian.release)).collect();
+    let name = format!("the Release file of {}", debian.release);
+    let asked = client(yard).fetch_bytes(&name, &urls, RELEASE_BYTES_MAX, None, cancel);
+    asked.map_err(|error| unreachable_mirror(error, &debian.release))?;
+    Ok(debian.mirror.all().join(" or "))
+}
+
 /// A client with the yard's limits and the environment's proxy, which this floor alone reads.
 pub fn client(yard: &Yard) -> Client {
     let limits = limits(yard);
@@ -273,7 +284,13 @@ fn unreachable_mirror(error: kilnyard_mirror::FetchError, suite: &str) -> Error 
     }
     let failed =
         Err::<(), _>(error).context(Kind::Machine, format!("read {suite} from the mirror")).unwrap_err();
-    failed.hint("the mirror in kilnyard.toml; kilnyard doctor asks it")
+    if !failed.hints.is_empty() {
+        // It is this machine's fault, and said so.
+        return failed;
+    }
+    failed
+        .hint("kilnyard doctor, which asks the mirror of kilnyard.toml")
+        .hint("kilnyard build --no-scan, which does without")
 }
 
 fn unpack(path: &Path, suffix: &str) -> std::io::Result<Vec<u8>> {

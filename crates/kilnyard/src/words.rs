@@ -1,11 +1,15 @@
-//! Numbers as people read them, and the time of day.
+//! Numbers as people read them, the time of day, and lines for people.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
-/// Seconds since 1970.
-pub fn now_seconds() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |elapsed| elapsed.as_secs_f64())
+/// Writes a line to standard error. Where the terminal is gone, nobody reads it, and the rest is done all
+/// the same.
+macro_rules! tell {
+    ($($what:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($what)*);
+    }};
 }
+
+pub use kilnyard_process::now_seconds;
 
 /// `6 min 12 s`, `3 h 05 min`, `4.2 s`.
 pub fn duration(seconds: f64) -> String {

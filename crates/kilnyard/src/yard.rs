@@ -10,6 +10,10 @@ use std::path::{Path, PathBuf};
 /// The configuration's name.
 pub const CONFIG: &str = "kilnyard.toml";
 
+/// Whoever asks whether the yard is locked holds the lock for an instant, so that one refusal is not believed.
+const LOCK_TRIES: u32 = 10;
+const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
+
 /// An opened yard.
 #[derive(Debug)]
 pub struct Yard {
@@ -50,6 +54,9 @@ impl Yard {
         let failed = format!("make the folders of the yard {}", folder.display());
         for name in ["", "index", "distfiles", "layers", "roots", "logs", "report", "repository"] {
             let path = folder.join(name);
+            if path.is_dir() {
+                continue;
+            }
             fs_err::create_dir_all(&path).context(Kind::Machine, &failed)?;
             let permissions = std::fs::Permissions::from_mode(0o755);
             fs_err::set_permissions(&path, permissions).context(Kind::Machine, &failed)?;
@@ -71,7 +78,15 @@ impl Yard {
             .truncate(false)
             .open(&path)
             .context(Kind::Machine, format!("open {}", path.display()))?;
-        match file.try_lock() {
+        let mut locked = file.try_lock();
+        for _ in 0..LOCK_TRIES {
+            if !matches!(locked, Err(std::fs::TryLockError::WouldBlock)) {
+                break;
+            }
+            std::thread::sleep(LOCK_PAUSE);
+            locked = file.try_lock();
+        }
+        match locked {
             Ok(()) => {}
             Err(std::fs::TryLockError::WouldBlock) => {
                 let mut holder = String::new();

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,7 +15,7 @@ use crate::error::FetchError;
 use crate::fetch::{Client, Progress, Wanted};
 use crate::limits::Limits;
 use crate::part::sync_folder;
-use crate::sha256::{Sha256Hex, hash_rest};
+use crate::sha256::Sha256Hex;
 
 /// Files by their SHA-256, in `<folder>/<first two digits>/<hash>`.
 #[derive(Debug)]
@@ -116,43 +117,31 @@ impl DistfileStore {
         }
     }
 
-    /// Put a local file into the store, by a hard link, or by a copy from another file system. A linked file
-    /// must not be changed afterwards: it would change in the store as well.
+    /// Put a copy of a local file into the store, readable by all and written by nobody. It is a copy, not a
+    /// link: whoever changes the file later must not change what the store has under its hash.
     pub fn insert(&self, file: &Path) -> Result<(Sha256Hex, u64), FetchError> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
 
         let name = file.display().to_string();
-        // A hard link to a symbolic link would be one to the link.
-        let source_path =
-            fs::canonicalize(file).map_err(|source| FetchError::disk(&name, "find", file, 0, source))?;
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let part = self.folder.join(format!("insert-{}-{count}.part", std::process::id()));
         let fail = |action, path: &Path, source| {
-            let needed_bytes = fs::metadata(&source_path).map_or(0, |metadata| metadata.len());
+            let needed_bytes = fs::metadata(file).map_or(0, |metadata| metadata.len());
             FetchError::disk(&name, action, path, needed_bytes, source)
         };
-        let _remove = RemoveLater(&part);
-
-        let metadata = fs::metadata(&source_path).map_err(|source| fail("look at", file, source))?;
-        if !metadata.is_file() {
+        let mut from = File::open(file).map_err(|source| fail("open", file, source))?;
+        if !from.metadata().is_ok_and(|metadata| metadata.is_file()) {
             let source = io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file");
             return Err(fail("insert", file, source));
         }
         // Left by an earlier process of the same number.
         let _ = fs::remove_file(&part);
-        if fs::hard_link(&source_path, &part).is_err() {
-            // Another device, a file of somebody else, too many links: a copy does in each case.
-            fs::copy(&source_path, &part).map_err(|source| fail("copy", &part, source))?;
-        }
-        let mut hasher = Sha256::new();
-        let size_bytes = File::open(&part)
-            .and_then(|mut opened| {
-                let size_bytes = hash_rest(&mut opened, &mut hasher)?;
-                opened.sync_all()?;
-                Ok(size_bytes)
-            })
-            .map_err(|source| fail("read", &part, source))?;
-        let sha256 = Sha256Hex::finish(hasher);
+        let _remove = RemoveLater(&part);
+        let file_to = File::create_new(&part).map_err(|source| fail("make", &part, source))?;
+        let mut to = Hashing { file: file_to, hasher: Sha256::new() };
+        let size_bytes = io::copy(&mut from, &mut to).map_err(|source| fail("copy", &part, source))?;
+        let (sha256, kept) = to.finish();
+        kept.map_err(|source| fail("write", &part, source))?;
 
         let target = self.path(&sha256);
         let named = target
@@ -229,7 +218,33 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Also after a rename: renaming one link of a file over another leaves both.
+/// Writes a file and hashes what it is given.
+struct Hashing {
+    file: File,
+    hasher: Sha256,
+}
+
+impl Hashing {
+    /// The hash, and whether the file is on the disk for good.
+    fn finish(self) -> (Sha256Hex, io::Result<()>) {
+        let readable = fs::Permissions::from_mode(0o444);
+        let kept = self.file.set_permissions(readable).and_then(|()| self.file.sync_all());
+        (Sha256Hex::finish(self.hasher), kept)
+    }
+}
+
+impl Write for Hashing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.file.write(bytes)?;
+        self.hasher.update(&bytes[..count]);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
 struct RemoveLater<'a>(&'a Path);
 
 impl Drop for RemoveLater<'_> {

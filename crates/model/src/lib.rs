@@ -2,9 +2,11 @@
 //!
 //! [`solver`] finds which binary packages go together; [`graph`] holds which package of a set waits
 //! for which, and cuts cycles; [`order`] is what a build is made of, ready to be performed anywhere;
-//! [`result`] is what became of it.
+//! [`result`] is what became of it; [`text`] makes what builds say fit
+//! to be shown.
 
 pub mod graph;
 pub mod order;
 pub mod result;
 pub mod solver;
+pub mod text;

@@ -102,8 +102,6 @@ pub enum FailureKind {
     Outputs,
     /// The outputs cannot be installed or removed.
     Test,
-    /// The second build of the same thing gave other bytes.
-    Reproducibility,
     /// The machine is at fault and not the package.
     Machine,
     /// It was ended on request.
@@ -121,7 +119,6 @@ impl FailureKind {
             FailureKind::Dependencies => "dependencies",
             FailureKind::Outputs => "outputs",
             FailureKind::Test => "test",
-            FailureKind::Reproducibility => "reproducibility",
             FailureKind::Machine => "machine",
             FailureKind::Cancelled => "cancelled",
         }

@@ -8,9 +8,11 @@
 //! Known downside: memory is sampled, five times a second, as the sum of resident memory; what several
 //! processes share counts in each.
 
+mod clock;
 mod log;
 mod tree;
 
+pub use clock::{now_seconds, own_cpu_seconds};
 pub use log::{Log, LogFacts, LogLimits, read_log};
 
 use kilnyard_root::{Report, Sandbox};
@@ -123,7 +125,9 @@ fn watch(
                     outcome.cpu_seconds = cpu_seconds;
                     end.get_or_insert(End::Exit(code));
                 }
-                Ok(Ok(Report::Sample { processes, memory_bytes, .. })) => {
+                Ok(Ok(Report::Sample { processes, memory_bytes, cpu_seconds })) => {
+                    // The last word of a command that is ended before it can be waited for.
+                    outcome.cpu_seconds = outcome.cpu_seconds.max(cpu_seconds);
                     outcome.memory_peak_bytes = outcome.memory_peak_bytes.max(memory_bytes);
                     observe(processes, memory_bytes);
                 }

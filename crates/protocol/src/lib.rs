@@ -30,6 +30,8 @@ pub enum Progress {
     StageBegan(Stage),
     /// A stage ended.
     StageEnded(StageResult),
+    /// It goes on, and there is nothing else to say.
+    Alive,
     /// What the build's processes hold now.
     Sample {
         /// How many there are.

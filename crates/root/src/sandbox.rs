@@ -13,6 +13,7 @@
 //! [`Report`]s, one JSON object a line. Each process asks the kernel to be killed when its parent dies,
 //! so that killing any of them, or Kilnyard, ends all below it.
 
+mod confine;
 mod execute;
 mod inner;
 mod outer;
@@ -104,8 +105,6 @@ pub enum Report {
     Ended {
         /// Its exit code, or 128 and the signal that killed it.
         code: i32,
-        /// The signal, if it was killed.
-        signal: Option<i32>,
         /// User and system time of all processes of the sandbox that were waited for.
         cpu_seconds: f64,
     },

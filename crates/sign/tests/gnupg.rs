@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::io::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kilnyard_sign::{Keyring, SignError, SignatureProblem, YardKey};
@@ -311,7 +312,8 @@ fn a_key_for_certification_only_does_not_sign() {
     let listed = String::from_utf8(listed).unwrap();
     let usage = listed.lines().find(|line| line.starts_with("pub:")).unwrap();
     if usage.split(':').nth(11).is_some_and(|usage| usage.contains('s')) {
-        eprintln!(
+        let _ = writeln!(
+            std::io::stderr(),
             "skipped: a_key_for_certification_only_does_not_sign: this gpg does not change usage: {}",
             String::from_utf8_lossy(&edit.stderr)
         );

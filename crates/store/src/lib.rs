@@ -52,6 +52,15 @@ pub enum StoreError {
     },
 }
 
+impl StoreError {
+    /// Whether there was no room on the disk.
+    pub fn is_full(&self) -> bool {
+        let StoreError::Database { source, .. } = self else { return false };
+        // SQLite tells a failed write apart from a full disk only where the kernel said so at once.
+        matches!(source.sqlite_error_code(), Some(rusqlite::ErrorCode::DiskFull))
+    }
+}
+
 /// A number that counts up: of runs and of builds.
 pub type Number = u64;
 

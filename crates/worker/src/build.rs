@@ -6,11 +6,14 @@ use kilnyard_mirror::{Sha256Hex, Wanted};
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::{BuildOrder, Input, Output, Stage, StageOrder};
 use kilnyard_model::result::{Failure, FailureKind, StageResult};
-use kilnyard_process::{End, Log, Outcome, read_log};
+use kilnyard_model::text;
+use kilnyard_process::{End, Log, LogLimits, Outcome, now_seconds, own_cpu_seconds, read_log};
 use kilnyard_protocol::{BuildResult, Lease, Progress};
-use std::path::PathBuf;
+use std::cell::Cell;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 /// A build while it is performed.
 struct Performance<'a> {
@@ -19,6 +22,8 @@ struct Performance<'a> {
     package: PackageId,
     cancel: &'a AtomicBool,
     tell: &'a dyn Fn(Progress),
+    /// Whether the root that failed is kept already.
+    is_kept: Cell<bool>,
 }
 
 impl Worker {
@@ -30,7 +35,8 @@ impl Worker {
         cancel: &AtomicBool,
         tell: &dyn Fn(Progress),
     ) -> BuildResult {
-        let performance = Performance { worker: self, lease, package, cancel, tell };
+        let performance =
+            Performance { worker: self, lease, package, cancel, tell, is_kept: Cell::new(false) };
         let mut is_reproducible = None;
         let outcome = performance.build(&lease.order, "").and_then(|outputs| {
             if lease.checks_reproducible {
@@ -39,16 +45,15 @@ impl Worker {
             }
             Ok(outputs)
         });
+        // Names of files and packages in a message come from the build.
+        let outcome =
+            outcome.map_err(|failure| Failure { message: text::lines(&failure.message), ..failure });
         BuildResult { build: lease.build, outcome, is_reproducible }
     }
 }
 
 fn hashes(outputs: &[Output]) -> Vec<(&str, &str)> {
     outputs.iter().map(|output| (output.file.as_str(), output.sha256.as_str())).collect()
-}
-
-fn now_seconds() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |elapsed| elapsed.as_secs_f64())
 }
 
 fn machine(stage: Stage, message: impl ToString) -> Failure {
@@ -68,16 +73,22 @@ impl Performance<'_> {
             })
             .map_err(|error| machine(Stage::Unpack, error))?;
         let outcome = self.stages(order, &root, prefix);
-        let is_looked_into = outcome
-            .as_ref()
-            .is_err_and(|failure| !matches!(failure.kind, FailureKind::Machine | FailureKind::Cancelled));
-        if is_looked_into {
-            // The failure matters more than a root that could not be kept; the next start sweeps it away.
-            let _ = root.keep_as_failed(&order.package, settings.failed_roots_max);
-            return outcome;
-        }
-        self.worker.remover.remove(root);
+        self.done_with(root, outcome.as_ref().err());
         outcome
+    }
+
+    /// Keeps the root that failed for a person to look into; removes any other.
+    fn done_with(&self, root: RootFolder, failure: Option<&Failure>) {
+        let settings = &self.worker.settings;
+        let is_looked_into = failure
+            .is_some_and(|failure| !matches!(failure.kind, FailureKind::Machine | FailureKind::Cancelled));
+        if is_looked_into && !self.is_kept.get() && root.has_room_beside_it() {
+            // The failure matters more than a root that could not be kept; the next start sweeps it away.
+            let kept = root.keep_as_failed(&self.lease.order.package, settings.failed_roots_max);
+            self.is_kept.set(kept.is_ok());
+        } else {
+            self.worker.remover.remove(root);
+        }
     }
 
     fn file_of(&self, input: &Input) -> PathBuf {
@@ -115,11 +126,7 @@ impl Performance<'_> {
         let settings = &self.worker.settings;
         let mut result = self.begin(order.stage);
         let started = Instant::now();
-        let relative = format!(
-            "logs/{}/{}/{}-{prefix}{}.log",
-            self.lease.run, self.lease.order.package, self.lease.build, order.stage
-        );
-        let path = settings.yard.join(&relative);
+        let (relative, path) = self.log_path(order.stage, prefix);
         let mut log = Log::create(&path, settings.log_limits).map_err(|error| machine(order.stage, error))?;
         result.log = Some(relative);
         let mut end = End::Exit(0);
@@ -150,7 +157,15 @@ impl Performance<'_> {
         finished.map(|_| ()).map_err(|error| machine(order.stage, error))
     }
 
-    fn failure(&self, stage: Stage, end: End, log: &std::path::Path) -> Option<Failure> {
+    /// Where the log of a stage is: seen from the yard, and from here.
+    fn log_path(&self, stage: Stage, prefix: &str) -> (String, PathBuf) {
+        let (run, package, build) = (self.lease.run, &self.lease.order.package, self.lease.build);
+        let relative = format!("logs/{run}/{package}/{build}-{prefix}{stage}.log");
+        let path = self.worker.settings.yard.join(&relative);
+        (relative, path)
+    }
+
+    fn failure(&self, stage: Stage, end: End, log: &Path) -> Option<Failure> {
         let hung = |what: &str, processes: Vec<String>| match &processes[..] {
             [] => what.to_owned(),
             _ => format!("{what}; running then: {}", processes.join(", ")),
@@ -188,7 +203,7 @@ impl Performance<'_> {
 
     fn collect(&self, order: &BuildOrder, root: &RootFolder) -> Result<Vec<Output>, Failure> {
         let mut result = self.begin(Stage::Collect);
-        let started = Instant::now();
+        let (started, cpu_seconds_before) = (Instant::now(), own_cpu_seconds());
         let folder = root.written(&order.output_folder);
         let outcome = self.worker.ecosystem.collect(self.package, &folder);
         let outcome = outcome.map_err(|error| Failure {
@@ -200,8 +215,8 @@ impl Performance<'_> {
         });
         let outcome = outcome.and_then(|outputs| {
             for output in &outputs {
-                let kept = self.worker.keep(&folder.join(&output.file));
-                let sha256 = kept.map_err(|error| machine(Stage::Collect, error))?;
+                let kept = self.worker.distfiles.insert(&folder.join(&output.file));
+                let (sha256, _) = kept.map_err(|error| machine(Stage::Collect, error))?;
                 if sha256.as_str() != output.sha256 {
                     return Err(machine(
                         Stage::Collect,
@@ -211,7 +226,13 @@ impl Performance<'_> {
             }
             Ok(outputs)
         });
+        let (relative, path) = self.log_path(Stage::Collect, "");
+        let outcome = write_collected(&path, self.worker.settings.log_limits, &outcome)
+            .map_err(|error| machine(Stage::Collect, error))
+            .and(outcome);
+        result.log = Some(relative);
         result.wall_seconds = started.elapsed().as_secs_f64();
+        result.cpu_seconds = own_cpu_seconds() - cpu_seconds_before;
         result.is_ok = outcome.is_ok();
         (self.tell)(Progress::StageEnded(result));
         outcome
@@ -236,7 +257,7 @@ impl Performance<'_> {
             .provide(&order.inputs, &order.texts, &|input| self.file_of(input))
             .map_err(|error| machine(Stage::Test, error))
             .and_then(|()| self.stage(&order.stage, &root, ""));
-        self.worker.remover.remove(root);
+        self.done_with(root, outcome.as_ref().err());
         outcome
     }
 
@@ -267,11 +288,25 @@ impl Performance<'_> {
     }
 }
 
+/// Writes what was taken over, or why it was not.
+fn write_collected(path: &Path, limits: LogLimits, outcome: &Result<Vec<Output>, Failure>) -> io::Result<()> {
+    let mut log = Log::create(path, limits)?;
+    let text = match outcome {
+        Ok(outputs) => outputs
+            .iter()
+            .map(|o| format!("{} {} bytes, SHA-256 {}\n", o.file, o.size_bytes, o.sha256))
+            .collect(),
+        Err(failure) => format!("E: {}\n", failure.message),
+    };
+    log.write(text.as_bytes())?;
+    log.finish().map(|_| ())
+}
+
 /// Adds what a command used to what its stage used.
 fn add(result: &mut StageResult, outcome: &Outcome) {
     result.cpu_seconds += outcome.cpu_seconds;
     result.memory_peak_bytes = result.memory_peak_bytes.max(outcome.memory_peak_bytes);
-    result.left_behind.extend(outcome.left_behind.iter().cloned());
+    result.left_behind.extend(outcome.left_behind.iter().map(|process| text::line(process)));
 }
 
 /// A command as a person would read it: scripts and long lists are cut.

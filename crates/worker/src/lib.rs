@@ -16,10 +16,10 @@ mod roots;
 pub use roots::{RootFolder, base_sandbox};
 
 use kilnyard_ecosystem::Ecosystem;
-use kilnyard_mirror::{DistfileStore, FetchError, Sha256Hex};
+use kilnyard_mirror::DistfileStore;
 use kilnyard_process::{Limits, LogLimits};
 use kilnyard_root::IdMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The user and group of the root that builds.
@@ -60,16 +60,5 @@ impl Worker {
     /// Removes what builds left that did not end: to be called once, before the first build.
     pub fn sweep(&self) -> std::io::Result<()> {
         roots::sweep(&self.settings.yard, &self.settings.ids)
-    }
-
-    /// Puts an output into the store. It is copied: the file itself belongs to a user of the root.
-    fn keep(&self, file: &Path) -> Result<Sha256Hex, FetchError> {
-        let failed = |source| FetchError::Store { action: "copy", path: file.to_owned(), source };
-        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let copy = self.settings.yard.join("distfiles").join(format!("{name}-{}.part", std::process::id()));
-        std::fs::copy(file, &copy).map_err(failed)?;
-        let kept = self.distfiles.insert(&copy);
-        std::fs::remove_file(&copy).map_err(failed)?;
-        kept.map(|(sha256, _)| sha256)
     }
 }

@@ -8,6 +8,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+/// Room on the disk that must be left where the root of a failed build is kept.
+const ROOM_BYTES_MIN: u64 = 64 << 20;
+
 /// Where inputs are shown in a root.
 const INPUTS_INSIDE: &str = "/kilnyard/inputs";
 
@@ -103,6 +106,12 @@ impl RootFolder {
     /// Removes the root with all that is in it.
     pub fn remove(&self) -> io::Result<()> {
         remove(&self.yard, &self.relative, &self.ids)
+    }
+
+    /// Whether the disk has room for more while this root stays. A build that filled the disk must not fail all
+    /// others for the sake of its root.
+    pub fn has_room_beside_it(&self) -> bool {
+        rustix::fs::statvfs(self.path()).is_ok_and(|facts| facts.f_bavail * facts.f_frsize >= ROOM_BYTES_MIN)
     }
 
     /// Keeps the root of a failed build in place of the one kept before.

@@ -16,11 +16,13 @@ use crate::LeftOut;
 use kilnyard_model::graph::{Cut, Graph, PackageId, StandIn};
 use kilnyard_model::solver::{Candidate, Solver, Universe as _};
 use std::cmp::Ordering;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
-/// The build profiles that may cut a cycle; Debian's registry says that they change no package's
-/// function (<https://wiki.debian.org/BuildProfileSpec>).
-const CUTTING_PROFILES: [&str; 3] = ["nocheck", "nodoc", "stage1"];
+/// The build profiles that may cut a cycle, those first that change the least: Debian's registry says of the
+/// first two that they change no package's function, and of the last that it may
+/// (<https://wiki.debian.org/BuildProfileSpec>).
+const CUTTING_PROFILES: [&[&str]; 4] =
+    [&["nocheck"], &["nodoc"], &["nocheck", "nodoc"], &["nocheck", "nodoc", "stage1"]];
 
 /// The number of the set's package that makes an output, by the output's name.
 pub(super) type MadeBy = HashMap<String, PackageId>;
@@ -32,8 +34,8 @@ pub(super) struct Resolved {
     pub cuts: Vec<Cut>,
     pub left_out: Vec<LeftOut>,
     pub made_by: MadeBy,
-    /// Packages that are built with further profiles, to cut a cycle.
-    pub profiled: HashSet<PackageId>,
+    /// The further profiles that packages are built with, to cut a cycle.
+    pub profiled: HashMap<PackageId, BTreeSet<&'static str>>,
 }
 
 pub(super) fn resolve(
@@ -266,21 +268,25 @@ fn cut(mut resolved: Resolved, sources: &Sources, settings: &Settings, universe:
     let in_archive: HashSet<PackageId> =
         made_by.iter().filter(|(name, _)| is_in_archive(name)).map(|(_, maker)| *maker).collect();
     let falls_away = |package: PackageId, dependency: PackageId| {
-        let mut context = settings.context();
-        context.profiles.extend(CUTTING_PROFILES.map(str::to_owned));
-        let Some(source) = sources.get(graph.name(package)) else { return false };
+        let source = sources.get(graph.name(package))?;
         let fields = source.request(settings.parts).needs;
-        let mut atoms =
-            fields.iter().flat_map(|field| relation::clauses(field, &context)).flatten().flatten();
-        !atoms.any(|atom| made_by.get(atom.name) == Some(&dependency))
+        CUTTING_PROFILES.into_iter().find(|profiles| {
+            let mut context = settings.context();
+            context.profiles.extend(profiles.iter().map(|profile| (*profile).to_owned()));
+            let mut atoms =
+                fields.iter().flat_map(|field| relation::clauses(field, &context)).flatten().flatten();
+            !atoms.any(|atom| made_by.get(atom.name) == Some(&dependency))
+        })
     };
     let stand_in = |package: PackageId, dependency: PackageId| match settings.cycles {
         Cycles::Archive => in_archive.contains(&dependency).then_some(StandIn::Archive),
-        Cycles::Profile => falls_away(package, dependency).then_some(StandIn::Profile),
+        Cycles::Profile => falls_away(package, dependency).map(|_| StandIn::Profile),
     };
     let (cuts, uncut) = resolved.graph.cut_cycles(&stand_in);
-    resolved.profiled =
-        cuts.iter().filter(|cut| cut.stand_in == StandIn::Profile).map(|cut| cut.package).collect();
+    for cut in cuts.iter().filter(|cut| cut.stand_in == StandIn::Profile) {
+        let profiles = falls_away(cut.package, cut.dependency).unwrap_or_default();
+        resolved.profiled.entry(cut.package).or_default().extend(profiles);
+    }
     resolved.cuts = cuts;
     let mut knotted = Vec::new();
     for cycle in uncut {

@@ -228,6 +228,14 @@ impl Sources {
         }
     }
 
+    /// Puts one source in place of any other of its name, whatever its version.
+    pub fn put(&mut self, text: Arc<str>) {
+        if let Some(stanza) = deb822::stanzas(&text).next() {
+            self.latest.remove(Source::new(stanza).name());
+        }
+        self.add(text.clone());
+    }
+
     /// The source of this name.
     pub fn get(&self, name: &str) -> Option<Source<'_>> {
         self.latest.get(name).map(|place| self.at(*place))

@@ -4,7 +4,8 @@
 //! the exact closure, and a small `Packages` of these alone. apt does the installing: it knows the order
 //! of unpacking and configuring, and with a few hundred packages in its index it costs next to nothing.
 
-use super::source::Source;
+use super::settings::Settings;
+use super::source::{Parts, Source};
 use super::version;
 use kilnyard_model::order::{Account, CommandOrder, InputText, Stage, StageOrder};
 
@@ -65,16 +66,16 @@ fn as_builder(script: &str, more: &[&str], environment: Vec<(String, String)>) -
     }
 }
 
-/// Unpacks a source and puts the entry of a binary-only rebuild on top of its changelog, with the date of
-/// the entry below it, so that a second rebuild has the same `SOURCE_DATE_EPOCH`.
+/// Unpacks a source and puts the entry of a rebuild on top of its changelog, with the date of the entry below
+/// it, so that a second rebuild has the same `SOURCE_DATE_EPOCH`.
 const UNPACK: &str = r#"
-dsc=$1 folder=$2 name=$3 version=$4 maintainer=$5
+dsc=$1 folder=$2 name=$3 version=$4 maintainer=$5 keys=$6
 dpkg-source --no-check -x "$dsc" "$folder"
 cd "$folder"
 date=$(dpkg-parsechangelog -S Date)
 release=$(dpkg-parsechangelog -S Distribution)
 {
-  printf '%s (%s) %s; urgency=low, binary-only=yes\n\n' "$name" "$version" "${release%% *}"
+  printf '%s (%s) %s; %s\n\n' "$name" "$version" "${release%% *}" "$keys"
   printf '  * Rebuilt by Kilnyard, without changes to the source.\n\n'
   printf ' -- %s  %s\n\n' "$maintainer" "$date"
   cat debian/changelog
@@ -87,9 +88,15 @@ pub(super) fn source_folder(source: &Source) -> String {
     format!("{BUILD}/{}-{}", source.name(), version::without_epoch(source.version()))
 }
 
-pub(super) fn unpack(source: &Source, dsc: &str, rebuilt: &str, maintainer: &str) -> StageOrder {
+pub(super) fn unpack(source: &Source, dsc: &str, rebuilt: &str, settings: &Settings) -> StageOrder {
     let (dsc, folder) = (format!("{INPUTS}/{dsc}"), source_folder(source));
-    let more = [dsc.as_str(), folder.as_str(), source.name(), rebuilt, maintainer];
+    // A binary-only entry keeps the version of the source apart (`${source:Version}`), which is what the
+    // architecture-independent packages of the archive have. Where these are built too, all get the new one.
+    let keys = match settings.parts {
+        Parts::Dependent => "urgency=low, binary-only=yes",
+        Parts::All => "urgency=low",
+    };
+    let more = [dsc.as_str(), folder.as_str(), source.name(), rebuilt, &settings.maintainer, keys];
     StageOrder { stage: Stage::Unpack, commands: vec![as_builder(UNPACK, &more, Vec::new())] }
 }
 

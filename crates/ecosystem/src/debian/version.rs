@@ -98,6 +98,7 @@ fn compare_digits(left: &[u8], right: &[u8]) -> Ordering {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write as _;
     use std::process::Command;
 
     const ASCENDING: &[&str] = &[
@@ -143,7 +144,7 @@ mod tests {
     #[test]
     fn dpkg_agrees() {
         if Command::new("dpkg").arg("--version").output().is_err() {
-            eprintln!("skipped: dpkg_agrees: dpkg is not installed");
+            let _ = writeln!(std::io::stderr(), "skipped: dpkg_agrees: dpkg is not installed");
             return;
         }
         let odd = ["1.0-", "0", "1.0+", "a", "1~rc1-1", "1.0-1~bpo12+1", "00001", "1.2.3.4.5.6.7"];

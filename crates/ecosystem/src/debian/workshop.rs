@@ -6,7 +6,7 @@ use super::settings::{Base, Settings};
 use super::source::{Parts, Source, Sources};
 use super::stages::{self, BuildOptions, Group};
 use super::universe::{Origin, Request, Universe, View};
-use super::{deb_file, explain};
+use super::{deb_file, explain, relation};
 use crate::{CollectError, Ecosystem, Impossible, LeftOut};
 use kilnyard_model::graph::{Cut, Graph, PackageId};
 use kilnyard_model::order::{BuildOrder, Input, Key, Output, TestOrder};
@@ -73,11 +73,9 @@ impl Workshop {
 
     fn profiles(&self, package: PackageId) -> Vec<String> {
         let mut profiles = self.settings.context().profiles;
-        if self.resolved.profiled.contains(&package) {
-            for profile in ["nodoc", "stage1"] {
-                if !profiles.iter().any(|p| p == profile) {
-                    profiles.push(profile.to_owned());
-                }
+        for profile in self.resolved.profiled.get(&package).into_iter().flatten() {
+            if !profiles.iter().any(|p| p == profile) {
+                profiles.push((*profile).to_owned());
             }
         }
         profiles
@@ -115,8 +113,10 @@ impl Workshop {
             self.in_base.get(universe.name(candidate)).is_some_and(|v| v == universe.version(candidate))
         };
         let view = View::new(universe, &is_allowed, &is_there);
+        let own_names: HashSet<u32> = own.iter().map(|c| universe.name_number(*c)).collect();
         let lenient = |candidate: Candidate| match universe.origin(candidate) {
-            Origin::Archive => true,
+            // The archive's package of the same name never stands in for one that is tried.
+            Origin::Archive => !own_names.contains(&universe.name_number(candidate)),
             _ => is_allowed(candidate),
         };
         let mut solver = Solver::new(&view);
@@ -305,10 +305,11 @@ impl Ecosystem for Workshop {
             inputs.push(Input { name: file.name, sha256: file.sha256, size_bytes: file.size_bytes, urls });
         }
         let version = format!("{}{}{revision}", source.version(), self.settings.version_suffix);
+        let profiles = self.profiles(package);
         let options = BuildOptions {
             all_parts: self.settings.parts == Parts::All,
-            runs_checks: self.settings.runs_checks,
-            profiles: &self.profiles(package),
+            runs_checks: self.settings.runs_checks && !profiles.iter().any(|profile| profile == "nocheck"),
+            profiles: &profiles,
             jobs,
         };
         Ok(BuildOrder {
@@ -318,7 +319,7 @@ impl Ecosystem for Workshop {
             inputs,
             texts: stages::apt_texts(provisions.index),
             stages: vec![
-                stages::unpack(&source, &dsc, &version, &self.settings.maintainer),
+                stages::unpack(&source, &dsc, &version, &self.settings),
                 stages::depends(provisions.install),
                 stages::build(&source, &options),
             ],
@@ -352,6 +353,13 @@ impl Ecosystem for Workshop {
             if made_by != Some(source.name()) {
                 let text = format!("{file} says that it is made by {}", made_by.unwrap_or("nobody"));
                 return Err(CollectError(text));
+            }
+            self.check_output(&control, &file).map_err(|reason| CollectError(format!("{file} {reason}")))?;
+            if outputs.iter().any(|other: &Output| other.name == field("Package")) {
+                return Err(CollectError(format!(
+                    "{file} is the second package of the name {}",
+                    field("Package")
+                )));
             }
             outputs.push(Output {
                 name: field("Package"),
@@ -404,6 +412,36 @@ impl Ecosystem for Workshop {
 }
 
 impl Workshop {
+    /// Whether an output can be published: one that cannot must fail its own build, and no other's. The rules
+    /// are those of Debian Policy 5.6 for names and versions; the reason reads after the file's name.
+    fn check_output(&self, control: &Stanza, file: &str) -> Result<(), String> {
+        let field = |name: &str| control.get(name).unwrap_or("");
+        let (name, version, architecture) = (field("Package"), field("Version"), field("Architecture"));
+        if !relation::is_name(name) {
+            return Err(format!("is of `{name}`, which cannot be a package"));
+        }
+        let is_of_version = |c: char| c.is_ascii_alphanumeric() || ".+-:~".contains(c);
+        if version.is_empty() || !version.chars().all(is_of_version) {
+            return Err(format!("has the version `{version}`, which is none"));
+        }
+        if architecture != "all" && architecture != self.settings.architecture {
+            return Err(format!(
+                "is for {architecture}, and this is a build for {}",
+                self.settings.architecture
+            ));
+        }
+        if let Some(field) =
+            ["Filename", "Size", "SHA256"].into_iter().find(|field| control.get(field).is_some())
+        {
+            return Err(format!("has the field {field}, which an index adds"));
+        }
+        let is_of_file = |c: char| c.is_ascii_alphanumeric() || "._+~%-".contains(c);
+        if file.starts_with('.') || !file.chars().all(is_of_file) {
+            return Err("has a name that a mirror could not serve".to_owned());
+        }
+        Ok(())
+    }
+
     fn test_order(
         &self,
         stock: &mut Stock,

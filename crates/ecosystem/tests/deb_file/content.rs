@@ -1,6 +1,7 @@
 //! What is read from whole packages, and what the content digest sees.
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::Command;
@@ -191,7 +192,7 @@ fn every_other_change_shows() {
             }),
         ));
     } else {
-        eprintln!("skipped: every_other_change_shows: owners: needs root");
+        let _ = writeln!(std::io::stderr(), "skipped: every_other_change_shows: owners: needs root");
     }
     for (name, change) in changes {
         let content = content_after(change);

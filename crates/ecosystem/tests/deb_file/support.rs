@@ -12,7 +12,7 @@ use kilnyard_ecosystem::debian::deb_file::{self, DebFileError, DebProblem};
 pub fn lacks(test: &str, tools: &[&str]) -> bool {
     for tool in tools {
         if Command::new(tool).arg("--version").output().is_err() {
-            eprintln!("skipped: {test}: {tool} is not installed");
+            let _ = writeln!(std::io::stderr(), "skipped: {test}: {tool} is not installed");
             return true;
         }
     }

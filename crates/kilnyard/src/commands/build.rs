@@ -1,7 +1,9 @@
 //! `kilnyard build`: scan, plan, build, publish, report.
 
+use super::print;
 use crate::cli::Build;
 use crate::error::{Kind, Result};
+use crate::plan::Forced;
 use crate::run::view::{Events, Live, Plain, View};
 use crate::run::{Options, Outcome, Run};
 use crate::scan::Index;
@@ -10,18 +12,9 @@ use crate::{base, plan, publish, report, scan, signals, words};
 use kilnyard_ecosystem::debian::Workshop;
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{RunState, Sqlite};
-use std::collections::HashSet;
-use std::io::Write;
+use serde_json::json;
 use std::process::ExitCode;
 use std::sync::Arc;
-
-/// Writes a line to standard error. Where the terminal is gone, nobody reads it, and the rest is done all
-/// the same.
-macro_rules! tell {
-    ($($what:tt)*) => {{
-        let _ = writeln!(std::io::stderr(), $($what)*);
-    }};
-}
 
 pub fn run(mut yard: Yard, options: &Build) -> Result<ExitCode> {
     signals::install();
@@ -34,22 +27,30 @@ pub fn run(mut yard: Yard, options: &Build) -> Result<ExitCode> {
 /// Builds a yard whose lock is held.
 pub fn build(yard: &Yard, _lock: &Lock, options: &Build) -> Result<ExitCode> {
     let say = |text: &str| tell!("{text}");
-    if !options.no_scan {
+    let needs_scan = if options.dry_run { Index::open(yard).is_err() } else { true };
+    if needs_scan && !options.no_scan {
         scan::scan(yard, signals::cancel(), &say)?;
     }
-    let ids = yard.ids()?;
-    let base = base::ensure(yard, &ids, signals::cancel(), &say)?;
+    let base = match options.dry_run {
+        true => base::find(yard).unwrap_or_default(),
+        false => base::ensure(yard, &yard.ids()?, signals::cancel(), &say)?,
+    };
     let index = Index::open(yard)?;
     let mut store = yard.store()?;
     let distfiles = Arc::new(plan::open_distfiles(yard)?);
-    let forced: HashSet<String> =
-        if options.force { options.packages.iter().cloned().collect() } else { HashSet::new() };
-    let planned = plan::make(yard, &index, base, &distfiles, &mut store, &forced)?;
+    let forced = match (options.force || options.check_reproducible, options.packages.is_empty()) {
+        (false, _) => Forced::Nothing,
+        (true, true) => Forced::All,
+        (true, false) => Forced::Named(options.packages.iter().cloned().collect()),
+    };
+    let mut planned = plan::make(yard, &index, base, &distfiles, &mut store, &forced)?;
+    if !options.packages.is_empty() {
+        planned.narrow(&options.packages)?;
+    }
     if options.dry_run {
         return super::plan::show(&planned.plan, false);
     }
-    let run_options =
-        Options { only: options.packages.clone(), forced, checks_reproducible: options.check_reproducible };
+    let run_options = Options { forced, checks_reproducible: options.check_reproducible };
     let shape = plan::shape(yard);
     let mut view: Box<dyn View> = if options.json {
         Box::new(Events)
@@ -63,15 +64,46 @@ pub fn build(yard: &Yard, _lock: &Lock, options: &Build) -> Result<ExitCode> {
         Run { yard, store: &mut store, planned, distfiles: distfiles.clone(), shape, options: run_options };
     let outcome = run.run(view.as_mut())?;
     drop(view);
-    let published =
-        if options.no_publish { None } else { Some(publish::publish(yard, &store, &workshop, &distfiles)?) };
+    let published = match options.no_publish {
+        true => Ok(None),
+        false => publish::publish(yard, &store, &workshop, &distfiles).map(Some),
+    };
+    // Whatever publishing came to, what was built is reported.
+    let repository = published.as_ref().ok().and_then(Option::as_ref);
     if outcome.run.is_some() {
-        report::write(yard, &store, &workshop, published.as_ref())?;
+        report::write(yard, &store, &workshop, repository)?;
+        plan::remake(yard, &index, workshop.clone(), &mut store)?;
     }
-    if !options.json {
-        summary(yard, &store, &workshop, &outcome, published.as_ref());
+    if options.json {
+        ended(yard, &outcome, repository)?;
+    } else {
+        summary(yard, &store, &workshop, &outcome, repository);
     }
+    published?;
     exit_code(&outcome)
+}
+
+/// The last event.
+fn ended(yard: &Yard, outcome: &Outcome, published: Option<&publish::Published>) -> Result<ExitCode> {
+    let counts: serde_json::Map<String, serde_json::Value> =
+        outcome.counts.iter().map(|(state, count)| (state.to_string(), (*count).into())).collect();
+    let left_out = outcome.left_out.iter().map(|(name, reason)| json!({ "package": name, "reason": reason }));
+    let event = json!({
+        "event": "ended",
+        "run": outcome.run,
+        "state": outcome.state.as_str(),
+        "counts": counts,
+        "left_out": left_out.collect::<Vec<_>>(),
+        "report": yard.path("report/report.json"),
+        "repository": published.map(|published| json!({
+            "folder": yard.path("repository"),
+            "changed": published.is_changed,
+            "packages": published.packages,
+            "sources_line": published.sources_line,
+        })),
+        "at_seconds": words::now_seconds(),
+    });
+    print(&format!("{event}\n"))
 }
 
 fn exit_code(outcome: &Outcome) -> Result<ExitCode> {
@@ -99,7 +131,7 @@ fn summary(
             parts.push(format!("{} {state}", count(state)));
         }
     }
-    tell!();
+    tell!("");
     match outcome.run {
         None => tell!(
             "nothing to do: {}",
@@ -119,15 +151,14 @@ fn summary(
                     words::duration(figures.cpu_seconds),
                     words::duration(figures.bound_seconds)
                 );
-                for (package, reason) in figures.failures.iter().take(10) {
-                    tell!("  failed: {package}: {}", reason.lines().next().unwrap_or(""));
-                }
-                if figures.failures.len() > 10 {
-                    tell!("  and {} more", figures.failures.len() - 10);
+                few(&figures.failures, |name, reason| tell!("  failed: {name}: {reason}"));
+                for name in &figures.not_reproducible {
+                    tell!("  NOT reproducible: {name}: two builds gave different bytes");
                 }
             }
         }
     }
+    few(&outcome.left_out, |name, reason| tell!("  left out: {name}: {reason}"));
     let report = yard.path("report/index.html");
     if report.exists() {
         tell!("report: {}", report.display());
@@ -140,5 +171,16 @@ fn summary(
             yard.path("repository").display()
         );
         tell!("for sources.list:\n  {}", published.sources_line);
+    }
+}
+
+/// Tells of the first packages of a list, each with the first line of its reason.
+fn few(packages: &[(String, String)], tell: impl Fn(&str, &str)) {
+    const TOLD_MAX: usize = 10;
+    for (package, reason) in packages.iter().take(TOLD_MAX) {
+        tell(package, reason.lines().next().unwrap_or(""));
+    }
+    if packages.len() > TOLD_MAX {
+        tell!("  and {} more: kilnyard status; kilnyard why PACKAGE", packages.len() - TOLD_MAX);
     }
 }

@@ -13,7 +13,7 @@ use serde_json::json;
 use std::process::ExitCode;
 
 pub fn run(yard: &Yard, options: &cli::Check) -> Result<ExitCode> {
-    let verdicts = verdicts(yard, options.indep)?;
+    let verdicts = verdicts(yard, !options.dependent)?;
     if options.json {
         return print_json(&json!({ "checked": verdicts.checked, "unbuildable": verdicts.unbuildable }));
     }
@@ -26,17 +26,17 @@ pub fn run(yard: &Yard, options: &cli::Check) -> Result<ExitCode> {
     }
     print(&text)?;
     let bad = words::count(verdicts.unbuildable.len() as u64, "source");
-    eprintln!("{} checked; {bad} cannot be built", words::count(verdicts.checked as u64, "source"));
+    tell!("{} checked; {bad} cannot be built", words::count(verdicts.checked as u64, "source"));
     Ok(ExitCode::SUCCESS)
 }
 
-/// The verdicts on the whole release.
-pub fn verdicts(yard: &Yard, with_indep: bool) -> Result<Verdicts> {
+/// The verdicts on the whole release, or on what a build would build of it.
+pub fn verdicts(yard: &Yard, is_of_all: bool) -> Result<Verdicts> {
     let index = Index::open(yard)?;
     let settings = yard.config.debian_settings();
     let mut universe = Universe::new(settings.context());
     let mut sources = Sources::default();
     index.read(yard, &mut universe, &mut sources)?;
-    let parts = if with_indep { Parts::All } else { settings.parts };
+    let parts = if is_of_all { Parts::All } else { settings.parts };
     Ok(check(&mut universe, &sources, parts))
 }

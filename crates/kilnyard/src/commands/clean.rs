@@ -1,9 +1,11 @@
 //! `kilnyard clean`: removes what is not needed any more.
 
+use super::print;
 use crate::cli;
 use crate::error::{Context, Kind, Result};
 use crate::yard::{Yard, store_error};
 use crate::{base, words};
+use kilnyard_publish::Operation;
 use kilnyard_store::Store;
 use kilnyard_worker::RootFolder;
 use std::collections::HashSet;
@@ -24,13 +26,28 @@ pub fn run(yard: &Yard, options: &cli::Clean) -> Result<ExitCode> {
     for removal in &removals {
         let size = size_of(&removal.path);
         bytes += size;
-        println!("{} ({}, {})", removal.path.display(), removal.why, words::size(size));
+        print(&format!("{} ({}, {})\n", removal.path.display(), removal.why, words::size(size)))?;
         if !options.dry_run {
             remove(yard, removal)?;
         }
     }
+    let repository = yard.path("repository");
+    let prune = kilnyard_publish::prune(&repository)
+        .context(Kind::Machine, "look for old files of the repository")?;
+    let mut count = removals.len();
+    for operation in prune.operations() {
+        if let Operation::RemoveFile { path, size_bytes } = operation {
+            count += 1;
+            let path = repository.join(path);
+            print(&format!("{} (no index names it, {})\n", path.display(), words::size(*size_bytes)))?;
+        }
+    }
+    bytes += prune.size_bytes();
+    if !options.dry_run {
+        prune.execute().context(Kind::Machine, "remove old files of the repository")?;
+    }
     let verb = if options.dry_run { "could go" } else { "gone" };
-    eprintln!("{} {verb}, {}", words::count(removals.len() as u64, "thing"), words::size(bytes));
+    tell!("{} {verb}, {}", words::count(count as u64, "thing"), words::size(bytes));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -24,25 +24,19 @@ pub fn run(options: &cli::Demo) -> Result<ExitCode> {
     if options.large {
         packages.extend(MORE.iter().map(|name| (*name).to_owned()));
     }
-    let mirror = init::mirror_of_this_machine(RELEASE).ok_or_else(|| {
-        Error::new(Kind::Machine, format!("this machine's apt has no source for {RELEASE}")).hint(format!(
-            "kilnyard --yard {} init debian --release {RELEASE} --mirror URL {}, then kilnyard build",
-            folder.display(),
-            packages.join(" ")
-        ))
-    })?;
+    let mirror = init::mirror_for(RELEASE);
     let is_there = folder.join(CONFIG).exists();
     if !is_there {
-        eprintln!("Kilnyard will");
-        eprintln!("  make a yard in {}", folder.display());
-        eprintln!("  fetch Debian {RELEASE}'s index from {mirror} and verify it");
-        eprintln!("  make a base root, once");
-        eprintln!("  build {} source packages, each in a clean root: {}", packages.len(), packages.join(" "));
-        eprintln!("  test that what they make installs and goes away again");
-        eprintln!("  publish a signed apt repository, and write a report");
-        eprintln!("It needs about 3 GB of disk, and some ten minutes on two cores. Ctrl-C ends it; the same");
-        eprintln!("command goes on where it ended.");
-        eprintln!();
+        tell!("Kilnyard will");
+        tell!("  make a yard in {}", folder.display());
+        tell!("  fetch Debian {RELEASE}'s index from {mirror} and verify it");
+        tell!("  make a base root, once");
+        tell!("  build {} source packages, each in a clean root: {}", packages.len(), packages.join(" "));
+        tell!("  test that what they make installs and goes away again");
+        tell!("  publish a signed apt repository, and write a report");
+        tell!("It needs about 3 GB of disk, and some ten minutes on two cores. Ctrl-C ends it; the same");
+        tell!("command goes on where it ended.");
+        tell!("");
     }
     check_machine(folder, options.no_install, is_there)?;
     if !is_there {
@@ -75,7 +69,7 @@ fn check_machine(folder: &Path, no_install: bool, is_quiet: bool) -> Result<()> 
     if findings.iter().all(|finding| finding.is_ok) {
         if !is_quiet {
             eprint!("{}", doctor::text(&findings));
-            eprintln!();
+            tell!("");
         }
         return Ok(());
     }
@@ -85,7 +79,7 @@ fn check_machine(folder: &Path, no_install: bool, is_quiet: bool) -> Result<()> 
     if no_install || !is_root || packages.is_empty() {
         return Err(Error::new(Kind::Machine, "this machine lacks something, see above"));
     }
-    eprintln!("installing {} with apt-get", packages.join(" "));
+    tell!("installing {} with apt-get", packages.join(" "));
     let apt = |arguments: &[&str]| {
         let status = Command::new("apt-get")
             .args(arguments)
@@ -123,6 +117,10 @@ fn grow(yard: &Yard, packages: &[String]) -> Result<()> {
     let path = yard.path(CONFIG);
     let text = fs_err::read_to_string(&path).context(Kind::Machine, "read the configuration")?;
     let lines: String = missing.iter().map(|name| format!("  \"{name}\",\n")).collect();
+    if !text.contains("packages = [\n") {
+        let message = format!("`packages` of {} is not written as the demo writes it", path.display());
+        return Err(Error::usage(message).hint(format!("an editor, which adds {}", missing.join(" "))));
+    }
     let text = text.replacen("packages = [\n", &format!("packages = [\n{lines}"), 1);
     crate::scan::write_whole(&path, text.as_bytes())
 }

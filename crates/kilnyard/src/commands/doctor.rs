@@ -2,12 +2,15 @@
 
 use super::{print, print_json};
 use crate::error::{Kind, Result};
-use crate::words;
-use crate::yard::own_ids;
+use crate::yard::{Yard, own_ids};
+use crate::{scan, signals, words};
 use kilnyard_root::probe;
 use serde_json::json;
 use std::path::Path;
 use std::process::{Command, ExitCode};
+
+/// Who may sign Debian's archive.
+const DEBIAN_KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// Space that a yard should have: a base root, a few roots, distfiles.
 const DISK_FREE_BYTES_MIN: u64 = 3 << 30;
@@ -56,9 +59,22 @@ pub fn text(findings: &[Finding]) -> String {
 pub fn examine(folder: &Path) -> Vec<Finding> {
     let existing = folder.ancestors().find(|path| path.is_dir() && !path.as_os_str().is_empty());
     let existing = existing.unwrap_or(Path::new("."));
-    let mut findings = vec![system(), machine(), mmdebstrap(), keyring(), disk(existing)];
+    let yard = Yard::open(folder).ok();
+    let ring = yard.as_ref().map_or(Path::new(DEBIAN_KEYRING), |yard| &yard.config.debian.keyring);
+    let mut findings = vec![system(), machine(), mmdebstrap(), keyring(ring), disk(existing)];
     findings.push(roots(existing));
+    findings.extend(yard.as_ref().map(mirror));
     findings
+}
+
+fn mirror(yard: &Yard) -> Finding {
+    match scan::ask(yard, signals::cancel()) {
+        Ok(url) => finding("mirror", true, format!("{url} answers")),
+        Err(error) => Finding {
+            help: Some("mirror in kilnyard.toml; the proxy in http_proxy or https_proxy".to_owned()),
+            ..finding("mirror", false, error.causes.first().cloned().unwrap_or(error.message))
+        },
+    }
 }
 
 fn finding(name: &'static str, is_ok: bool, text: impl Into<String>) -> Finding {
@@ -100,15 +116,20 @@ fn mmdebstrap() -> Finding {
     }
 }
 
-fn keyring() -> Finding {
-    let path = "/usr/share/keyrings/debian-archive-keyring.gpg";
-    if Path::new(path).exists() {
-        return finding("keyring", true, path);
+fn keyring(path: &Path) -> Finding {
+    let shown = path.display();
+    if path.exists() {
+        return finding("keyring", true, shown.to_string());
+    }
+    let missing =
+        finding("keyring", false, format!("{shown} is not there, and says who may sign the archive"));
+    if path != Path::new(DEBIAN_KEYRING) {
+        return Finding { help: Some("keyring in kilnyard.toml".to_owned()), ..missing };
     }
     Finding {
         help: Some("as root: apt-get install debian-archive-keyring".to_owned()),
         packages: vec!["debian-archive-keyring"],
-        ..finding("keyring", false, format!("{path} is not there, and says who may sign Debian's archive"))
+        ..missing
     }
 }
 

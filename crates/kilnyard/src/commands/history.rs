@@ -1,6 +1,6 @@
 //! `kilnyard history`: runs, or the builds of one package.
 
-use super::{print, print_json};
+use super::{print, print_json, state_of, unknown};
 use crate::cli;
 use crate::error::Result;
 use crate::words;
@@ -18,6 +18,9 @@ pub fn run(yard: &Yard, options: &cli::History) -> Result<ExitCode> {
     match &options.package {
         Some(package) => {
             let builds = store.builds_of(package, BUILDS_MAX).map_err(store_error)?;
+            if builds.is_empty() && store.planned(package).map_err(store_error)?.is_none() {
+                return Err(unknown(yard, &store, package)?);
+            }
             if options.json {
                 return print_json(&builds.iter().map(build_json).collect());
             }
@@ -39,7 +42,7 @@ pub fn run(yard: &Yard, options: &cli::History) -> Result<ExitCode> {
                         .collect();
                     json!({
                         "run": run.number,
-                        "state": run.state.as_str(),
+                        "state": state_of(yard, run),
                         "started_seconds": run.started_seconds,
                         "ended_seconds": run.ended_seconds,
                         "counts": counts,
@@ -57,7 +60,7 @@ pub fn run(yard: &Yard, options: &cli::History) -> Result<ExitCode> {
                     "run {:<4} {}  {:<11} {:>12}  {}",
                     run.number,
                     words::time(run.started_seconds),
-                    run.state.as_str(),
+                    state_of(yard, &run),
                     words::duration(wall),
                     counts.join(", ")
                 );

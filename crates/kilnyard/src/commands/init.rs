@@ -15,18 +15,22 @@ const DEBIAN_MIRROR: &str = "http://deb.debian.org/debian";
 
 pub fn run(folder: &Path, options: &Init) -> Result<ExitCode> {
     let Init::Debian { release, mirror, packages } = options;
-    let mirror = mirror
-        .clone()
-        .or_else(|| mirror_of_this_machine(release))
-        .unwrap_or_else(|| DEBIAN_MIRROR.to_owned());
+    let mirror = mirror.clone().unwrap_or_else(|| mirror_for(release));
     if folder.join(CONFIG).exists() {
         return Err(Error::usage(format!("there is a yard in {} already", folder.display()))
             .hint(format!("an editor on {}", folder.join(CONFIG).display())));
     }
-    make(folder, release, &mirror, packages)?;
-    eprintln!("made the yard {} for {release} from {mirror}", folder.display());
-    eprintln!("next: kilnyard --yard {} build", folder.display());
+    let packages: Vec<String> = packages.iter().map(|name| absolute(name)).collect();
+    make(folder, release, &mirror, &packages)?;
+    tell!("made the yard {} for {release} from {mirror}", folder.display());
+    tell!("next: kilnyard --yard {} build", folder.display());
     print("")
+}
+
+/// The path of a `.dsc` as it is for somebody who stands elsewhere; a name as it is.
+fn absolute(name: &str) -> String {
+    let path = name.ends_with(".dsc").then(|| std::path::absolute(name).ok()).flatten();
+    path.and_then(|path| Some(path.to_str()?.to_owned())).unwrap_or_else(|| name.to_owned())
 }
 
 /// Makes a yard with its configuration and its key.
@@ -51,9 +55,14 @@ pub fn make_key(folder: &Path) -> Result<()> {
     key.write(&path).context(Kind::Machine, "keep the yard's key")
 }
 
+/// The mirror that a yard of this release begins with: this machine's own, else Debian's.
+pub fn mirror_for(release: &str) -> String {
+    mirror_of_this_machine(release).unwrap_or_else(|| DEBIAN_MIRROR.to_owned())
+}
+
 /// The archive that this machine's apt has this release from: one-line and deb822 sources
 /// (sources.list(5)).
-pub fn mirror_of_this_machine(release: &str) -> Option<String> {
+fn mirror_of_this_machine(release: &str) -> Option<String> {
     let mut files = vec![std::path::PathBuf::from("/etc/apt/sources.list")];
     let parts = fs_err::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten();
     files.extend(parts.map(|entry| entry.path()));
@@ -78,7 +87,9 @@ fn mirror_in(text: &str, release: &str) -> Option<String> {
             let has_release = stanza.get("Suites")?.split_whitespace().any(|suite| suite == release);
             let is_binary = stanza.get("Types")?.split_whitespace().any(|kind| kind == "deb");
             let url = stanza.get("URIs")?.split_whitespace().find(|url| is_mirror(url))?;
-            (has_release && is_binary).then(|| url.trim_end_matches('/').to_owned())
+            let is_enabled =
+                !stanza.get("Enabled").is_some_and(|word| word.trim().eq_ignore_ascii_case("no"));
+            (has_release && is_binary && is_enabled).then(|| url.trim_end_matches('/').to_owned())
         })
     })
 }
@@ -96,5 +107,6 @@ mod tests {
         let deb822 = "Types: deb\n# comment\nURIs: http://m/debian\nSuites: bookworm bookworm-updates\nComponents: main\n\n\
                       Types: deb\nURIs: http://m/debian-security\nSuites: bookworm-security\n";
         assert_eq!(mirror_in(deb822, "bookworm").as_deref(), Some("http://m/debian"));
+        assert_eq!(mirror_in(&format!("Enabled: no\n{deb822}"), "bookworm"), None);
     }
 }

@@ -1,6 +1,6 @@
 //! `kilnyard log`: a log, opened at the line that matters.
 
-use super::{print, unknown_package};
+use super::{print, unknown};
 use crate::cli;
 use crate::error::{Context, Error, Kind, Result};
 use crate::yard::{Yard, store_error};
@@ -23,13 +23,10 @@ pub fn run(yard: &Yard, options: &cli::Log) -> Result<ExitCode> {
     let wanted = wanted.transpose()?;
     let builds = store.builds_of(&options.package, 5).map_err(store_error)?;
     if builds.is_empty() {
-        let known = store.plan().map_err(store_error)?;
-        let known: Vec<String> =
-            known.into_iter().flat_map(|plan| plan.packages).map(|row| row.package.name).collect();
-        return Err(match known.contains(&options.package) {
-            true => Error::usage(format!("{} was not built yet", options.package))
+        return Err(match store.planned(&options.package).map_err(store_error)? {
+            Some(_) => Error::usage(format!("{} was not built yet", options.package))
                 .hint(format!("kilnyard why {}", options.package)),
-            false => unknown_package(&options.package, &known),
+            None => unknown(yard, &store, &options.package)?,
         });
     }
     let (build, relative) = builds

@@ -18,6 +18,6 @@ pub fn pages(folder: &Path) -> Result<ExitCode> {
     let failed = "write the manual";
     let command = Arguments::command();
     clap_mangen::generate_to(command, folder).context(Kind::Machine, failed)?;
-    eprintln!("wrote the manual pages into {}", folder.display());
+    tell!("wrote the manual pages into {}", folder.display());
     Ok(ExitCode::SUCCESS)
 }

@@ -19,6 +19,6 @@ pub fn run(yard: &Yard, options: &cli::Publish) -> Result<ExitCode> {
     }
     let published = publish::publish(yard, &store, &workshop, &distfiles)?;
     let how = if published.is_changed { "published" } else { "unchanged" };
-    eprintln!("{how}: {}", words::count(published.packages, "package"));
+    tell!("{how}: {}", words::count(published.packages, "package"));
     print(&format!("{}\n", published.sources_line))
 }

@@ -1,23 +1,36 @@
 //! `kilnyard retry`, `skip` and `bump`: requests for the run that is going on, or the next one.
 
-use super::unknown_package;
+use super::unknown;
 use crate::error::{Error, Result};
 use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
-use kilnyard_store::{RequestKind, Store};
+use kilnyard_model::result::PackageState;
+use kilnyard_store::{RequestKind, RunState, Store};
 use std::process::ExitCode;
 
 pub fn run(yard: &Yard, kind: RequestKind, packages: &[String]) -> Result<ExitCode> {
     let mut store = yard.store()?;
-    let is_running = yard.is_locked();
+    let run = store.last_run().map_err(store_error)?;
+    // A scan or a clean-up holds the lock as well.
+    let running = run.as_ref().filter(|run| run.state == RunState::Running && yard.is_locked());
     for package in packages {
         if store.planned(package).map_err(store_error)?.is_none() {
-            let plan = store.plan().map_err(store_error)?;
-            let known: Vec<String> =
-                plan.into_iter().flat_map(|plan| plan.packages).map(|row| row.package.name).collect();
-            return Err(unknown_package(package, &known));
+            return Err(unknown(yard, &store, package)?);
+        }
+        let Some(run) = &run else { continue };
+        let row = store.package(run.number, package).map_err(store_error)?;
+        if kind == RequestKind::Retry
+            && let Some(row) = row
+            && (row.state.is_there() || row.state == PackageState::Blocked)
+        {
+            let error = Error::usage(format!("{package} is {}, so there is nothing to try again", row.state));
+            return Err(match row.blamed {
+                Some(blamed) => error.hint(format!("kilnyard retry {blamed}, which is to blame")),
+                None => error.hint(format!("kilnyard build --force {package}")),
+            });
         }
     }
+    let is_running = running.is_some();
     if !is_running && kind == RequestKind::Skip {
         return Err(Error::usage("no run is going on, so there is nothing to skip")
             .hint("kilnyard build PACKAGE..., which builds only these and what they need"));
@@ -25,10 +38,10 @@ pub fn run(yard: &Yard, kind: RequestKind, packages: &[String]) -> Result<ExitCo
     for package in packages {
         store.request(kind, package, now_seconds()).map_err(store_error)?;
         let whom = if is_running { "the run that is going on" } else { "the next run" };
-        eprintln!("asked {whom} to {} {package}", kind.as_str());
+        tell!("asked {whom} to {} {package}", kind.as_str());
     }
     if !is_running {
-        eprintln!("next: kilnyard build");
+        tell!("next: kilnyard build");
     }
     Ok(ExitCode::SUCCESS)
 }

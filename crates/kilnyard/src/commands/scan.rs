@@ -10,15 +10,15 @@ use std::process::ExitCode;
 pub fn run(yard: &Yard, json: bool) -> Result<ExitCode> {
     signals::install();
     let _lock = yard.lock()?;
-    let scanned = scan::scan(yard, signals::cancel(), &|text| eprintln!("{text}"))?;
+    let scanned = scan::scan(yard, signals::cancel(), &|text| tell!("{text}"))?;
     if json {
         return print_json(&json!({ "changed": scanned.changed, "unchanged": scanned.unchanged }));
     }
     for suite in &scanned.changed {
-        eprintln!("{suite}: a new index");
+        tell!("{suite}: a new index");
     }
     for suite in &scanned.unchanged {
-        eprintln!("{suite}: nothing new");
+        tell!("{suite}: nothing new");
     }
     print("")
 }

@@ -43,7 +43,7 @@ pub fn run(yard: &Yard, options: &cli::Shell) -> Result<ExitCode> {
     let mut sandbox = root.sandbox(&order);
     sandbox.is_interactive = true;
     if options.command.is_empty() && std::io::stdin().is_terminal() {
-        eprintln!("the root of {package}, as it failed; what you change stays until its next build");
+        tell!("the root of {package}, as it failed; what you change stays until its next build");
     }
     let specification = yard.path(&format!("state/shell-{}.json", std::process::id()));
     let code = sandbox.run_interactively(&specification).context(Kind::Machine, "enter the root")?;

@@ -1,6 +1,6 @@
 //! `kilnyard status`: how the run that is going on, or the last one, stands.
 
-use super::{last_run, print, print_json};
+use super::{last_run, print, print_json, state_of};
 use crate::error::Result;
 use crate::words;
 use crate::yard::{Yard, store_error};
@@ -15,11 +15,7 @@ pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
     let run = last_run(yard, &store)?;
     let counts = store.counts(run.number).map_err(store_error)?;
     let is_locked = yard.is_locked();
-    // A run that nobody works on was killed.
-    let state = match run.state {
-        RunState::Running if !is_locked => "killed",
-        state => state.as_str(),
-    };
+    let state = state_of(yard, &run);
     let now = words::now_seconds();
     let builds: Vec<BuildRow> = match (run.state, is_locked) {
         (RunState::Running, true) => store.builds_open(run.number).map_err(store_error)?,
@@ -53,10 +49,11 @@ pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
         }));
     }
     let mut text = String::new();
+    let so_far = if run.ended_seconds.is_none() { " so far" } else { "" };
     let ended = run.ended_seconds.unwrap_or(now);
     let _ = writeln!(
         text,
-        "run {} {state}: began {}, {} so far, {} expected",
+        "run {} {state}: began {}, {}{so_far}, {} expected",
         run.number,
         words::time(run.started_seconds),
         words::duration(ended - run.started_seconds),
@@ -67,7 +64,13 @@ pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
     for build in &builds {
         let stage = next_stage(build);
         let since = words::duration(now - build.started_seconds);
-        let _ = writeln!(text, "slot {}: {} {} ({stage}, {since})", build.slot, build.package, build.version);
+        let _ = writeln!(
+            text,
+            "slot {}: {} {} ({stage}, {since})",
+            u64::from(build.slot) + 1,
+            build.package,
+            build.version
+        );
     }
     for row in failed.iter().take(20) {
         let _ = writeln!(text, "failed: {}: {}", row.name, row.reason.lines().next().unwrap_or(""));

@@ -1,10 +1,9 @@
 //! `kilnyard why`: why a package stands where it stands, down to who is to blame.
 
-use super::{print, print_json, unknown_package};
+use super::{print, print_json, unknown};
 use crate::error::Result;
 use crate::words;
 use crate::yard::{Yard, store_error};
-use kilnyard_model::result::PackageState;
 use kilnyard_store::{BuildRow, PackageRow, Sqlite, Store};
 use serde_json::json;
 use std::fmt::Write;
@@ -28,7 +27,7 @@ pub fn run(yard: &Yard, options: &crate::cli::Package) -> Result<ExitCode> {
         planned = plan.packages.into_iter().find(|row| row.package.name == *name);
     }
     let Some(row) = in_run.or_else(|| planned.clone().map(|planned| planned.package)) else {
-        return Err(unknown(&store, name)?);
+        return Err(unknown(yard, &store, name)?);
     };
     let build = store.builds_of(name, 1).map_err(store_error)?.into_iter().next();
     let chain = chain(&store, run.as_ref().map(|run| run.number), &row)?;
@@ -51,14 +50,7 @@ pub fn run(yard: &Yard, options: &crate::cli::Package) -> Result<ExitCode> {
             })),
         }));
     }
-    print(&text(&row, build.as_ref(), &chain))
-}
-
-fn unknown(store: &Sqlite, name: &str) -> Result<crate::error::Error> {
-    let plan = store.plan().map_err(store_error)?;
-    let known: Vec<String> =
-        plan.into_iter().flat_map(|plan| plan.packages).map(|row| row.package.name).collect();
-    Ok(unknown_package(name, &known))
+    print(&text(yard, &row, build.as_ref(), &chain))
 }
 
 /// From a package to the one that is to blame in the end.
@@ -73,18 +65,11 @@ fn chain(store: &Sqlite, run: Option<u64>, row: &PackageRow) -> Result<Vec<Packa
     Ok(chain)
 }
 
-fn text(row: &PackageRow, build: Option<&BuildRow>, chain: &[PackageRow]) -> String {
-    let mut text = format!("{} {} is {}\n", row.name, row.version, row.state);
-    let verb = match row.state {
-        PackageState::Built | PackageState::Building | PackageState::Ready => "built since",
-        PackageState::Unchanged => "and",
-        PackageState::LeftOut | PackageState::Blocked | PackageState::Failed | PackageState::Skipped => {
-            "since"
-        }
-        PackageState::UpToDate | PackageState::Waiting => "",
-    };
+fn text(yard: &Yard, row: &PackageRow, build: Option<&BuildRow>, chain: &[PackageRow]) -> String {
+    let version = if row.version.is_empty() { String::new() } else { format!(" {}", row.version) };
+    let mut text = format!("{}{version} is {}\n", row.name, row.state);
     for (index, line) in row.reason.lines().enumerate() {
-        let lead = if index == 0 && !verb.is_empty() { format!("{verb} ") } else { String::new() };
+        let lead = if index == 0 { "because: " } else { "" };
         let _ = writeln!(text, "  {lead}{line}");
     }
     for blamed in chain {
@@ -99,7 +84,13 @@ fn text(row: &PackageRow, build: Option<&BuildRow>, chain: &[PackageRow]) -> Str
             for line in &failure.lines {
                 let _ = writeln!(text, "    {line}");
             }
-            let _ = writeln!(text, "  more: kilnyard log {0}; kilnyard shell {0}", row.name);
+            let _ = write!(text, "  more: kilnyard log {}", row.name);
+            let has_root = yard.path(&format!("roots/failed-{}", row.name)).is_dir();
+            let _ = writeln!(
+                text,
+                "{}",
+                if has_root { format!("; kilnyard shell {}", row.name) } else { String::new() }
+            );
         }
     }
     text

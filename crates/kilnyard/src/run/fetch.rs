@@ -1,43 +1,96 @@
 //! Brings what builds need to this machine, ahead of time and outside of the slots.
 
 use super::Message;
+use crate::yard::Yard;
 use kilnyard_coordinator::Event;
 use kilnyard_mirror::{DistfileStore, FetchError, Progress, Sha256Hex, Wanted};
 use kilnyard_model::graph::PackageId;
-use kilnyard_model::order::{Input, Stage};
-use kilnyard_model::result::{Failure, FailureKind};
+use kilnyard_model::order::{BuildOrder, Input, Stage};
+use kilnyard_model::result::{Failure, FailureKind, StageResult};
+use kilnyard_process::{Log, LogLimits, now_seconds, own_cpu_seconds};
+use kilnyard_store::Number;
 use std::cell::Cell;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread::Scope;
+use std::time::Instant;
 
 /// Connections at once: enough to hide the round trips of small files, few enough for any mirror.
 const FETCHERS: usize = 8;
 
+/// A log of fetches has a line a file.
+const LOG_LIMITS: LogLimits = LogLimits { head_bytes_max: 1 << 20, tail_bytes_max: 64 << 10 };
+
+/// Files of one package on their way.
 struct Batch {
     package: PackageId,
     inputs: Vec<Input>,
+    /// The log: seen from the yard, and from here.
+    log: (String, PathBuf),
+    started: Instant,
+    started_seconds: f64,
     state: Mutex<BatchState>,
 }
 
 struct BatchState {
     next: usize,
     open: usize,
+    cpu_seconds: f64,
+    lines: Vec<String>,
     failure: Option<Failure>,
+}
+
+impl Batch {
+    /// What the stage came to; the log is written first.
+    fn finish(&self, state: &mut BatchState) -> Event {
+        let log = Log::create(&self.log.1, LOG_LIMITS).and_then(|mut log| {
+            state.lines.iter().try_for_each(|line| log.write(format!("{line}\n").as_bytes()))?;
+            log.finish()
+        });
+        let outcome = match (state.failure.take(), log) {
+            (Some(failure), _) => Err(failure),
+            (None, Err(error)) => {
+                Err(failed(FailureKind::Machine, format!("its log could not be written: {error}")))
+            }
+            (None, Ok(_)) => Ok(()),
+        };
+        let stage = StageResult {
+            stage: Stage::Fetch,
+            started_seconds: self.started_seconds,
+            wall_seconds: self.started.elapsed().as_secs_f64(),
+            cpu_seconds: state.cpu_seconds,
+            memory_peak_bytes: 0,
+            is_ok: outcome.is_ok(),
+            log: Some(self.log.0.clone()),
+            left_behind: Vec::new(),
+        };
+        Event::Fetched { package: self.package, stage: Some(stage), outcome }
+    }
+}
+
+fn failed(kind: FailureKind, message: String) -> Failure {
+    Failure { stage: Stage::Fetch, kind, message, line_number: None, lines: Vec::new() }
 }
 
 /// See the module.
 pub struct Fetchers {
     sender: Option<Sender<Arc<Batch>>>,
+    yard: PathBuf,
+    /// Where the logs of the run are, seen from the yard.
+    logs: String,
     distfiles: Arc<DistfileStore>,
     cancel: Arc<AtomicBool>,
+    events: Sender<Message>,
 }
 
 impl Fetchers {
     /// Starts the threads; they end when this is cancelled.
     pub fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
+        yard: &Yard,
+        run: Number,
         distfiles: Arc<DistfileStore>,
         events: Sender<Message>,
     ) -> Fetchers {
@@ -56,23 +109,38 @@ impl Fetchers {
                 }
             });
         }
-        Fetchers { sender: Some(sender), distfiles, cancel }
+        Fetchers {
+            sender: Some(sender),
+            yard: yard.folder.clone(),
+            logs: format!("logs/{run}"),
+            distfiles,
+            cancel,
+            events,
+        }
     }
 
-    /// Whether all files are here already.
-    pub fn has_all(&self, inputs: &[Input]) -> bool {
-        inputs
-            .iter()
-            .all(|input| Sha256Hex::parse(&input.sha256).is_ok_and(|hash| self.distfiles.contains(&hash)))
-    }
-
-    /// Fetches what is missing; an event tells when it is there.
-    pub fn fetch(&self, package: PackageId, inputs: Vec<Input>) {
-        let inputs: Vec<Input> =
-            inputs.into_iter().filter(|i| !self.has_all(std::slice::from_ref(i))).collect();
+    /// Fetches what is missing of an order; an event tells when all of it is there.
+    pub fn fetch(&self, package: PackageId, order: &BuildOrder) {
+        let is_missing = |input: &&Input| {
+            !Sha256Hex::parse(&input.sha256).is_ok_and(|hash| self.distfiles.contains(&hash))
+        };
+        let inputs: Vec<Input> = order.inputs.iter().filter(is_missing).cloned().collect();
         let open = inputs.len();
-        let state = Mutex::new(BatchState { next: 0, open, failure: None });
-        let batch = Arc::new(Batch { package, inputs, state });
+        if open == 0 {
+            let _ =
+                self.events.send(Message::Event(Event::Fetched { package, stage: None, outcome: Ok(()) }));
+            return;
+        }
+        let log = format!("{}/{}/fetch.log", self.logs, order.package);
+        let state = BatchState { next: 0, open, cpu_seconds: 0.0, lines: Vec::new(), failure: None };
+        let batch = Arc::new(Batch {
+            package,
+            inputs,
+            log: (log.clone(), self.yard.join(&log)),
+            started: Instant::now(),
+            started_seconds: now_seconds(),
+            state: Mutex::new(state),
+        });
         if let Some(sender) = &self.sender {
             // One turn of work for each thread that can help with this batch.
             for _ in 0..open.min(FETCHERS) {
@@ -105,27 +173,28 @@ impl Fetcher {
                 state.next += 1;
                 state.next - 1
             };
-            let failure = self.fetch(&batch.inputs[next]).err();
+            let input = &batch.inputs[next];
+            let (started, cpu_seconds_before) = (Instant::now(), own_cpu_seconds());
+            let failure = self.fetch(input).err();
+            let seconds = started.elapsed().as_secs_f64();
             let Ok(mut state) = batch.state.lock() else { return };
+            state.cpu_seconds += own_cpu_seconds() - cpu_seconds_before;
+            state.lines.push(match &failure {
+                None => format!("{} {} bytes in {seconds:.1} s", input.name, input.size_bytes),
+                Some(failure) => format!("E: {}: {}", input.name, failure.message),
+            });
             state.open -= 1;
             if state.failure.is_none() {
                 state.failure = failure;
             }
             if state.open == 0 {
-                let outcome = state.failure.take().map_or(Ok(()), Err);
-                let _ = self.events.send(Message::Event(Event::Fetched { package: batch.package, outcome }));
+                let _ = self.events.send(Message::Event(batch.finish(&mut state)));
             }
         }
     }
 
     fn fetch(&self, input: &Input) -> Result<(), Failure> {
-        let failed = |message: String| Failure {
-            stage: Stage::Fetch,
-            kind: FailureKind::Fetch,
-            message,
-            line_number: None,
-            lines: Vec::new(),
-        };
+        let failed = |message| failed(FailureKind::Fetch, message);
         let sha256 = Sha256Hex::parse(&input.sha256).map_err(|error| failed(error.to_string()))?;
         let wanted = Wanted {
             urls: input.urls.clone(),

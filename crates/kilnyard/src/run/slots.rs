@@ -5,7 +5,7 @@ use kilnyard_coordinator::Event;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::Stage;
 use kilnyard_model::result::{Failure, FailureKind};
-use kilnyard_protocol::{BuildResult, Lease};
+use kilnyard_protocol::{BuildResult, Lease, Progress};
 use kilnyard_store::Number;
 use kilnyard_worker::Worker;
 use std::collections::HashMap;
@@ -13,8 +13,12 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::Scope;
+use std::time::Duration;
+
+/// How often a build says that it goes on: a few times in the time of a lease.
+const ALIVE_INTERVAL: Duration = Duration::from_secs(20);
 
 struct Work {
     lease: Lease,
@@ -88,8 +92,19 @@ fn perform(worker: &Worker, work: &Work, events: &Sender<Message>) -> BuildResul
         // Nobody listens any more only when the run is over.
         let _ = events.send(Message::Event(Event::Progress { build, progress }));
     };
-    let performed =
-        catch_unwind(AssertUnwindSafe(|| worker.perform(&work.lease, work.package, &work.cancel, &tell)));
+    let performed = std::thread::scope(|scope| {
+        // Copying a large output or removing a root may take longer than a lease, without a word.
+        let (ended, is_ended) = mpsc::channel::<()>();
+        scope.spawn(move || {
+            while is_ended.recv_timeout(ALIVE_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                tell(Progress::Alive);
+            }
+        });
+        let perform = || worker.perform(&work.lease, work.package, &work.cancel, &tell);
+        let performed = catch_unwind(AssertUnwindSafe(perform));
+        drop(ended);
+        performed
+    });
     performed.unwrap_or_else(|_| BuildResult {
         build,
         outcome: Err(Failure {

@@ -108,6 +108,8 @@ pub enum Seen<'a> {
         /// Why not.
         reason: &'a str,
     },
+    /// The disk is full, and room is waited for.
+    DiskFull,
     /// A signal came; builds are being cancelled.
     Stopping,
     /// The run is over.

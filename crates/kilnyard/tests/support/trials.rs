@@ -6,14 +6,18 @@ use libtest_mimic::{Arguments, Trial};
 pub struct Case {
     name: &'static str,
     missing: Option<String>,
-    run: fn(),
+    run: Box<dyn FnOnce() + Send>,
 }
 
-pub fn case(name: &'static str, run: fn()) -> Case {
-    Case { name, missing: None, run }
+pub fn case(name: &'static str, run: impl FnOnce() + Send + 'static) -> Case {
+    Case { name, missing: None, run: Box::new(run) }
 }
 
 impl Case {
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
     /// Skips the trial where this is not so.
     pub fn needs(mut self, is_there: bool, reason: &str) -> Case {
         if !is_there && self.missing.is_none() {

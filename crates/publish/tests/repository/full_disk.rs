@@ -49,7 +49,7 @@ fn a_full_disk_leaves_the_old_generation_whole() {
     }
     let yard = Yard::new();
     let Some(disk) = Disk::mount(yard.path("disk")) else {
-        eprintln!("skipped: {test}: a file system cannot be mounted here");
+        let _ = writeln!(std::io::stderr(), "skipped: {test}: a file system cannot be mounted here");
         return;
     };
     let repository = disk.path.join("repository");

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -20,7 +21,7 @@ pub const DATE_SECONDS: i64 = 1_700_000_000;
 pub fn lacks(test: &str, tools: &[&str]) -> bool {
     for tool in tools {
         if Command::new(tool).arg("--version").output().is_err() {
-            eprintln!("skipped: {test}: {tool} is not installed");
+            let _ = writeln!(std::io::stderr(), "skipped: {test}: {tool} is not installed");
             return true;
         }
     }

@@ -1,7 +1,7 @@
 //! Process 1 of the sandbox: the root, the command, the orphans, the samples.
 
 use super::outer::{StepError, at, say, say_failed};
-use super::{Report, Sandbox, Task, User, View, execute, system};
+use super::{Report, Sandbox, Task, User, View, confine, execute, system};
 use std::ffi::CString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -87,6 +87,20 @@ fn become_command(sandbox: &Sandbox, arguments: &[CString], environment: &[CStri
     if !sandbox.is_interactive {
         // SAFETY: numbers alone. A session of its own, so that no terminal can be reached.
         unsafe { libc::setsid() };
+    }
+    if let Err(e) = confine::drop_capabilities() {
+        return error("give up capabilities", e);
+    }
+    if sandbox.is_interactive
+        && let Err(e) = confine::refuse_typing_for_others()
+    {
+        return error("keep the terminal from being typed into", e);
+    }
+    // What programs are begun with, whatever Kilnyard itself has.
+    // SAFETY: numbers alone; the default action has no handler.
+    unsafe {
+        libc::umask(0o022);
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
     }
     if let User::Plain { user, group } = sandbox.user {
         if let Err(e) = system::become_user(user, group) {

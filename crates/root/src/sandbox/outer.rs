@@ -55,8 +55,13 @@ fn enter(source: &OsStr) -> Result<i32, StepError> {
         None => std::process::exit(inner::run(&sandbox)),
         Some(first) => {
             let (_, status, usage) = at("wait for process 1", system::wait(first, 0))?;
+            // Process 1 tells of a signal that ended the command by its own exit code.
             let (code, signal) = system::code_of(status);
-            say(&Report::Ended { code, signal, cpu_seconds: system::cpu_seconds(&usage) });
+            if let Some(signal) = signal {
+                let error = io::Error::other(format!("signal {signal} killed it"));
+                return Err(("keep process 1 of the sandbox".to_owned(), error));
+            }
+            say(&Report::Ended { code, cpu_seconds: system::cpu_seconds(&usage) });
             Ok(code)
         }
     }

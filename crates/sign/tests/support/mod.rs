@@ -20,7 +20,7 @@ impl Gnupg {
     pub fn start(test: &str) -> Option<Gnupg> {
         for program in ["gpg", "gpgv"] {
             if Command::new(program).arg("--version").output().is_err() {
-                eprintln!("skipped: {test}: there is no program {program}");
+                let _ = writeln!(std::io::stderr(), "skipped: {test}: there is no program {program}");
                 return None;
             }
         }

@@ -124,7 +124,8 @@ fn draw_lane(out: &mut Markup, lane: &Lane, report: &Report, top: u32, heights: 
     let text_y = (top + heights.bar_top + heights.bar / 2 + 4).to_string();
     let name_y = (top + heights.bar_top - 5).to_string();
     out.element("g", &[], |out| {
-        let name = lane.slot.map_or_else(|| "no slot".to_owned(), |slot| format!("slot {slot}"));
+        let name =
+            lane.slot.map_or_else(|| "no slot".to_owned(), |slot| format!("slot {}", u64::from(slot) + 1));
         out.leaf("text", &[("class", "slot"), ("x", "0"), ("y", &text_y)], &name);
         let ground = (length(GUTTER_SHARE), length(PLOT_SHARE));
         out.void(

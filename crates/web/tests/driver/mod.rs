@@ -40,7 +40,7 @@ impl Browser {
             if let Err(error) =
                 Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status()
             {
-                eprintln!("skipped: {name}: {program} cannot be run: {error}");
+                let _ = writeln!(std::io::stderr(), "skipped: {name}: {program} cannot be run: {error}");
                 return None;
             }
         }

@@ -12,7 +12,7 @@ use super::figures::{Report, Series, Summary, Unit, ratios};
 use super::scratch::Scratch;
 use crate::config::Packages;
 use crate::error::{Context, Error, Kind, Result};
-use crate::plan::{self, Planned};
+use crate::plan::{self, Forced, Planned};
 use crate::run::view::{Seen, Snapshot, View};
 use crate::run::{Options, Run};
 use crate::scan::Index;
@@ -26,7 +26,6 @@ use kilnyard_process::{End, Log, read_log};
 use kilnyard_store::{RunState, Sqlite, Store};
 use kilnyard_worker::RootFolder;
 use serde_json::{Map, json};
-use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -58,7 +57,7 @@ pub fn measure(yard: &Yard, package: &str, pairs: u32) -> Result<Report> {
     let _lock = yard.lock()?;
     let ids = yard.ids()?;
     let index = Index::open(yard)?;
-    let base = base::ensure(yard, &ids, signals::cancel(), &|text| eprintln!("{text}"))?;
+    let base = base::ensure(yard, &ids, signals::cancel(), &|text| tell!("{text}"))?;
     let scratch = Scratch::within(&yard.folder, Some(ids))?;
     let mut config = yard.config.clone();
     config.packages = Packages::Some(vec![package.to_owned()]);
@@ -72,7 +71,7 @@ pub fn measure(yard: &Yard, package: &str, pairs: u32) -> Result<Report> {
     for pair in 1..=pairs {
         wholes.push(bench.whole()?);
         bares.push(bench.bare(&bare, &order)?);
-        eprintln!("pair {pair} of {pairs} is measured");
+        tell!("pair {pair} of {pairs} is measured");
     }
     Ok(told(package, &order, &wholes, bares))
 }
@@ -137,7 +136,7 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     fn planned(&self, store: &mut Sqlite, distfiles: &DistfileStore) -> Result<Planned> {
-        plan::make(&self.yard, &self.index, self.base.clone(), distfiles, store, &HashSet::new())
+        plan::make(&self.yard, &self.index, self.base.clone(), distfiles, store, &Forced::Nothing)
     }
 
     /// The order of the build, with its inputs put into the scratch yard; what is missing is fetched.
@@ -340,7 +339,7 @@ mod tests {
             .args(["-c", TIME, "bash", "/bin/sh", "-c", script])
             .output();
         let Ok(output) = output else {
-            eprintln!("skipped: a_timed_command_says_what_it_used: there is no /bin/bash");
+            tell!("skipped: a_timed_command_says_what_it_used: there is no /bin/bash");
             return;
         };
         let log = [output.stdout, output.stderr].concat();

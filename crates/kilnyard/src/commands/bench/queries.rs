@@ -35,7 +35,7 @@ const EPOCH_SECONDS: f64 = 1.7e9;
 pub fn measure(pairs: u32) -> Result<Report> {
     let scratch = Scratch::temporary()?;
     let yard = scratch.empty_yard()?;
-    eprintln!("making a yard of {PACKAGES} packages and {RUNS} runs");
+    tell!("making a yard of {PACKAGES} packages and {RUNS} runs");
     let mut store = yard.store()?;
     fill(&yard, &mut store)?;
     drop(store);

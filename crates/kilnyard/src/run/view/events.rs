@@ -55,6 +55,7 @@ impl View for Events {
                 "package": request.package,
                 "reason": reason,
             }),
+            Seen::DiskFull => json!({ "event": "disk-full" }),
             Seen::Stopping => json!({ "event": "stopping" }),
             Seen::Ended(state) => json!({ "event": "run-ended", "state": state.as_str() }),
         };

@@ -8,7 +8,7 @@
 //!
 //! Known downside: whoever types into the picture spoils it until the next line scrolls up.
 
-mod clean;
+mod columns;
 mod estimate;
 mod lines;
 mod machine;

@@ -14,11 +14,22 @@ const QUIET_MAX: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Plain {
     spoken: Instant,
+    /// The build that ended last: what follows from it is told next.
+    ended: Option<Ended>,
+}
+
+#[derive(Debug)]
+struct Ended {
+    package: String,
+    /// Version, time and what else is known of a good one.
+    told: String,
+    /// The lines of a failure.
+    lines: Vec<String>,
 }
 
 impl Default for Plain {
     fn default() -> Self {
-        Plain { spoken: Instant::now() }
+        Plain { spoken: Instant::now(), ended: None }
     }
 }
 
@@ -27,6 +38,29 @@ impl Plain {
         self.spoken = Instant::now();
         // Nobody reads any more: the run goes on.
         let _ = writeln!(std::io::stderr(), "{text}");
+    }
+}
+
+impl Plain {
+    fn decided(&mut self, package: &str, state: PackageState, reason: &str, snapshot: &Snapshot) {
+        let ended = self.ended.take().filter(|ended| ended.package == package);
+        let (done, total) = snapshot.done();
+        match state {
+            PackageState::Building => {}
+            PackageState::Waiting | PackageState::Ready if ended.is_none() => {}
+            PackageState::Waiting | PackageState::Ready => self.say(&format!("again: {package}: {reason}")),
+            PackageState::Failed => {
+                self.say(&format!("[{done}/{total}] FAILED {package}: {reason}"));
+                for line in ended.into_iter().flat_map(|ended| ended.lines) {
+                    self.say(&format!("    {line}"));
+                }
+            }
+            _ => {
+                let told = ended.map_or(String::new(), |ended| ended.told);
+                let first = reason.lines().next().unwrap_or("");
+                self.say(&format!("[{done}/{total}] {state} {package}{told}: {first}"));
+            }
+        }
     }
 }
 
@@ -44,32 +78,17 @@ impl View for Plain {
                     words::duration(snapshot.expected_seconds)
                 ));
             }
-            Seen::State { package, state, reason } => {
-                let is_told =
-                    !matches!(state, PackageState::Waiting | PackageState::Ready | PackageState::Building);
-                if is_told && *state != PackageState::Failed {
-                    let (done, total) = snapshot.done();
-                    let first = reason.lines().next().unwrap_or("");
-                    self.say(&format!("[{done}/{total}] {state} {package}: {first}"));
-                } else if *state == PackageState::Failed {
-                    let (done, total) = snapshot.done();
-                    self.say(&format!("[{done}/{total}] FAILED {package}: {reason}"));
-                }
-            }
+            Seen::State { package, state, reason } => self.decided(package, *state, reason, snapshot),
             Seen::BuildEnded(build, result) => {
-                let Err(failure) = &result.outcome else {
-                    let took = words::duration(build.started.elapsed().as_secs_f64());
-                    let reproducible = match result.is_reproducible {
-                        Some(true) => "; built twice with the same bytes",
-                        Some(false) => "; built twice with DIFFERENT bytes",
-                        None => "",
-                    };
-                    return self
-                        .say(&format!("built {} {} in {took}{reproducible}", build.package, build.version));
+                let took = words::duration(build.started.elapsed().as_secs_f64());
+                let reproducible = match result.is_reproducible {
+                    Some(true) => "; built twice with the same bytes",
+                    Some(false) => "; built twice with DIFFERENT bytes",
+                    None => "",
                 };
-                for line in &failure.lines {
-                    self.say(&format!("    {line}"));
-                }
+                let lines = result.outcome.as_ref().err().map_or(Vec::new(), |failure| failure.lines.clone());
+                let told = format!(" {} in {took}{reproducible}", build.version);
+                self.ended = Some(Ended { package: build.package.clone(), told, lines });
             }
             Seen::Asked(request) => {
                 self.say(&format!("somebody asked to {} {}", request.kind.as_str(), request.package));
@@ -77,6 +96,7 @@ impl View for Plain {
             Seen::Refused { request, reason } => {
                 self.say(&format!("cannot {} {}: {reason}", request.kind.as_str(), request.package));
             }
+            Seen::DiskFull => self.say("the disk is full; waiting for room"),
             Seen::Stopping => self.say("stopping: builds are being cancelled; what is done is kept"),
             Seen::Ended(RunState::Interrupted) => {
                 self.say("interrupted; kilnyard build goes on with it");

@@ -2,10 +2,11 @@
 
 use super::super::{BuildSeen, Snapshot};
 use super::machine::Machine;
-use super::{clean, estimate};
+use super::{columns, estimate};
 use crate::words;
 use jiff::{SignedDuration, civil::DateTime};
 use kilnyard_model::result::PackageState;
+use kilnyard_model::text;
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
 use std::time::Instant;
@@ -150,7 +151,7 @@ fn slots(snapshot: &Snapshot, moment: &Moment, columns: usize, rows: usize) -> V
 /// The builds in columns; the less telling ones are left out where there is no room.
 fn table(builds: &[&BuildSeen], moment: &Moment, columns: usize) -> Vec<Line<'static>> {
     let cells: Vec<[String; 7]> = builds.iter().map(|build| cells(build, moment)).collect();
-    let widest = |column: usize| cells.iter().map(|row| clean::width(&row[column])).max().unwrap_or(0);
+    let widest = |column: usize| cells.iter().map(|row| columns::width(&row[column])).max().unwrap_or(0);
     let widths: Vec<usize> = (0..7).map(widest).collect();
     // The name comes second, and takes what is left.
     let choices: [&[usize]; 5] = [&[0, 2, 3, 4, 5, 6], &[0, 2, 3, 4, 6], &[0, 2, 3, 4], &[0, 2, 3], &[0, 3]];
@@ -164,7 +165,7 @@ fn table(builds: &[&BuildSeen], moment: &Moment, columns: usize) -> Vec<Line<'st
     let name = name.min(room(choice));
     let line = |row: &[String; 7]| {
         let mut spans = vec![Span::from(format!("{:>1$}", row[0], widths[0])), Span::from(GAP)];
-        spans.push(Span::from(padded(&clean::cut(&row[1], name), name)));
+        spans.push(Span::from(padded(&columns::cut(&row[1], name), name)));
         for column in &choice[1..] {
             spans.push(Span::from(GAP));
             // Numbers stand to the right, words to the left.
@@ -189,7 +190,7 @@ fn cells(build: &BuildSeen, moment: &Moment) -> [String; 7] {
     };
     [
         (u64::from(build.slot) + 1).to_string(),
-        format!("{} {}", clean::line(&build.package), clean::line(&build.version)),
+        format!("{} {}", text::line(&build.package), text::line(&build.version)),
         build.stage.map_or("starting", |stage| stage.as_str()).to_owned(),
         clock(gone(build.started)),
         of,
@@ -219,7 +220,7 @@ fn last(snapshot: &Snapshot, moment: &Moment, columns: usize) -> Line<'static> {
     ];
     let joined = |facts: &Vec<Option<String>>| facts.iter().flatten().cloned().collect::<Vec<_>>().join(GAP);
     let texts: Vec<String> = choices.iter().map(joined).collect();
-    let text = texts.iter().find(|text| clean::width(text) <= columns).unwrap_or(&texts[3]);
+    let text = texts.iter().find(|text| columns::width(text) <= columns).unwrap_or(&texts[3]);
     fit(vec![Span::from(text.clone()).dim()], columns)
 }
 
@@ -231,7 +232,7 @@ fn end(left_seconds: f64, clock: DateTime) -> Option<String> {
 }
 
 fn padded(text: &str, columns: usize) -> String {
-    format!("{text}{:1$}", "", columns.saturating_sub(clean::width(text)))
+    format!("{text}{:1$}", "", columns.saturating_sub(columns::width(text)))
 }
 
 /// The spans as far as they fit.
@@ -241,7 +242,7 @@ fn fit(spans: Vec<Span<'static>>, columns: usize) -> Line<'static> {
     for span in spans {
         let width = span.width();
         if width > room {
-            kept.push(Span::styled(clean::cut(&span.content, room), span.style));
+            kept.push(Span::styled(columns::cut(&span.content, room), span.style));
             break;
         }
         room -= width;

@@ -86,7 +86,7 @@ fn a_shorter_line_leaves_nothing_of_a_longer_one() {
     let extents = draw(&mut terminal, &run, &moment(), true).unwrap();
     let rows = terminal.backend().rows();
     assert_eq!(rows[3..5], ["1  free", "2  free"]);
-    let widths: Vec<usize> = rows[2..6].iter().map(|row| clean::width(row)).collect();
+    let widths: Vec<usize> = rows[2..6].iter().map(|row| columns::width(row)).collect();
     assert_eq!(extents, widths);
 }
 

@@ -1,9 +1,10 @@
 //! What is said once and stays: lines that scroll up above the picture.
 
 use super::super::{BuildSeen, Seen, Snapshot};
-use super::{clean, lines::clock};
+use super::{columns, lines::clock};
 use crate::words;
 use kilnyard_model::result::PackageState;
+use kilnyard_model::text;
 use kilnyard_protocol::BuildResult;
 use kilnyard_store::RunState;
 use ratatui::style::{Color, Style};
@@ -27,7 +28,7 @@ impl Told {
     /// The rows that it takes.
     pub fn rows(&self, columns: usize) -> Vec<String> {
         let indent = self.indent.min(columns / 4);
-        let rows = clean::wrap(&self.text, columns - indent);
+        let rows = columns::wrap(&self.text, columns - indent);
         rows.into_iter().map(|row| format!("{:indent$}{row}", "")).collect()
     }
 }
@@ -69,14 +70,15 @@ impl Teller {
                 Vec::new()
             }
             Seen::Asked(request) => {
-                one(format!("somebody asked to {} {}", request.kind.as_str(), clean::line(&request.package)))
+                one(format!("somebody asked to {} {}", request.kind.as_str(), text::line(&request.package)))
             }
             Seen::Refused { request, reason } => one(format!(
                 "cannot {} {}: {}",
                 request.kind.as_str(),
-                clean::line(&request.package),
-                clean::line(reason)
+                text::line(&request.package),
+                text::line(reason)
             )),
+            Seen::DiskFull => one("the disk is full; waiting for room".to_owned()),
             Seen::Stopping => one("stopping: builds are being cancelled; what is done is kept".to_owned()),
             Seen::Ended(RunState::Interrupted) => {
                 one("interrupted; kilnyard build goes on with it".to_owned())
@@ -88,8 +90,8 @@ impl Teller {
     fn state(&mut self, package: &str, state: PackageState, reason: &str, snapshot: &Snapshot) -> Vec<Told> {
         let (done, total) = snapshot.done();
         let count = format!("[{done}/{total}]");
-        let name = clean::line(package);
-        let because = match clean::line(reason.lines().next().unwrap_or("")) {
+        let name = text::line(package);
+        let because = match text::line(reason.lines().next().unwrap_or("")) {
             empty if empty.is_empty() => empty,
             reason => format!(": {reason}"),
         };
@@ -110,7 +112,7 @@ impl Teller {
                     Some(false) => "; built twice with DIFFERENT bytes",
                     None => "",
                 };
-                let version = clean::line(&ended.version);
+                let version = text::line(&ended.version);
                 let took = clock(ended.took_seconds);
                 vec![styled(Color::Green, 0, format!("{count} {state} {name} {version} in {took}{how}"))]
             }
@@ -123,7 +125,7 @@ impl Teller {
                 told.extend(shown.map(|line| Told {
                     style: Style::new(),
                     indent: 4,
-                    text: clean::line(line),
+                    text: text::line(line),
                 }));
                 told
             }
@@ -209,7 +211,7 @@ mod tests {
         let told = styled(Color::Red, 4, "a rather long line that has to be broken somewhere".to_owned());
         for columns in 1..70 {
             let rows = told.rows(columns);
-            assert!(rows.iter().all(|row| clean::width(row) <= columns), "{columns}: {rows:?}");
+            assert!(rows.iter().all(|row| columns::width(row) <= columns), "{columns}: {rows:?}");
         }
         assert_eq!(told.rows(80), ["    a rather long line that has to be broken somewhere"]);
     }

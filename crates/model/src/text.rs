@@ -1,11 +1,13 @@
-//! Makes text of builds fit for a terminal: one line, nothing that a terminal would obey.
-
-use ratatui::text::Span;
+//! Text that a build wrote, made fit to be shown.
 
 /// A line of a build can be megabytes long; no more of it is of use on a screen.
 const LINE_CHARACTERS_MAX: usize = 600;
 
-/// One line without control sequences, control characters, and characters that reorder others.
+/// The longest explanation; a longer one is nothing that somebody reads.
+const LINES_MAX: usize = 200;
+
+/// One line without control sequences, control characters (ECMA-48), and characters that reorder others: nothing
+/// that a terminal would obey, or that would make a reader see something else than what is there.
 pub fn line(text: &str) -> String {
     let mut clean = String::new();
     let mut characters = text.chars().take(LINE_CHARACTERS_MAX).peekable();
@@ -53,52 +55,9 @@ fn misleads(character: char) -> bool {
     )
 }
 
-/// How many columns a text takes.
-pub fn width(text: &str) -> usize {
-    Span::raw(text).width()
-}
-
-/// The beginning of a text that fits; its cut is marked where there is room for the mark.
-pub fn cut(text: &str, columns: usize) -> String {
-    if width(text) <= columns {
-        return text.to_owned();
-    }
-    let mark = if columns > 4 { "…" } else { "" };
-    let mut kept = first(text, columns.saturating_sub(width(mark))).to_owned();
-    kept.push_str(mark);
-    kept
-}
-
-/// The text in pieces that fit.
-pub fn wrap(text: &str, columns: usize) -> Vec<String> {
-    let mut rest = text;
-    let mut rows = Vec::new();
-    while width(rest) > columns {
-        let mut row = first(rest, columns);
-        if row.is_empty() {
-            // Not one character fits: the rest cannot be shown.
-            return rows;
-        }
-        // A break between words, unless that leaves much of the row empty.
-        if let Some(space) = row.rfind(' ').filter(|space| width(&row[..*space]) * 2 > columns) {
-            row = &row[..=space];
-        }
-        rows.push(row.trim_end().to_owned());
-        rest = &rest[row.len()..];
-    }
-    rows.push(rest.to_owned());
-    rows
-}
-
-fn first(text: &str, columns: usize) -> &str {
-    let mut taken = 0;
-    for (index, character) in text.char_indices() {
-        taken += width(character.encode_utf8(&mut [0; 4]));
-        if taken > columns {
-            return &text[..index];
-        }
-    }
-    text
+/// Several lines, each as [`line`] makes it; longer texts are cut.
+pub fn lines(text: &str) -> String {
+    text.lines().take(LINES_MAX).map(line).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -118,21 +77,8 @@ mod tests {
     }
 
     #[test]
-    fn cut_and_wrapped_text_fits() {
-        for text in
-            ["", "word", "several words of some length", "漢字漢字漢字漢字", "aaaaaaaaaaaaaaaaaaaaaaaaa"]
-        {
-            for columns in 0..30 {
-                assert!(width(&cut(text, columns)) <= columns, "{text} {columns}");
-                let rows = wrap(text, columns);
-                assert!(rows.iter().all(|row| width(row) <= columns), "{text} {columns}");
-                if columns >= 2 {
-                    let solid = |text: &str| text.replace(' ', "");
-                    assert_eq!(solid(&rows.concat()), solid(text));
-                }
-            }
-        }
-        assert_eq!(wrap("several words of", 10), ["several", "words of"]);
-        assert_eq!(cut("several words", 8), "several…");
+    fn lines_stay_apart() {
+        assert_eq!(lines("one\u{1b}[1m\r\ntwo\u{7}\n"), "one\ntwo");
+        assert_eq!(lines(&"x\n".repeat(10_000)).lines().count(), LINES_MAX);
     }
 }

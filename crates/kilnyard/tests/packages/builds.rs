@@ -1,0 +1,245 @@
+//! What packages may do, and what becomes of them.
+
+use crate::fixtures::{Fixture, Packages, Shared, Trial, good, processes, slow};
+use crate::support::until;
+use std::fs;
+use std::path::Path;
+
+pub const CASES: &[Trial] = &[
+    ("one_bad_recipe_does_not_stop_the_rest", one_bad_recipe_does_not_stop_the_rest),
+    ("what_misbehaves_is_named_and_contained", what_misbehaves_is_named_and_contained),
+    ("a_failed_package_is_retried_and_its_last_good_version_stays", retried),
+    ("only_what_changed_is_built_again", only_what_changed_is_built_again),
+    ("a_part_of_the_set_is_planned_and_built_alone", a_part_of_the_set),
+    ("what_nobody_knows_is_named_at_the_end", what_nobody_knows_is_named),
+    ("a_source_changed_under_its_version_is_built_and_published_again", changed_under_its_version),
+    ("a_shell_that_hides_new_files_does_not_matter", a_shell_that_hides_new_files),
+    ("bad_sources_are_refused_before_anything_is_built", bad_sources_are_refused),
+    ("a_live_run_takes_requests", a_live_run_takes_requests),
+    ("clean_removes_what_nothing_names", clean_removes_what_nothing_names),
+];
+
+fn one_bad_recipe_does_not_stop_the_rest(shared: &Shared) {
+    let broken = slow("broken", "echo 'int main( {' > x.c\ncc -c x.c");
+    let yard = shared.yard("rest", &[good("one", ""), broken, good("after", "broken"), good("two", "one")]);
+    yard.build().exits(1);
+    assert_eq!(yard.states(&["one", "broken", "after", "two"]), ["built", "failed", "blocked", "built"]);
+    let why = yard.json(&["why", "broken", "--json"]);
+    let message = why["build"]["failure"]["message"].as_str().unwrap();
+    assert!(message.starts_with("x.c:1:") && message.contains("error:"), "{message}");
+    assert_eq!(yard.json(&["why", "after", "--json"])["chain"][0]["package"], "broken");
+    yard.run(&["log", "broken"]).exits(0).says(&["x.c:1:"]);
+    yard.run(&["shell", "broken", "--", "cat", "/build/broken-1.0/x.c"]).says(&["int main( {"]);
+    let report: serde_json::Value = serde_json::from_str(&yard.read("report/report.json")).unwrap();
+    let counts = &report["counts"];
+    assert_eq!((&counts["built"], &counts["failed"], &counts["blocked"]), (&2.into(), &1.into(), &1.into()));
+    assert!(yard.read("report/index.html").contains("x.c:1:"));
+    assert!(yard.is_clean());
+}
+
+fn what_misbehaves_is_named_and_contained(shared: &Shared) {
+    let fixtures = [
+        slow("daemon", "setsid sleep 6161 > /dev/null 2>&1 & sleep 0.5"),
+        slow("network", "exec 3<>/dev/tcp/192.0.2.1/80"),
+        slow("writes-outside", "touch /usr/bin/kilnyard-was-here"),
+        slow("flood", "head -c 60000000 /dev/zero | tr '\\0' x; echo; echo the end"),
+        slow("bad-utf8", "printf '\\377\\376 not text\\n'; false"),
+        slow("terminal", "printf 'x.c:1: error: \\033]0;owned\\007\\033[2Jgone\\n'; false"),
+        Fixture { binary: "exit 0; rm -rf debian/tmp", ..good("nothing", "") },
+        Fixture {
+            binary: "printf '#!/bin/sh\\nexit 1\\n' > debian/tmp/DEBIAN/postinst; chmod 755 debian/tmp/DEBIAN/postinst",
+            ..good("bad-postinst", "")
+        },
+        good("itself", "itself"),
+    ];
+    let yard = shared.yard("bad", &fixtures);
+    let ended = yard.build().exits(1);
+    for (name, expected) in [
+        ("daemon", "built"),
+        ("network", "failed"),
+        ("writes-outside", "failed"),
+        ("flood", "built"),
+        ("bad-utf8", "failed"),
+        ("terminal", "failed"),
+        ("nothing", "built"),
+        ("bad-postinst", "failed"),
+        ("itself", "left-out"),
+    ] {
+        assert_eq!(yard.state(name), expected, "{name}: {ended:?}");
+    }
+    let history = yard.json(&["history", "daemon", "--json"]);
+    assert!(history.to_string().contains("sleep 6161"), "the daemon is not named: {history}");
+    assert!(!Path::new("/usr/bin/kilnyard-was-here").exists());
+    let log = yard.run(&["log", "flood", "build"]).says(&["the end"]).stdout;
+    assert!(log.len() < 4 << 20, "{} bytes", log.len());
+    assert_eq!(yard.json(&["why", "bad-postinst", "--json"])["build"]["failure"]["kind"], "test");
+    let explained = yard.json(&["why", "itself", "--json"])["reason"].to_string();
+    assert!(explained.contains("itself"), "{explained}");
+    // What a terminal would obey is in the log alone.
+    let told = [ended.says(&["error: gone"]), yard.run(&["why", "terminal"]).says(&["error: gone"])];
+    assert!(told.iter().all(|told| !told.stdout.contains('\u{1b}') && !told.stderr.contains('\u{1b}')));
+    assert!(!processes().iter().any(|(_, line)| line.ends_with("6161")), "a daemon outlived its build");
+    assert!(yard.is_clean());
+}
+
+fn retried(shared: &Shared) {
+    let one = good("one", "");
+    let yard = shared.yard("retry", &[one.clone(), good("two", "one")]);
+    yard.build().exits(0);
+    let before = yard.published();
+    assert_eq!(before.len(), 6, "{before:?}");
+    one.change(&yard, "1.1", |fixture| Fixture { build: "false", ..fixture });
+    yard.build().exits(1);
+    assert_eq!(yard.states(&["one", "two"]), ["failed", "blocked"]);
+    assert_eq!(yard.published(), before, "the last good version is gone");
+    Fixture { version: Some("1.1"), ..one }.write(&yard.folder);
+    yard.run(&["retry", "one"]).exits(0).says(&["the next run"]);
+    yard.build().exits(0);
+    assert!(yard.published().contains(&"Version: 1.1+bk1".to_owned()), "{:?}", yard.published());
+    yard.run(&["diff"]).exits(0).says(&["newly fixed: one"]);
+}
+
+fn only_what_changed_is_built_again(shared: &Shared) {
+    let one = good("one", "");
+    let yard = shared.yard("again", &[one.clone(), good("two", "one"), good("three", "")]);
+    yard.build().exits(0);
+    yard.build().exits(0).says(&["nothing to do: 3 up-to-date"]);
+    // The same content under a new number: nobody else is built, and what was there stays.
+    let before = yard.published();
+    yard.run(&["build", "--no-scan", "--force", "--check-reproducible", "one"])
+        .exits(0)
+        .says(&["built twice with the same bytes"]);
+    assert_eq!(yard.state("one"), "unchanged");
+    assert_eq!(yard.published(), before);
+    yard.build().exits(0).says(&["nothing to do"]);
+    // Another content: its dependent follows, and nobody else.
+    one.change(&yard, "1.1", |fixture| Fixture { content: "new", ..fixture });
+    let plan = yard.json(&["plan", "--json"]);
+    let packages = plan["packages"].as_array().unwrap();
+    let state = |name: &str| packages.iter().find(|p| p["name"] == name).unwrap()["state"].clone();
+    assert_eq!(
+        (state("one"), state("two"), state("three")),
+        ("ready".into(), "waiting".into(), "up-to-date".into())
+    );
+    yard.build().exits(0);
+    // Two holds nothing of one, so it comes to the same.
+    assert_eq!(yard.states(&["one", "two", "three"]), ["built", "unchanged", "up-to-date"]);
+    assert!(yard.json(&["history", "two", "--json"])[0]["outcome"] == "unchanged");
+}
+
+fn a_part_of_the_set(shared: &Shared) {
+    let yard =
+        shared.yard("part", &[good("one", ""), good("two", "one"), good("three", ""), good("four", "")]);
+    let whole = yard.run(&["build", "--no-scan", "--dry-run"]).exits(0).says(&["4 packages to build"]);
+    let part = yard.run(&["build", "--no-scan", "--dry-run", "two"]).exits(0).says(&["2 packages to build"]);
+    assert!(!part.stdout.contains("three"), "{}", part.stdout);
+    assert_ne!(whole.stdout.lines().last(), Some("path: three"));
+    yard.run(&["build", "--no-scan", "five"]).exits(2).says(&["five is not among", " plan lists them"]);
+    yard.run(&["build", "--no-scan", "two"]).exits(0).says(&["2 packages to look at", "2 built"]);
+    let run = &yard.json(&["status", "--json"]);
+    let planned: f64 = yard.json(&["plan", "--json"])["expected_seconds"].as_f64().unwrap();
+    assert!(planned > 0.0 && run["expected_seconds"].as_f64().unwrap() > 0.0);
+    assert_eq!(run["counts"]["built"], 2);
+    yard.build().exits(0).says(&["2 up-to-date"]);
+}
+
+fn what_nobody_knows_is_named(shared: &Shared) {
+    let yard = shared.yard("unknown", &[good("one", "")]);
+    let config = yard.read("kilnyard.toml").replace("packages = [\n", "packages = [\n  \"hallo\",\n");
+    fs::write(yard.path("kilnyard.toml"), config).unwrap();
+    let words = ["left out: hallo: there is no source package hallo", "1 left-out"];
+    yard.build().exits(1).says(&words).says(&["1 built"]);
+    yard.build().exits(1).says(&words).says(&["nothing to do"]);
+    let events = yard.run(&["build", "--no-scan", "--json"]).exits(1).stdout;
+    let last: serde_json::Value = serde_json::from_str(events.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["event"], &last["left_out"][0]["package"]), (&"ended".into(), &"hallo".into()));
+    assert_eq!(last["repository"]["packages"], 1);
+}
+
+fn changed_under_its_version(shared: &Shared) {
+    let one = good("one", "");
+    let yard = shared.yard("changed", std::slice::from_ref(&one));
+    yard.build().exits(0);
+    Fixture { content: "other", ..one }.write(&yard.folder);
+    yard.build().exits(0).says(&["1 built", "repository (published"]);
+    assert!(yard.published().contains(&"Version: 1.0+bk2".to_owned()), "{:?}", yard.published());
+    let sources = yard.read("repository/dists/bookworm/main/source/Sources");
+    let folder = sources.lines().find_map(|line| line.strip_prefix("Directory: ")).unwrap();
+    let published = fs::read(yard.path(&format!("repository/{folder}/one_1.0.dsc"))).unwrap();
+    assert_eq!(published, fs::read(yard.path("sources/one_1.0.dsc")).unwrap());
+    // What is published is no second name of somebody's file.
+    fs::write(yard.path("sources/one_1.0.dsc"), "changed in place").unwrap();
+    assert_eq!(fs::read(yard.path(&format!("repository/{folder}/one_1.0.dsc"))).unwrap(), published);
+}
+
+fn a_shell_that_hides_new_files(shared: &Shared) {
+    let yard = shared.yard("umask", &[slow("one", "test \"$$(umask)\" = 0022")]);
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "umask 077; exec \"$@\"", "sh"]).arg(crate::support::program());
+    command.arg("--yard").arg(&yard.folder).args(["build", "--no-scan"]);
+    crate::support::quiet(&mut command);
+    crate::support::Ended::from(command.output().unwrap()).exits(0).says(&["1 built"]);
+}
+
+fn bad_sources_are_refused(shared: &Shared) {
+    let yard = shared.yard("refused", &[good("one", "")]);
+    let dsc = yard.path("sources/one_1.0.dsc");
+    let bytes = fs::read(&dsc).unwrap();
+    let spoilt = |spoil: &dyn Fn(String) -> Vec<u8>| {
+        fs::write(&dsc, spoil(String::from_utf8(bytes.clone()).unwrap())).unwrap();
+        yard.run(&["plan"]).exits(2)
+    };
+    spoilt(&|text| [text.as_bytes(), b"X-Note: \xff\xfe\n"].concat()).says(&["is not UTF-8 in line"]);
+    spoilt(&|text| text.replace(" one_1.0.tar.xz", " ../one_1.0.tar.xz").into_bytes())
+        .says(&["another folder"]);
+    spoilt(&|text| text.replace("Source: one\n", "").into_bytes()).says(&["Source"]);
+    fs::write(&dsc, &bytes).unwrap();
+    fs::write(yard.path("sources/one_1.0.tar.xz"), "not what it was").unwrap();
+    yard.run(&["plan"]).exits(2).says(&["one_1.0.tar.xz is not what"]);
+}
+
+fn a_live_run_takes_requests(shared: &Shared) {
+    let fixtures = ["a", "b", "c", "d"].map(|name| slow(name, "sleep 4"));
+    let mut fixtures = fixtures.to_vec();
+    fixtures.push(good("needs-d", "d"));
+    let yard = shared.yard("live", &fixtures);
+    let child = yard.begin(&["--slots", "1"]);
+    // The path through `d` is the longest, so that it comes first.
+    until("d is being built", || yard.building() == ["d"]);
+    let owner = format!("process {}", child.id());
+    yard.build().exits(2).says(&[&owner]);
+    yard.run(&["bump", "c"]).exits(0);
+    yard.run(&["skip", "d"]).exits(0);
+    yard.run(&["bump", "nonsense"]).exits(2).says(&["not a package of this yard"]);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(yard.states(&["d", "needs-d"]), ["skipped", "blocked"]);
+    let started =
+        |name: &str| yard.json(&["history", name, "--json"])[0]["started_seconds"].as_f64().unwrap();
+    assert!(started("c") < started("b") && started("c") < started("a"), "c was not bumped");
+}
+
+fn clean_removes_what_nothing_names(shared: &Shared) {
+    let mut one = good("one", "");
+    let yard = shared.yard("clean", std::slice::from_ref(&one));
+    yard.build().exits(0);
+    // Readers of the last two generations still find their files.
+    for version in ["1.1", "1.2", "1.3", "1.4"] {
+        one = one.change(&yard, version, |fixture| Fixture { content: version, ..fixture });
+        yard.build().exits(0);
+    }
+    let pool = || yard.names("repository/pool/main/o/one");
+    let (before, published) = (pool(), yard.published());
+    yard.run(&["clean", "--dry-run"])
+        .exits(0)
+        .says(&["one_1.0+bk1_amd64.deb (no index names it", "could go"]);
+    assert_eq!(pool(), before);
+    yard.run(&["clean"]).exits(0).says(&["gone"]);
+    assert!(
+        pool().len() < before.len() && !pool().contains(&"one_1.0+bk1_amd64.deb".to_owned()),
+        "{:?}",
+        pool()
+    );
+    assert!(pool().contains(&"one_1.4+bk1_amd64.deb".to_owned()), "{:?}", pool());
+    assert_eq!(yard.published(), published);
+}

@@ -1,0 +1,241 @@
+//! Yards of small sources, made here without debhelper, so that a build takes a second or two.
+
+use crate::support::{self, Ended, Yard};
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// A trial's name and what it does.
+pub type Trial = (&'static str, fn(&Shared));
+
+/// A yard with an index and a base root, from which the trials' yards are made.
+pub struct Shared {
+    folder: tempfile::TempDir,
+}
+
+impl Shared {
+    pub fn prepare() -> Result<Shared, String> {
+        for tool in ["dpkg-source", "mmdebstrap", "dpkg-deb"] {
+            if !support::has(tool) {
+                return Err(format!("{tool} is not installed"));
+            }
+        }
+        let shared = Shared { folder: support::folder("packages") };
+        let base = shared.base();
+        let mut init = support::command();
+        init.arg("--yard").arg(&base.folder).args(["init", "debian", "--release", "bookworm"]);
+        let step = |what: &str, ended: Ended| match ended.code {
+            Some(0) => Ok(()),
+            _ => Err(format!("{what}: {}", said(&ended))),
+        };
+        step("init", init.output().map_err(|error| error.to_string())?.into())?;
+        step("this machine lacks something", base.run(&["doctor"]))?;
+        step("no base root", base.run(&["build"]))?;
+        Ok(shared)
+    }
+
+    fn base(&self) -> Yard {
+        Yard { folder: self.folder.path().join("base") }
+    }
+
+    /// A path beside the yards.
+    pub fn path(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A new yard of these fixtures; its base root is made of hard links.
+    pub fn yard(&self, name: &str, fixtures: &[Fixture]) -> Yard {
+        let folder = self.path(name);
+        fs::create_dir(&folder).unwrap();
+        self.fill(&folder, "-al", fixtures);
+        Yard { folder }
+    }
+
+    /// Makes a yard of an empty folder on another file system.
+    pub fn yard_at(&self, folder: &Path, fixtures: &[Fixture]) -> Yard {
+        self.fill(folder, "-a", fixtures);
+        Yard { folder: folder.to_owned() }
+    }
+
+    fn fill(&self, folder: &Path, how: &str, fixtures: &[Fixture]) {
+        let base = self.base();
+        let copy = |how: &str, part: &str| {
+            let copied = Command::new("cp").arg(how).arg(base.path(part)).arg(folder).status().unwrap();
+            assert!(copied.success());
+        };
+        copy("-a", "index");
+        copy("-a", "state");
+        copy(how, "layers");
+        fs::remove_file(folder.join("state/kilnyard.db")).unwrap();
+        let list: String =
+            fixtures.iter().map(|fixture| format!("  \"{}\",\n", fixture.write(folder))).collect();
+        let config = base.read("kilnyard.toml").replace("packages = [\n]", &format!("packages = [\n{list}]"));
+        let config = config.replace("# log-mebibytes-max = 32", "log-mebibytes-max = 1");
+        fs::write(folder.join("kilnyard.toml"), config).unwrap();
+    }
+
+    pub fn remove(&self) {
+        // Some files belong to the root's ids; who made them for this user can remove them too.
+        for entry in fs::read_dir(self.folder.path()).into_iter().flatten().flatten() {
+            Yard { folder: entry.path() }.run(&["clean", "--base"]);
+            let _ = fs::remove_dir_all(entry.path());
+        }
+        let _ = fs::remove_dir(self.folder.path());
+    }
+}
+
+/// All that was said.
+pub fn said(ended: &Ended) -> String {
+    format!("{}{}", ended.stdout, ended.stderr)
+}
+
+/// A source package; what is not said is as in a good one.
+#[derive(Clone, Default)]
+pub struct Fixture {
+    pub name: &'static str,
+    pub version: Option<&'static str>,
+    pub needs: &'static str,
+    /// Lines of the build target.
+    pub build: &'static str,
+    /// Lines before the package is packed.
+    pub binary: &'static str,
+    pub content: &'static str,
+}
+
+pub fn good(name: &'static str, needs: &'static str) -> Fixture {
+    Fixture { name, needs, content: name, ..Fixture::default() }
+}
+
+/// One that builds in so many seconds.
+pub fn slow(name: &'static str, build: &'static str) -> Fixture {
+    Fixture { build, ..good(name, "") }
+}
+
+impl Fixture {
+    /// Writes the source; the path of its `.dsc` in the yard.
+    pub fn write(&self, yard: &Path) -> String {
+        let (name, version) = (self.name, self.version.unwrap_or("1.0"));
+        let sources = yard.join("sources");
+        let folder = sources.join(format!("{name}-{version}"));
+        fs::create_dir_all(folder.join("debian/source")).unwrap();
+        let write = |path: &str, text: String| fs::write(folder.join("debian").join(path), text).unwrap();
+        let needs =
+            if self.needs.is_empty() { String::new() } else { format!("Build-Depends: {}\n", self.needs) };
+        write("source/format", "3.0 (native)\n".into());
+        write(
+            "changelog",
+            format!(
+                "{name} ({version}) unstable; urgency=low\n\n  * Made.\n\n -- A <a@b.c>  Mon, 02 Jan 2023 03:04:05 +0000\n"
+            ),
+        );
+        write(
+            "control",
+            format!(
+                "Source: {name}\nSection: misc\nPriority: optional\nMaintainer: A <a@b.c>\nStandards-Version: 4.6.2\n\
+             Rules-Requires-Root: no\n{needs}\nPackage: {name}\nArchitecture: any\nDescription: a fixture\n It is one.\n"
+            ),
+        );
+        let lines = |text: &str| text.lines().map(|line| format!("\t{line}\n")).collect::<String>();
+        write(
+            "rules",
+            format!(
+                "#!/usr/bin/make -f\nbuild build-arch build-indep:\n\ttrue\n{}clean:\n\ttrue\nbinary-indep:\n\
+             binary binary-arch: build\n\tmkdir -p debian/tmp/DEBIAN debian/tmp/usr/share/{name}\n\
+             \techo '{}' > debian/tmp/usr/share/{name}/data\n{}\tdpkg-gencontrol -p{name}\n\
+             \tdpkg-deb --root-owner-group --build debian/tmp ..\n",
+                lines(self.build),
+                self.content,
+                lines(self.binary)
+            ),
+        );
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(folder.join("debian/rules"), fs::Permissions::from_mode(0o755)).unwrap();
+        let made: Ended =
+            Command::new("dpkg-source").arg("-b").arg(&folder).current_dir(&sources).output().unwrap().into();
+        made.exits(0);
+        fs::remove_dir_all(&folder).unwrap();
+        format!("sources/{name}_{version}.dsc")
+    }
+
+    /// Puts another version of this source into the yard, in place of this one.
+    pub fn change(&self, yard: &Yard, version: &'static str, change: impl Fn(Fixture) -> Fixture) -> Fixture {
+        let changed = change(Fixture { version: Some(version), ..self.clone() });
+        changed.write(&yard.folder);
+        let dsc = |fixture: &Fixture| format!("{}_{}.dsc", self.name, fixture.version.unwrap_or("1.0"));
+        let config = yard.read("kilnyard.toml").replace(&dsc(self), &dsc(&changed));
+        fs::write(yard.path("kilnyard.toml"), config).unwrap();
+        changed
+    }
+}
+
+/// What trials ask of a yard of packages.
+pub trait Packages {
+    fn build(&self) -> Ended;
+    fn begin(&self, arguments: &[&str]) -> Child;
+    fn json(&self, arguments: &[&str]) -> serde_json::Value;
+    fn state(&self, package: &str) -> String;
+    fn states(&self, packages: &[&str]) -> Vec<String>;
+    /// Names of the packages that are being built now.
+    fn building(&self) -> Vec<String>;
+    /// Name, version and hash of everything that is published.
+    fn published(&self) -> Vec<String>;
+    /// Nothing of the yard is mounted, runs, or lies about.
+    fn is_clean(&self) -> bool;
+}
+
+impl Packages for Yard {
+    fn build(&self) -> Ended {
+        self.run(&["build", "--no-scan"])
+    }
+
+    fn begin(&self, arguments: &[&str]) -> Child {
+        let mut command = self.command(&["build", "--no-scan"]);
+        command.args(arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    fn json(&self, arguments: &[&str]) -> serde_json::Value {
+        self.run(arguments).json()
+    }
+
+    fn state(&self, package: &str) -> String {
+        self.json(&["why", package, "--json"])["state"].as_str().unwrap_or("?").to_owned()
+    }
+
+    fn states(&self, packages: &[&str]) -> Vec<String> {
+        packages.iter().map(|package| self.state(package)).collect()
+    }
+
+    fn building(&self) -> Vec<String> {
+        let ended = self.run(&["status", "--json"]);
+        // Before the first run there is no status.
+        let Ok(status) = serde_json::from_str::<serde_json::Value>(&ended.stdout) else { return Vec::new() };
+        let building = status["building"].as_array().cloned().unwrap_or_default();
+        building.iter().filter_map(|build| build["package"].as_str().map(str::to_owned)).collect()
+    }
+
+    fn published(&self) -> Vec<String> {
+        let path = self.path("repository/dists/bookworm/main/binary-amd64/Packages");
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let is_told =
+            |line: &&str| ["Package:", "Version:", "SHA256:"].iter().any(|field| line.starts_with(field));
+        text.lines().filter(is_told).map(str::to_owned).collect()
+    }
+
+    fn is_clean(&self) -> bool {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let is_root = |name: &&String| !name.starts_with("failed-");
+        let roots = self.names("roots").iter().filter(is_root).count();
+        !mounts.contains(&format!("{}/roots", self.folder.display())) && roots == 0
+    }
+}
+
+/// Numbers and command lines of the processes on this machine.
+pub fn processes() -> Vec<(u32, String)> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let named = entries.filter_map(|entry| {
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        let line = fs::read(entry.path().join("cmdline")).ok()?;
+        Some((number, String::from_utf8_lossy(&line).replace('\0', " ").trim().to_owned()))
+    });
+    named.collect()
+}

@@ -1,0 +1,36 @@
+//! The whole program on real packages that misbehave, each in its own way, in real roots.
+//!
+//! The base root comes from the mirror that this machine's apt uses, once for all trials. `builds` has what a
+//! package may do to itself and to others; `disasters` has what may happen to Kilnyard meanwhile.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod builds;
+mod disasters;
+mod fixtures;
+
+use fixtures::Shared;
+use support::trials::{self, case};
+
+fn main() {
+    let shared = Shared::prepare();
+    let missing = shared.as_ref().err().cloned();
+    let shared: &'static Option<Shared> = Box::leak(Box::new(shared.ok()));
+    let cases = builds::CASES.iter().chain(disasters::CASES).map(|(name, run)| {
+        case(name, move || run(shared.as_ref().expect("the trial is skipped without it"))).unless(&missing)
+    });
+    let needs_faketime = support::has("faketime");
+    let cases = cases.map(|case| match case.name() {
+        "a_clock_that_moves_back_during_a_build_harms_nothing" => {
+            case.needs(needs_faketime, "faketime is not installed")
+        }
+        "a_disk_that_fills_up_fails_one_build_and_room_helps"
+        | "what_the_disk_has_after_a_power_cut_is_consistent" => {
+            case.needs(support::is_root(), "only root can mount a disk")
+        }
+        _ => case,
+    });
+    // One after the other: builds share the cores anyway, and some trials look at processes.
+    trials::run(cases.collect(), 1, || shared.as_ref().map_or((), Shared::remove));
+}

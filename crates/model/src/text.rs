@@ -55,7 +55,7 @@ fn misleads(character: char) -> bool {
     )
 }
 
-/// Several lines, each as [`line`] makes it; longer texts are cut.
+/// Several lines, each as [`line()`] makes it; longer texts are cut.
 pub fn lines(text: &str) -> String {
     text.lines().take(LINES_MAX).map(line).collect::<Vec<_>>().join("\n")
 }

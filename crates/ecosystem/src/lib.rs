@@ -2,9 +2,11 @@
 //!
 //! A module reads a tree into an index, resolves the index into a graph, says for one package what is
 //! installed, which commands run in which stage and which files come out, and what keys a build. It
-//! knows nothing of runs, leases or who performs the commands. There is one family today, [`debian`].
+//! knows nothing of runs, leases or who performs the commands. [`debian`] builds; of [`pkgsrc`] there are the
+//! rules of versions and dependencies, and the resolver.
 
 pub mod debian;
+pub mod pkgsrc;
 mod telling;
 
 pub use telling::{Telling, telling_lines};

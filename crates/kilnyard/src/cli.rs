@@ -44,6 +44,8 @@ pub enum Command {
     Doctor(Json),
     /// Fetch and verify the archive's index.
     Scan(Json),
+    /// Turn a scan file into exact dependencies, without a yard.
+    Resolve(Resolve),
     /// Say what a build would do, in which order, and why.
     Plan(Plan),
     /// Say which sources of the release cannot be built, and why.
@@ -137,6 +139,34 @@ pub struct Plan {
     /// Show packages that are up to date as well.
     #[arg(long)]
     pub all: bool,
+}
+
+/// `resolve`.
+#[derive(Debug, Args)]
+pub struct Resolve {
+    /// The package family.
+    #[arg(long, value_enum)]
+    pub ecosystem: ScanFamily,
+    /// The scan file, as `make pbulk-index`, pbulk or bob write it: plain, gzip or zstd; `-` is standard input.
+    #[arg(long, value_name = "FILE")]
+    pub import: PathBuf,
+    /// Where the scan goes with a DEPENDS line for each package; standard output by default.
+    #[arg(long, value_name = "FILE")]
+    pub export: Option<PathBuf>,
+    /// Follow pbulk's rules to the letter, to compare with it.
+    #[arg(long)]
+    pub pbulk_rules: bool,
+    /// Tell of every package that is left out, with the way to its cause, and of every dependency that is met
+    /// elsewhere than it says.
+    #[arg(long, short = 'v')]
+    pub verbose: bool,
+}
+
+/// Families whose scans are files.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum ScanFamily {
+    /// NetBSD's package tree.
+    Pkgsrc,
 }
 
 /// `check`.

@@ -14,6 +14,7 @@ mod manual;
 mod plan;
 mod publish;
 mod requests;
+mod resolve;
 mod scan;
 mod shell;
 mod status;
@@ -34,6 +35,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Init(options) => init::run(&arguments.yard, &options),
         Command::Doctor(json) => doctor::run(&arguments.yard, json.json),
         Command::Scan(json) => scan::run(&yard()?, json.json),
+        Command::Resolve(options) => resolve::run(&options),
         Command::Plan(options) => plan::run(&yard()?, &options),
         Command::Check(options) => check::run(&yard()?, &options),
         Command::Build(options) => build::run(yard()?, &options),

@@ -1,0 +1,529 @@
+//! Exact dependencies: for each pattern that a package names, one package.
+//!
+//! The rules are those of `pkg_add` and of pbulk's resolver. A dependency that was chosen already for the same
+//! package and matches is taken; otherwise the best of all that match ([`PackageName::compare`]). Where a
+//! dependency is said to be has no part in the choice, but a best match elsewhere is told.
+//!
+//! # Differences from pbulk
+//!
+//! 1. A package that is skipped or failed is not chosen where a buildable one matches too; it is told when that
+//!    happens. [`Rules::Pbulk`] takes it, as pbulk does, and what depends on it is then left out.
+//! 2. A cycle leaves out its members and what depends on them, and names them; pbulk ends the whole run.
+//!
+//! What has to hold: the outcome follows from the input and its order alone. Each pattern is compared with the few
+//! packages that begin as it does, once, however many packages name it. Known downside: packages that are only
+//! *indirectly* left out are still chosen, since choosing again could leave out others in turn.
+
+use super::pattern::{Alternative, PackageName, Pattern, PatternError};
+use kilnyard_model::graph::{Graph, PackageId};
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+
+/// A package as the resolver is given it.
+#[derive(Clone, Copy, Debug)]
+pub struct Scanned<'a> {
+    /// Its name with its version.
+    pub name: &'a str,
+    /// Its directory.
+    pub location: &'a str,
+    /// `pattern:../../category/directory`, separated by blanks.
+    pub all_depends: &'a str,
+    /// Whether it may be built at all.
+    pub standing: Standing,
+}
+
+/// Whether a package may be built at all, by its own word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It may.
+    Buildable,
+    /// It is not meant for this platform or configuration (`PKG_SKIP_REASON`).
+    Skipped,
+    /// It is known to be broken (`PKG_FAIL_REASON`).
+    Failed,
+}
+
+/// Whose rules count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rules {
+    /// Ours, with the differences that the module's text lists.
+    #[default]
+    Kilnyard,
+    /// pbulk's to the letter, to compare with it.
+    Pbulk,
+}
+
+/// Where a package stands after resolving.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It can be built when what it depends on is.
+    Buildable,
+    /// Its own word says no.
+    LeftOut(Standing),
+    /// A dependency cannot be had; why, one for each.
+    Unresolved(Vec<Unmet>),
+    /// It is in a cycle; the cycle from it to itself.
+    InCycle(Vec<PackageId>),
+    /// It depends on one that is left out: the next one on the way, and the one to blame in the end.
+    Indirect {
+        /// The dependency.
+        through: PackageId,
+        /// Who is to blame.
+        blamed: PackageId,
+    },
+}
+
+/// A dependency that cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unmet {
+    /// Nothing matches.
+    NoMatch {
+        /// The pattern.
+        pattern: String,
+        /// Where it is said to be.
+        location: String,
+        /// Packages that are there.
+        offered: Vec<String>,
+    },
+    /// A word that is no dependency.
+    NoDependency(String),
+    /// A pattern that is none.
+    NoPattern(PatternError),
+}
+
+impl fmt::Display for Unmet {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unmet::NoMatch { pattern, location, offered } => {
+                write!(formatter, "nothing matches {pattern}; {location} ")?;
+                match &offered[..] {
+                    [] => write!(formatter, "offers nothing"),
+                    names => write!(formatter, "offers {}", names.join(", ")),
+                }
+            }
+            Unmet::NoDependency(word) => {
+                write!(formatter, "`{word}` is not pattern:../../category/directory")
+            }
+            Unmet::NoPattern(error) => error.fmt(formatter),
+        }
+    }
+}
+
+/// Something that a person may want to look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Remark {
+    /// The best match is elsewhere than the dependency says.
+    Elsewhere {
+        /// Who depends.
+        package: PackageId,
+        /// On what.
+        pattern: String,
+        /// Where it is said to be.
+        location: String,
+        /// What was chosen.
+        chosen: PackageId,
+    },
+    /// A better match was passed over, since it is not built.
+    PassedOver {
+        /// The pattern.
+        pattern: String,
+        /// What was chosen.
+        chosen: PackageId,
+        /// What pbulk would have chosen.
+        passed_over: PackageId,
+    },
+}
+
+/// What resolving came to. Numbers of packages are their places in the input.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// The dependencies of each package in the order in which they were chosen.
+    pub depends: Vec<Vec<PackageId>>,
+    /// Where each package stands.
+    pub outcomes: Vec<Outcome>,
+    /// What was noticed.
+    pub remarks: Vec<Remark>,
+}
+
+/// A pattern, resolved once.
+#[derive(Debug, Default)]
+struct Match {
+    /// All that match, the best first.
+    all: Vec<u32>,
+    /// Which of them is taken.
+    chosen: Option<u32>,
+}
+
+struct Resolver<'a> {
+    scanned: &'a [Scanned<'a>],
+    names: Vec<PackageName<'a>>,
+    /// Numbers of the packages, ordered by name.
+    by_name: Vec<u32>,
+    rules: Rules,
+    matches: HashMap<&'a str, Result<Match, PatternError>>,
+    remarks: Vec<Remark>,
+}
+
+/// Resolves all packages.
+pub fn resolve(scanned: &[Scanned], rules: Rules) -> Resolved {
+    let names: Vec<PackageName> = scanned.iter().map(|package| PackageName::new(package.name)).collect();
+    let mut by_name: Vec<u32> = (0..scanned.len() as u32).collect();
+    by_name.sort_unstable_by_key(|number| scanned[*number as usize].name);
+    let mut resolver =
+        Resolver { scanned, names, by_name, rules, matches: HashMap::new(), remarks: Vec::new() };
+    let mut depends = Vec::with_capacity(scanned.len());
+    let mut outcomes = Vec::with_capacity(scanned.len());
+    for number in 0..scanned.len() {
+        let (chosen, unmet) = resolver.depends_of(number);
+        outcomes.push(match scanned[number].standing {
+            Standing::Buildable if unmet.is_empty() => Outcome::Buildable,
+            Standing::Buildable => Outcome::Unresolved(unmet),
+            standing => Outcome::LeftOut(standing),
+        });
+        depends.push(chosen);
+    }
+    let mut resolved = Resolved { depends, outcomes, remarks: resolver.remarks };
+    let dependents = Dependents::of(&resolved.depends);
+    resolved.spread(&dependents);
+    if resolved.leave_out_cycles(&dependents) {
+        resolved.spread(&dependents);
+    }
+    resolved
+}
+
+/// Who depends on each package: one row after the other.
+struct Dependents {
+    starts: Vec<u32>,
+    all: Vec<PackageId>,
+}
+
+impl Dependents {
+    fn of(depends: &[Vec<PackageId>]) -> Dependents {
+        let mut starts = vec![0; depends.len() + 1];
+        for id in depends.iter().flatten() {
+            starts[id.index() + 1] += 1;
+        }
+        for index in 1..starts.len() {
+            starts[index] += starts[index - 1];
+        }
+        let mut next = starts.clone();
+        let mut all = vec![PackageId(0); depends.iter().map(Vec::len).sum()];
+        for (number, chosen) in depends.iter().enumerate() {
+            for id in chosen {
+                all[next[id.index()] as usize] = PackageId(number as u32);
+                next[id.index()] += 1;
+            }
+        }
+        Dependents { starts, all }
+    }
+
+    fn on(&self, id: PackageId) -> &[PackageId] {
+        &self.all[self.starts[id.index()] as usize..self.starts[id.index() + 1] as usize]
+    }
+}
+
+/// `pattern:../../category/directory` in its two parts.
+fn split(word: &str) -> Option<(&str, &str)> {
+    let (pattern, location) = word.rsplit_once(':')?;
+    let location = location.strip_prefix("../../").unwrap_or(location);
+    (!pattern.is_empty() && super::scan_file::is_location(location)).then_some((pattern, location))
+}
+
+impl<'a> Resolver<'a> {
+    fn depends_of(&mut self, number: usize) -> (Vec<PackageId>, Vec<Unmet>) {
+        let mut chosen: Vec<PackageId> = Vec::new();
+        let mut unmet = Vec::new();
+        for word in self.scanned[number].all_depends.split_ascii_whitespace() {
+            let Some((pattern, location)) = split(word) else {
+                unmet.push(Unmet::NoDependency(word.to_owned()));
+                continue;
+            };
+            match self.matching(pattern) {
+                Err(error) => unmet.push(Unmet::NoPattern(error.clone())),
+                Ok(found) => {
+                    if chosen.iter().any(|id| found.all.contains(&id.0)) {
+                        continue;
+                    }
+                    let Some(best) = found.chosen else {
+                        unmet.push(self.nothing(pattern, location));
+                        continue;
+                    };
+                    let best = PackageId(best);
+                    if self.scanned[best.index()].location != location {
+                        self.remarks.push(Remark::Elsewhere {
+                            package: PackageId(number as u32),
+                            pattern: pattern.to_owned(),
+                            location: location.to_owned(),
+                            chosen: best,
+                        });
+                    }
+                    chosen.push(best);
+                }
+            }
+        }
+        (chosen, unmet)
+    }
+
+    fn nothing(&self, pattern: &str, location: &str) -> Unmet {
+        let there = self.scanned.iter().filter(|package| package.location == location);
+        Unmet::NoMatch {
+            pattern: pattern.to_owned(),
+            location: location.to_owned(),
+            offered: there.map(|package| package.name.to_owned()).collect(),
+        }
+    }
+
+    fn matching(&mut self, pattern: &'a str) -> Result<&Match, &PatternError> {
+        if !self.matches.contains_key(pattern) {
+            let found = self.find(pattern);
+            self.matches.insert(pattern, found);
+        }
+        self.matches[pattern].as_ref()
+    }
+
+    fn find(&mut self, text: &str) -> Result<Match, PatternError> {
+        let pattern = Pattern::parse(text)?;
+        let mut all: Vec<u32> =
+            pattern.alternatives().iter().flat_map(|alternative| self.candidates(alternative)).collect();
+        all.sort_unstable_by(|one, two| {
+            self.names[*two as usize].compare(&self.names[*one as usize]).then(one.cmp(two))
+        });
+        all.dedup();
+        let is_buildable = |number: &&u32| self.scanned[**number as usize].standing == Standing::Buildable;
+        let best = all.first().copied();
+        let chosen = match self.rules {
+            Rules::Pbulk => best,
+            Rules::Kilnyard => all.iter().find(is_buildable).copied().or(best),
+        };
+        if let (Some(chosen), Some(best)) = (chosen, best)
+            && chosen != best
+        {
+            self.remarks.push(Remark::PassedOver {
+                pattern: text.to_owned(),
+                chosen: PackageId(chosen),
+                passed_over: PackageId(best),
+            });
+        }
+        Ok(Match { all, chosen })
+    }
+
+    /// The packages that match one alternative: of those that begin as it does, by a search in the sorted names.
+    fn candidates(&self, alternative: &Alternative) -> Vec<u32> {
+        let prefix = alternative.prefix();
+        let name = |number: &u32| self.scanned[*number as usize].name;
+        let from = self.by_name.partition_point(|number| name(number) < prefix);
+        let begins = self.by_name[from..].iter().take_while(|number| name(number).starts_with(prefix));
+        begins.filter(|number| alternative.matches(&self.names[**number as usize])).copied().collect()
+    }
+}
+
+impl Resolved {
+    /// Who depends on whom, for whoever builds; names as they were given.
+    pub fn graph(&self, scanned: &[Scanned]) -> Graph {
+        let mut graph = Graph::new();
+        for package in scanned {
+            graph.add(package.name);
+        }
+        for (number, chosen) in self.depends.iter().enumerate() {
+            for dependency in chosen {
+                graph.depend(PackageId(number as u32), *dependency);
+            }
+        }
+        graph
+    }
+
+    fn is_buildable(&self, id: PackageId) -> bool {
+        self.outcomes[id.index()] == Outcome::Buildable
+    }
+
+    /// Leaves out everything that depends on something that is left out; the nearest one is named.
+    fn spread(&mut self, dependents: &Dependents) {
+        let is_cause = |outcome: &Outcome| !matches!(outcome, Outcome::Buildable | Outcome::Indirect { .. });
+        let causes = self.outcomes.iter().enumerate().filter(|(_, outcome)| is_cause(outcome));
+        let mut open: VecDeque<(PackageId, PackageId)> =
+            causes.map(|(number, _)| (PackageId(number as u32), PackageId(number as u32))).collect();
+        while let Some((id, blamed)) = open.pop_front() {
+            for dependent in dependents.on(id) {
+                if self.is_buildable(*dependent) {
+                    self.outcomes[dependent.index()] = Outcome::Indirect { through: id, blamed };
+                    open.push_back((*dependent, blamed));
+                }
+            }
+        }
+    }
+
+    /// Leaves out the members of cycles; whether there are any.
+    fn leave_out_cycles(&mut self, dependents: &Dependents) -> bool {
+        // What can be put into an order is in no cycle; there are few packages after that, or none.
+        let all = 0..self.depends.len() as u32;
+        let mut waits: Vec<usize> = self.depends.iter().map(Vec::len).collect();
+        let mut ordered: Vec<PackageId> =
+            all.clone().map(PackageId).filter(|id| waits[id.index()] == 0).collect();
+        while let Some(id) = ordered.pop() {
+            for dependent in dependents.on(id) {
+                waits[dependent.index()] -= 1;
+                if waits[dependent.index()] == 0 {
+                    ordered.push(*dependent);
+                }
+            }
+        }
+        let is_left = |id: PackageId| waits[id.index()] > 0 && self.is_buildable(id);
+        let left: Vec<PackageId> = all.map(PackageId).filter(|id| is_left(*id)).collect();
+        let mut knotted = Vec::new();
+        for id in left {
+            let inside = |id: PackageId| self.depends[id.index()].iter().copied().filter(|id| is_left(*id));
+            if let Some(cycle) = shortest_cycle(id, inside) {
+                knotted.push((id, cycle));
+            }
+        }
+        let has_any = !knotted.is_empty();
+        for (id, cycle) in knotted {
+            self.outcomes[id.index()] = Outcome::InCycle(cycle);
+        }
+        has_any
+    }
+
+    /// The way from a package that is left out to the one that is to blame, itself first.
+    pub fn chain(&self, package: PackageId) -> Vec<PackageId> {
+        let mut chain = vec![package];
+        let mut last = package;
+        while let Outcome::Indirect { through, .. } = &self.outcomes[last.index()] {
+            last = *through;
+            chain.push(last);
+        }
+        chain
+    }
+}
+
+/// The shortest way from a package to itself, both ends told; none where there is no such way.
+fn shortest_cycle<I: Iterator<Item = PackageId>>(
+    start: PackageId,
+    depends: impl Fn(PackageId) -> I,
+) -> Option<Vec<PackageId>> {
+    let mut from: HashMap<PackageId, PackageId> = HashMap::new();
+    let mut open = VecDeque::from([start]);
+    while let Some(id) = open.pop_front() {
+        for dependency in depends(id) {
+            if dependency == start {
+                let mut way = vec![start];
+                let mut last = id;
+                while last != start {
+                    way.push(last);
+                    last = from[&last];
+                }
+                way.push(start);
+                way.reverse();
+                return Some(way);
+            }
+            if let Entry::Vacant(vacant) = from.entry(dependency) {
+                vacant.insert(id);
+                open.push_back(dependency);
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FINE: Standing = Standing::Buildable;
+
+    fn package<'a>(name: &'a str, location: &'a str, all_depends: &'a str) -> Scanned<'a> {
+        Scanned { name, location, all_depends, standing: FINE }
+    }
+
+    fn names<'a>(scanned: &[Scanned<'a>], ids: &[PackageId]) -> Vec<&'a str> {
+        ids.iter().map(|id| scanned[id.index()].name).collect()
+    }
+
+    #[test]
+    fn the_highest_version_is_chosen_and_one_that_matches_is_kept() {
+        let scanned = [
+            package("top-1", "a/top", "lib-[0-9]*:../../a/lib lib>=1:../../a/lib"),
+            package("strict-1", "a/strict", "lib<2:../../a/lib lib-[0-9]*:../../a/lib"),
+            package("lib-1.5", "a/lib", ""),
+            package("lib-2.0", "a/lib2", ""),
+        ];
+        let resolved = resolve(&scanned, Rules::Kilnyard);
+        assert_eq!(names(&scanned, &resolved.depends[0]), ["lib-2.0"]);
+        assert_eq!(names(&scanned, &resolved.depends[1]), ["lib-1.5"]);
+        assert!(resolved.outcomes.iter().all(|outcome| *outcome == Outcome::Buildable));
+        let [Remark::Elsewhere { package, location, chosen, .. }] = &resolved.remarks[..] else {
+            panic!("{:?}", resolved.remarks)
+        };
+        assert_eq!((package.0, location.as_str(), chosen.0), (0, "a/lib", 3));
+    }
+
+    #[test]
+    fn of_equal_versions_the_last_name_is_chosen() {
+        let scanned = [
+            package("top-1", "a/top", "{mysql,mariadb}-[0-9]*:../../a/mysql"),
+            package("mysql-8", "a/mysql", ""),
+            package("mariadb-8", "a/mariadb", ""),
+        ];
+        assert_eq!(names(&scanned, &resolve(&scanned, Rules::Kilnyard).depends[0]), ["mysql-8"]);
+    }
+
+    #[test]
+    fn a_skipped_package_is_passed_over_unless_pbulk_is_asked() {
+        let scanned = [
+            package("top-1", "a/top", "lib-[0-9]*:../../a/lib"),
+            Scanned { standing: Standing::Skipped, ..package("lib-2", "a/lib2", "") },
+            package("lib-1", "a/lib", ""),
+        ];
+        let ours = resolve(&scanned, Rules::Kilnyard);
+        assert_eq!(names(&scanned, &ours.depends[0]), ["lib-1"]);
+        assert_eq!(ours.outcomes[0], Outcome::Buildable);
+        assert!(matches!(
+            ours.remarks[..],
+            [Remark::PassedOver { chosen: PackageId(2), passed_over: PackageId(1), .. }]
+        ));
+        let theirs = resolve(&scanned, Rules::Pbulk);
+        assert_eq!(names(&scanned, &theirs.depends[0]), ["lib-2"]);
+        let through = PackageId(1);
+        assert_eq!(theirs.outcomes[0], Outcome::Indirect { through, blamed: through });
+    }
+
+    #[test]
+    fn what_is_left_out_has_the_whole_chain_to_its_cause() {
+        let scanned = [
+            package("top-1", "a/top", "middle-[0-9]*:../../a/middle"),
+            package("middle-1", "a/middle", "base-[0-9]*:../../a/base"),
+            package("base-1", "a/base", "gone>=2:../../a/gone nonsense"),
+            package("gone-1", "a/gone", ""),
+        ];
+        let resolved = resolve(&scanned, Rules::Kilnyard);
+        assert_eq!(names(&scanned, &resolved.chain(PackageId(0))), ["top-1", "middle-1", "base-1"]);
+        let Outcome::Unresolved(unmet) = &resolved.outcomes[2] else { panic!("{:?}", resolved.outcomes) };
+        let told: Vec<String> = unmet.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                "nothing matches gone>=2; a/gone offers gone-1",
+                "`nonsense` is not pattern:../../category/directory"
+            ]
+        );
+        assert_eq!(resolved.outcomes[3], Outcome::Buildable);
+    }
+
+    #[test]
+    fn a_cycle_leaves_out_its_members_and_what_depends_on_them() {
+        let scanned = [
+            package("one-1", "a/one", "two-[0-9]*:../../a/two"),
+            package("two-1", "a/two", "three-[0-9]*:../../a/three"),
+            package("three-1", "a/three", "one-[0-9]*:../../a/one fine-[0-9]*:../../a/fine"),
+            package("needs-1", "a/needs", "two-[0-9]*:../../a/two"),
+            package("fine-1", "a/fine", ""),
+            package("self-1", "a/self", "self-[0-9]*:../../a/self"),
+        ];
+        let resolved = resolve(&scanned, Rules::Kilnyard);
+        let Outcome::InCycle(cycle) = &resolved.outcomes[0] else { panic!("{:?}", resolved.outcomes) };
+        assert_eq!(names(&scanned, cycle), ["one-1", "two-1", "three-1", "one-1"]);
+        assert_eq!(resolved.outcomes[3], Outcome::Indirect { through: PackageId(1), blamed: PackageId(1) });
+        assert_eq!(resolved.outcomes[4], Outcome::Buildable);
+        assert_eq!(resolved.outcomes[5], Outcome::InCycle(vec![PackageId(5), PackageId(5)]));
+    }
+}

@@ -1,0 +1,192 @@
+//! `kilnyard resolve`: exact dependencies for a scan file, without a yard.
+
+use crate::cli::{Resolve, ScanFamily};
+use crate::error::{Context, Error, Kind, Result};
+use crate::words;
+use kilnyard_ecosystem::pkgsrc::resolve::{
+    self, Outcome, Remark, Resolved, Rules, Scanned, Standing, resolve,
+};
+use kilnyard_ecosystem::pkgsrc::scan_file::{ScanFile, Stanza};
+use kilnyard_model::graph::PackageId;
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// The largest scan that is read: some twenty times that of the whole of pkgsrc.
+const SCAN_BYTES_MAX: u64 = 4 << 30;
+/// How much is written at once.
+const CHUNK_BYTES: usize = 1 << 20;
+/// How many of each kind of remark are told if nobody asks for all.
+const TOLD_MAX: usize = 20;
+
+pub fn run(options: &Resolve) -> Result<ExitCode> {
+    let ScanFamily::Pkgsrc = options.ecosystem;
+    let shown = options.import.display();
+    let text = read(&options.import).context(Kind::Usage, format!("read {shown}"))?;
+    let file = ScanFile::parse(&text).context(Kind::Usage, format!("read {shown}"))?;
+    for (name, line) in &file.duplicates {
+        tell!("warning: line {line}: {name} is there already; the first one counts");
+    }
+    let scanned: Vec<Scanned> = file.stanzas.iter().map(scanned).collect();
+    let rules = if options.pbulk_rules { Rules::Pbulk } else { Rules::Kilnyard };
+    let resolved = resolve(&scanned, rules);
+    export(&file.stanzas, &resolved, options.export.as_deref())?;
+    tell_of(&scanned, &resolved, options.verbose);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn scanned<'a>(stanza: &Stanza<'a>) -> Scanned<'a> {
+    let standing = match (stanza.skip_reason, stanza.fail_reason) {
+        ([], []) => Standing::Buildable,
+        ([], _) => Standing::Failed,
+        _ => Standing::Skipped,
+    };
+    Scanned { name: stanza.name, location: stanza.location, all_depends: stanza.all_depends, standing }
+}
+
+/// Reads a file, unpacked by what it begins with.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file: Box<dyn Read> = match path.as_os_str() == "-" {
+        true => Box::new(io::stdin().lock()),
+        false => Box::new(fs_err::File::open(path)?),
+    };
+    let mut text = Vec::new();
+    (&mut file).take(4).read_to_end(&mut text)?;
+    let packed = io::Cursor::new(text.clone()).chain(file);
+    let mut unpacked: Box<dyn Read> = match text[..] {
+        [0x28, 0xb5, 0x2f, 0xfd] => Box::new(zstd::Decoder::new(packed)?),
+        [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(packed)),
+        _ => Box::new(packed),
+    };
+    text.clear();
+    if unpacked.by_ref().take(SCAN_BYTES_MAX).read_to_end(&mut text)? as u64 == SCAN_BYTES_MAX {
+        return Err(io::Error::other(format!("it has more than {SCAN_BYTES_MAX} bytes")));
+    }
+    Ok(text)
+}
+
+/// Writes the scan with the dependencies; a file is there whole or not at all.
+fn export(stanzas: &[Stanza], resolved: &Resolved, path: Option<&Path>) -> Result<()> {
+    let Some(path) = path.filter(|path| path.as_os_str() != "-") else {
+        let written = write(stanzas, resolved, io::stdout().lock());
+        return match written {
+            // Whoever stops reading has had enough.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            other => other.context(Kind::Machine, "write the scan"),
+        };
+    };
+    let failed = format!("write {}", path.display());
+    if fs_err::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        // A pipe or a device has no name to be replaced.
+        let file = File::options().write(true).open(path).context(Kind::Machine, &failed)?;
+        return write(stanzas, resolved, file).context(Kind::Machine, &failed);
+    }
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    let written = File::create(&part)
+        .and_then(|file| write(stanzas, resolved, file))
+        .and_then(|()| std::fs::rename(&part, path));
+    written.context(Kind::Machine, &failed).inspect_err(|_: &Error| {
+        let _ = std::fs::remove_file(&part);
+    })
+}
+
+fn write(stanzas: &[Stanza], resolved: &Resolved, out: impl Write) -> io::Result<()> {
+    let mut out = BufWriter::with_capacity(CHUNK_BYTES, out);
+    for (number, stanza) in stanzas.iter().enumerate() {
+        let reason = match &resolved.outcomes[number] {
+            Outcome::Unresolved(unmet) => unmet.last().map(reason_of),
+            _ => None,
+        };
+        let depends = if reason.is_some() { &[][..] } else { &resolved.depends[number] };
+        let names = depends.iter().map(|id| stanzas[id.index()].name);
+        stanza.write_resolved(&mut out, names, reason.as_deref())?;
+    }
+    out.flush()
+}
+
+/// The reason as pbulk's resolver words it for the programs that read its files.
+fn reason_of(unmet: &resolve::Unmet) -> String {
+    let dependency = match unmet {
+        resolve::Unmet::NoMatch { pattern, .. } => pattern.clone(),
+        resolve::Unmet::NoDependency(word) => word.clone(),
+        resolve::Unmet::NoPattern(error) => error.to_string(),
+    };
+    format!("\"could not resolve dependency \"{dependency}\"\"")
+}
+
+fn tell_of(scanned: &[Scanned], resolved: &Resolved, is_verbose: bool) {
+    let name = |id: PackageId| scanned[id.index()].name;
+    let names =
+        |ids: &[PackageId], between: &str| ids.iter().map(|id| name(*id)).collect::<Vec<_>>().join(between);
+    let (mut buildable, mut left_out, mut unresolved, mut in_cycle, mut indirect) = (0, 0, 0, 0, 0);
+    let mut told_cycles: Vec<Vec<PackageId>> = Vec::new();
+    for (number, outcome) in resolved.outcomes.iter().enumerate() {
+        let id = PackageId(number as u32);
+        match outcome {
+            Outcome::Buildable => buildable += 1,
+            Outcome::LeftOut(_) => left_out += 1,
+            Outcome::Unresolved(unmet) => {
+                unresolved += 1;
+                for unmet in unmet {
+                    tell!("{}: {unmet}", name(id));
+                }
+            }
+            Outcome::InCycle(cycle) => {
+                in_cycle += 1;
+                let mut members = cycle[1..].to_vec();
+                members.sort_unstable();
+                if !told_cycles.contains(&members) {
+                    tell!("cycle: {}", names(cycle, " -> "));
+                    told_cycles.push(members);
+                }
+            }
+            Outcome::Indirect { .. } => {
+                indirect += 1;
+                if is_verbose {
+                    tell!("left out: {}", names(&resolved.chain(id), " -> "));
+                }
+            }
+        }
+    }
+    let elsewhere: Vec<String> = resolved
+        .remarks
+        .iter()
+        .filter_map(|remark| match remark {
+            Remark::Elsewhere { package, pattern, location, chosen } => Some(format!(
+                "warning: {}: the best match for {pattern} is {} in {}, not in {location}",
+                name(*package),
+                name(*chosen),
+                scanned[chosen.index()].location
+            )),
+            Remark::PassedOver { .. } => None,
+        })
+        .collect();
+    let passed_over: Vec<String> = resolved
+        .remarks
+        .iter()
+        .filter_map(|remark| match remark {
+            Remark::PassedOver { pattern, chosen, passed_over } => Some(format!(
+                "{pattern}: {} is taken, since {} is not built",
+                name(*chosen),
+                name(*passed_over)
+            )),
+            Remark::Elsewhere { .. } => None,
+        })
+        .collect();
+    for remarks in [&passed_over, &elsewhere] {
+        let told = if is_verbose { remarks.len() } else { TOLD_MAX.min(remarks.len()) };
+        for remark in &remarks[..told] {
+            tell!("{remark}");
+        }
+        if told < remarks.len() {
+            tell!("and {} more of these: --verbose", remarks.len() - told);
+        }
+    }
+    tell!(
+        "{}: {buildable} can be built, {left_out} are left out by their own word, {unresolved} cannot be resolved, \
+         {in_cycle} are in cycles, {indirect} depend on these",
+        words::count(scanned.len() as u64, "package")
+    );
+}

@@ -74,6 +74,9 @@ pub enum Command {
     Publish(Publish),
     /// Remove what is not needed any more.
     Clean(Clean),
+    /// Make and read files in which one package is found without parsing the others.
+    #[command(subcommand)]
+    Index(Index),
     /// Measure Kilnyard on this machine.
     Bench(Bench),
     /// Print the completions of a shell.
@@ -160,6 +163,28 @@ pub struct Resolve {
     /// elsewhere than it says.
     #[arg(long, short = 'v')]
     pub verbose: bool,
+}
+
+/// `index`.
+#[derive(Debug, Subcommand)]
+pub enum Index {
+    /// Make a look-up file of a pkg_summary, plain, gzip or zstd.
+    Make {
+        /// The pkg_summary; `-` is standard input.
+        summary: PathBuf,
+        /// The look-up file.
+        file: PathBuf,
+    },
+    /// Print what a look-up file says of a package.
+    LookUp {
+        /// The look-up file.
+        file: PathBuf,
+        /// The package's name with its version.
+        package: String,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// Families whose scans are files.

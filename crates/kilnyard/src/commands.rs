@@ -8,6 +8,7 @@ mod demo;
 mod diff;
 mod doctor;
 mod history;
+mod index;
 mod init;
 mod log;
 mod manual;
@@ -50,6 +51,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Shell(options) => shell::run(&yard()?, &options),
         Command::Publish(options) => publish::run(&yard()?, &options),
         Command::Clean(options) => clean::run(&yard()?, &options),
+        Command::Index(options) => index::run(&options),
         Command::Bench(options) => bench::run(yard, &options),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { folder } => manual::pages(&folder),

@@ -17,6 +17,7 @@ mod report;
 mod run;
 mod scan;
 mod signals;
+mod unpack;
 mod yard;
 
 use clap::Parser;

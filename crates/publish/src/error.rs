@@ -66,6 +66,14 @@ pub enum PublishError {
         /// Why it cannot be used.
         reason: &'static str,
     },
+    /// A file that this crate wrote is not as it was.
+    #[error("read {}: {reason}", path.display())]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
     /// Another publication or prune holds the repository.
     #[error("lock {}: another publication is at work", path.display())]
     Busy {

@@ -1,4 +1,5 @@
-//! Repositories: indexes written and switched atomically.
+//! Repositories: indexes written and switched atomically; and [`LookUp`], a file in which one package is found without
+//! parsing the others.
 //!
 //! [`plan`] takes what the caller knows about its packages (stanzas, checksums, where the files are), looks at the
 //! repository's directory, and decides: a [`Publication`], which is an ordered list of [`Operation`]s that prints.
@@ -57,6 +58,7 @@ mod execute;
 mod generation;
 mod index;
 mod layout;
+mod lookup;
 mod name;
 mod operation;
 mod plan;
@@ -72,6 +74,7 @@ pub use entry::{BinaryEntry, ReleaseFacts, SourceEntry, SourceFile};
 pub use error::{PublishError, Result};
 pub use execute::Published;
 pub use layout::{GENERATIONS_KEPT, KEYRING_FILE};
+pub use lookup::{LookUp, render as render_look_up};
 pub use operation::Operation;
 pub use plan::{Publication, plan};
 pub use prune::{Prune, prune};

@@ -174,9 +174,9 @@ pub fn resolve(scanned: &[Scanned], rules: Rules) -> Resolved {
         Resolver { scanned, names, by_name, rules, matches: HashMap::new(), remarks: Vec::new() };
     let mut depends = Vec::with_capacity(scanned.len());
     let mut outcomes = Vec::with_capacity(scanned.len());
-    for number in 0..scanned.len() {
+    for (number, package) in scanned.iter().enumerate() {
         let (chosen, unmet) = resolver.depends_of(number);
-        outcomes.push(match scanned[number].standing {
+        outcomes.push(match package.standing {
             Standing::Buildable if unmet.is_empty() => Outcome::Buildable,
             Standing::Buildable => Outcome::Unresolved(unmet),
             standing => Outcome::LeftOut(standing),

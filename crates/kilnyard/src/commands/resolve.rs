@@ -2,19 +2,17 @@
 
 use crate::cli::{Resolve, ScanFamily};
 use crate::error::{Context, Error, Kind, Result};
-use crate::words;
+use crate::{unpack, words};
 use kilnyard_ecosystem::pkgsrc::resolve::{
     self, Outcome, Remark, Resolved, Rules, Scanned, Standing, resolve,
 };
 use kilnyard_ecosystem::pkgsrc::scan_file::{ScanFile, Stanza};
 use kilnyard_model::graph::PackageId;
 use std::fs::File;
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// The largest scan that is read: some twenty times that of the whole of pkgsrc.
-const SCAN_BYTES_MAX: u64 = 4 << 30;
 /// How much is written at once.
 const CHUNK_BYTES: usize = 1 << 20;
 /// How many of each kind of remark are told if nobody asks for all.
@@ -23,7 +21,7 @@ const TOLD_MAX: usize = 20;
 pub fn run(options: &Resolve) -> Result<ExitCode> {
     let ScanFamily::Pkgsrc = options.ecosystem;
     let shown = options.import.display();
-    let text = read(&options.import).context(Kind::Usage, format!("read {shown}"))?;
+    let text = unpack::read(&options.import).context(Kind::Usage, format!("read {shown}"))?;
     let file = ScanFile::parse(&text).context(Kind::Usage, format!("read {shown}"))?;
     for (name, line) in &file.duplicates {
         tell!("warning: line {line}: {name} is there already; the first one counts");
@@ -43,27 +41,6 @@ fn scanned<'a>(stanza: &Stanza<'a>) -> Scanned<'a> {
         _ => Standing::Skipped,
     };
     Scanned { name: stanza.name, location: stanza.location, all_depends: stanza.all_depends, standing }
-}
-
-/// Reads a file, unpacked by what it begins with.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut file: Box<dyn Read> = match path.as_os_str() == "-" {
-        true => Box::new(io::stdin().lock()),
-        false => Box::new(fs_err::File::open(path)?),
-    };
-    let mut text = Vec::new();
-    (&mut file).take(4).read_to_end(&mut text)?;
-    let packed = io::Cursor::new(text.clone()).chain(file);
-    let mut unpacked: Box<dyn Read> = match text[..] {
-        [0x28, 0xb5, 0x2f, 0xfd] => Box::new(zstd::Decoder::new(packed)?),
-        [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(packed)),
-        _ => Box::new(packed),
-    };
-    text.clear();
-    if unpacked.by_ref().take(SCAN_BYTES_MAX).read_to_end(&mut text)? as u64 == SCAN_BYTES_MAX {
-        return Err(io::Error::other(format!("it has more than {SCAN_BYTES_MAX} bytes")));
-    }
-    Ok(text)
 }
 
 /// Writes the scan with the dependencies; a file is there whole or not at all.

@@ -1,0 +1,63 @@
+//! `kilnyard index`: look-up files, made of a pkg_summary and asked for one package.
+
+use super::{print, print_json};
+use crate::cli::Index;
+use crate::error::{Context, Error, Kind, Result};
+use crate::scan::write_whole;
+use crate::{unpack, words};
+use kilnyard_ecosystem::pkgsrc::summary::{self, REPEATED};
+use kilnyard_publish::{LookUp, render_look_up};
+use serde_json::{Map, Value};
+use std::path::Path;
+use std::process::ExitCode;
+
+pub fn run(options: &Index) -> Result<ExitCode> {
+    match options {
+        Index::Make { summary, file } => make(summary, file),
+        Index::LookUp { file, package, json } => look_up(file, package, *json),
+    }
+}
+
+fn make(summary: &Path, file: &Path) -> Result<ExitCode> {
+    let failed = format!("read {}", summary.display());
+    let bytes = unpack::read(summary).context(Kind::Usage, &failed)?;
+    let text = String::from_utf8(bytes).context(Kind::Usage, &failed)?;
+    let entries = summary::entries(&text).context(Kind::Usage, &failed)?;
+    let records: Vec<(&str, &[u8])> =
+        entries.iter().map(|entry| (entry.name, entry.text.as_bytes())).collect();
+    let rendered =
+        render_look_up(&records).context(Kind::Usage, format!("make an index of {}", summary.display()))?;
+    write_whole(file, &rendered)?;
+    tell!(
+        "{} in {}, {}",
+        words::count(records.len() as u64, "package"),
+        file.display(),
+        words::size(rendered.len() as u64)
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+fn look_up(file: &Path, package: &str, as_json: bool) -> Result<ExitCode> {
+    let failed = format!("look {package} up");
+    let found = LookUp::open(file).and_then(|index| index.get(package)).context(Kind::Usage, &failed)?;
+    let Some(content) = found else {
+        return Err(Error::usage(format!("there is no {package} in {}", file.display())));
+    };
+    let text = String::from_utf8(content).context(Kind::Usage, &failed)?;
+    if !as_json {
+        return print(&text);
+    }
+    let mut fields = Map::new();
+    for (key, value) in (summary::Entry { name: package, text: &text }).fields() {
+        match REPEATED.contains(&key) {
+            true => match fields.entry(key).or_insert_with(|| Value::Array(Vec::new())) {
+                Value::Array(values) => values.push(value.into()),
+                other => *other = value.into(),
+            },
+            false => {
+                fields.insert(key.to_owned(), value.into());
+            }
+        }
+    }
+    print_json(&Value::Object(fields))
+}

@@ -1,0 +1,323 @@
+//! A file in which one record is found by its key with a few reads: for clients that want one package of thirty
+//! thousand and not parse all of them.
+//!
+//! ```text
+//! 0    8   "KILNLOOK"
+//! 8    4   version of the format, 1             all numbers are little-endian
+//! 12   4   number of records, n
+//! 16   4   number of buckets, b
+//! 20   4   nothing
+//! 24   8   length of the file
+//! 32   4b  displacement of each bucket
+//! ...  12n slots: where a record begins (8 bytes) and how long it is (4)
+//! ...      records, each its key, a line end, and its content
+//! ```
+//!
+//! A key's SHA-256 names a bucket; the bucket's displacement and the rest of the hash name the slot. The
+//! displacements are chosen when the file is made so that no two keys share a slot, and no slot is free (minimal
+//! perfect hashing by displacement: Belazzougui, Botelho and Dietzfelbinger, "Hash, displace, and compress", 2009).
+//! A key that is not there leads to a record of another key, which says so.
+//!
+//! What must hold: every number that is read is checked against the file, so that a broken file is an error and
+//! never more. Known downside: four reads a look-up; whoever looks up thousands should map the file instead.
+
+use crate::error::{During, PublishError, Result};
+use sha2::{Digest, Sha256};
+use std::collections::HashSet;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+const MAGIC: [u8; 8] = *b"KILNLOOK";
+const FORMAT: u32 = 1;
+const HEADER_BYTES: u64 = 32;
+const SLOT_BYTES: u64 = 12;
+/// Keys a bucket has on average: more make a smaller file and a longer search for displacements.
+const KEYS_A_BUCKET: usize = 4;
+/// The longest record that is read.
+const RECORD_BYTES_MAX: u32 = 64 << 20;
+/// More tries than any bucket needs; reached only if a key is there twice, which is refused before.
+const DISPLACEMENT_MAX: u32 = 1 << 24;
+
+/// The two halves of a key's hash that are used.
+#[derive(Clone, Copy, Debug)]
+struct Hash {
+    bucket: u64,
+    slot: u64,
+}
+
+impl Hash {
+    fn of(key: &str) -> Hash {
+        let digest = Sha256::digest(key.as_bytes());
+        let half = |at: usize| {
+            digest[at..at + 8].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+        };
+        Hash { bucket: half(0), slot: half(8) }
+    }
+
+    fn bucket(self, buckets: u32) -> u32 {
+        (self.bucket % u64::from(buckets)) as u32
+    }
+
+    /// The slot with this displacement: a mix of both (the finalizer of MurmurHash3, which is a bijection).
+    fn slot(self, displacement: u32, slots: u32) -> u32 {
+        let mut mixed = self.slot ^ u64::from(displacement).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ mixed >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        mixed = (mixed ^ mixed >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+        ((mixed ^ mixed >> 33) % u64::from(slots)) as u32
+    }
+}
+
+/// The bytes of a look-up file for these records. A key is one line, and there once.
+pub fn render(records: &[(&str, &[u8])]) -> Result<Vec<u8>> {
+    let refuse = |key: &str, reason| {
+        Err(PublishError::Input { what: "key", value: crate::name::shortened(key), reason })
+    };
+    let mut known = HashSet::new();
+    for (key, content) in records {
+        if key.is_empty() || key.contains('\n') {
+            return refuse(key, "it is not one line");
+        }
+        if !known.insert(*key) {
+            return refuse(key, "it is there twice");
+        }
+        if (key.len() + 1 + content.len()) as u64 > u64::from(RECORD_BYTES_MAX) {
+            return refuse(key, "its record is too long");
+        }
+    }
+    let slots = u32::try_from(records.len())
+        .map_err(|_| PublishError::TooLarge { what: "number of records", limit: u64::from(u32::MAX) })?;
+    let buckets = (records.len() / KEYS_A_BUCKET).max(1) as u32;
+    let (displacements, places) = place(records, buckets, slots)?;
+
+    let mut bytes = Vec::new();
+    bytes.extend(MAGIC);
+    for number in [FORMAT, slots, buckets, 0] {
+        bytes.extend(number.to_le_bytes());
+    }
+    bytes.extend([0; 8]);
+    displacements.iter().for_each(|displacement| bytes.extend(displacement.to_le_bytes()));
+    let mut begin = bytes.len() as u64 + SLOT_BYTES * u64::from(slots);
+    let ordered: Vec<(&str, &[u8])> = places.iter().map(|number| records[*number as usize]).collect();
+    for (key, content) in &ordered {
+        let length = (key.len() + 1 + content.len()) as u32;
+        bytes.extend(begin.to_le_bytes());
+        bytes.extend(length.to_le_bytes());
+        begin += u64::from(length);
+    }
+    for (key, content) in ordered {
+        bytes.extend(key.as_bytes());
+        bytes.push(b'\n');
+        bytes.extend(content);
+    }
+    let length = (bytes.len() as u64).to_le_bytes();
+    bytes[24..32].copy_from_slice(&length);
+    Ok(bytes)
+}
+
+/// The displacement of each bucket, and the number of the record in each slot.
+fn place(records: &[(&str, &[u8])], buckets: u32, slots: u32) -> Result<(Vec<u32>, Vec<u32>)> {
+    const FREE: u32 = u32::MAX;
+    let mut members: Vec<Vec<(u32, Hash)>> = vec![Vec::new(); buckets as usize];
+    for (number, (key, _)) in records.iter().enumerate() {
+        let hash = Hash::of(key);
+        members[hash.bucket(buckets) as usize].push((number as u32, hash));
+    }
+    // The largest first, while there is room for them.
+    let mut order: Vec<usize> = (0..members.len()).collect();
+    order.sort_by_key(|bucket| std::cmp::Reverse(members[*bucket].len()));
+    let mut displacements = vec![0; buckets as usize];
+    let mut places = vec![FREE; slots as usize];
+    let mut taken = Vec::new();
+    for bucket in order {
+        let fits = |displacement: &u32| {
+            taken.clear();
+            members[bucket].iter().all(|(_, hash)| {
+                let slot = hash.slot(*displacement, slots);
+                let is_free = places[slot as usize] == FREE && !taken.contains(&slot);
+                taken.push(slot);
+                is_free
+            })
+        };
+        let Some(displacement) = (0..DISPLACEMENT_MAX).find(fits) else {
+            return Err(PublishError::TooLarge {
+                what: "search for a place",
+                limit: u64::from(DISPLACEMENT_MAX),
+            });
+        };
+        displacements[bucket] = displacement;
+        for (number, hash) in &members[bucket] {
+            places[hash.slot(displacement, slots) as usize] = *number;
+        }
+    }
+    Ok((displacements, places))
+}
+
+/// A look-up file, opened.
+#[derive(Debug)]
+pub struct LookUp {
+    path: PathBuf,
+    file: File,
+    length: u64,
+    slots: u32,
+    buckets: u32,
+}
+
+impl LookUp {
+    /// Opens a file and reads its beginning.
+    pub fn open(path: &Path) -> Result<LookUp> {
+        let file = File::open(path).during("open", path)?;
+        let mut header = [0; HEADER_BYTES as usize];
+        read(&file, &mut header, 0, path)?;
+        let number =
+            |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let length = u64::from(number(24)) | u64::from(number(28)) << 32;
+        let look_up = LookUp { path: path.to_owned(), file, length, slots: number(12), buckets: number(16) };
+        if header[..8] != MAGIC {
+            return Err(look_up.broken("it is no look-up file"));
+        }
+        if number(8) != FORMAT {
+            return Err(look_up.broken("its format is one of another version"));
+        }
+        let actual = look_up.file.metadata().during("look at", path)?.len();
+        if actual != length || look_up.records_begin() > length {
+            return Err(look_up.broken("it does not have the length that it says"));
+        }
+        if look_up.buckets == 0 {
+            return Err(look_up.broken("it has no buckets"));
+        }
+        Ok(look_up)
+    }
+
+    /// How many records there are.
+    pub fn len(&self) -> usize {
+        self.slots as usize
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.slots == 0
+    }
+
+    /// The content of the record with this key.
+    pub fn get(&self, key: &str) -> Result<Option<Vec<u8>>> {
+        if self.slots == 0 {
+            return Ok(None);
+        }
+        let hash = Hash::of(key);
+        let mut displacement = [0; 4];
+        let at = HEADER_BYTES + 4 * u64::from(hash.bucket(self.buckets));
+        read(&self.file, &mut displacement, at, &self.path)?;
+        let slot = hash.slot(u32::from_le_bytes(displacement), self.slots);
+        let mut place = [0; SLOT_BYTES as usize];
+        let at = HEADER_BYTES + 4 * u64::from(self.buckets) + SLOT_BYTES * u64::from(slot);
+        read(&self.file, &mut place, at, &self.path)?;
+        let [a, b, c, d, e, f, g, h, i, j, k, l] = place;
+        let begin = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+        let length = u32::from_le_bytes([i, j, k, l]);
+        let end = begin.checked_add(u64::from(length));
+        if begin < self.records_begin()
+            || end.is_none_or(|end| end > self.length)
+            || length > RECORD_BYTES_MAX
+        {
+            return Err(self.broken("a record is outside of it"));
+        }
+        let mut record = vec![0; length as usize];
+        read(&self.file, &mut record, begin, &self.path)?;
+        let is_it = record.strip_prefix(key.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'\n'));
+        Ok(is_it.then(|| record.split_off(key.len() + 1)))
+    }
+
+    fn records_begin(&self) -> u64 {
+        HEADER_BYTES + 4 * u64::from(self.buckets) + SLOT_BYTES * u64::from(self.slots)
+    }
+
+    fn broken(&self, reason: &'static str) -> PublishError {
+        PublishError::Broken { path: self.path.clone(), reason }
+    }
+}
+
+fn read(file: &File, bytes: &mut [u8], at: u64, path: &Path) -> Result<()> {
+    let ended = |error: io::Error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => io::Error::new(error.kind(), "it ends too early"),
+        _ => error,
+    };
+    file.read_exact_at(bytes, at).map_err(ended).during("read", path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn open(bytes: &[u8]) -> (tempfile::TempDir, Result<LookUp>) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("look-up");
+        std::fs::write(&path, bytes).unwrap();
+        let opened = LookUp::open(&path);
+        (folder, opened)
+    }
+
+    fn content(look_up: &LookUp, key: &str) -> Option<String> {
+        look_up.get(key).unwrap().map(|bytes| String::from_utf8(bytes).unwrap())
+    }
+
+    #[test]
+    fn every_key_of_many_is_found_and_no_other() {
+        let keys: Vec<String> =
+            (0..30_000).map(|number| format!("package-{number}.{}", number % 7)).collect();
+        let records: Vec<(&str, &[u8])> = keys.iter().map(|key| (key.as_str(), key.as_bytes())).collect();
+        let bytes = render(&records).unwrap();
+        assert_eq!(bytes, render(&records).unwrap(), "the same records make the same file");
+        let (_folder, look_up) = open(&bytes);
+        let look_up = look_up.unwrap();
+        assert_eq!(look_up.len(), 30_000);
+        for key in &keys {
+            assert_eq!(content(&look_up, key).as_ref(), Some(key));
+        }
+        for other in ["", "package-1", "package-30000.5", "package-1.1\n"] {
+            assert_eq!(content(&look_up, other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_records_has_none() {
+        let (_folder, look_up) = open(&render(&[]).unwrap());
+        assert_eq!(content(&look_up.unwrap(), "a"), None);
+    }
+
+    #[test]
+    fn what_cannot_be_a_key_is_refused() {
+        let refused = |records: &[(&str, &[u8])]| render(records).unwrap_err().to_string();
+        assert!(refused(&[("a", b""), ("a", b"")]).contains("twice"));
+        assert!(refused(&[("a\nb", b"")]).contains("one line"));
+        assert!(refused(&[("", b"")]).contains("one line"));
+    }
+
+    #[test]
+    fn a_broken_file_is_named() {
+        let bytes = render(&[("a-1", b"one"), ("b-1", b"two")]).unwrap();
+        let error = |bytes: &[u8]| open(bytes).1.unwrap_err().to_string();
+        assert!(error(b"").contains("read"));
+        assert!(error(&bytes[..bytes.len() - 1]).contains("length"));
+        assert!(error(&[b"X", &bytes[1..]].concat()).contains("no look-up file"));
+        let mut newer = bytes.clone();
+        newer[8] = 2;
+        assert!(error(&newer).contains("another version"));
+    }
+
+    proptest! {
+        #[test]
+        fn a_changed_byte_is_an_error_or_does_not_matter(at in 0_usize..120, byte in any::<u8>()) {
+            let mut bytes = render(&[("a-1", b"one"), ("b-1", b"two"), ("c-1", b"three")]).unwrap();
+            let at = at % bytes.len();
+            bytes[at] = byte;
+            let (_folder, look_up) = open(&bytes);
+            if let Ok(look_up) = look_up {
+                let _ = look_up.get("a-1");
+                let _ = look_up.get("nothing");
+            }
+        }
+    }
+}

@@ -3,7 +3,7 @@
 //! A module reads a tree into an index, resolves the index into a graph, says for one package what is
 //! installed, which commands run in which stage and which files come out, and what keys a build. It
 //! knows nothing of runs, leases or who performs the commands. [`debian`] builds; of [`pkgsrc`] there are the
-//! rules of versions and dependencies, and the resolver.
+//! scan, the rules of versions and dependencies, and the resolver.
 
 pub mod debian;
 pub mod pkgsrc;
@@ -14,6 +14,11 @@ pub use telling::{Telling, telling_lines};
 use kilnyard_model::graph::{Cut, Graph, PackageId};
 use kilnyard_model::order::{BuildOrder, Key, Output, TestOrder};
 use std::path::Path;
+
+/// Bytes in hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
 
 /// A package that cannot be built now, and the explanation, a line for each step.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

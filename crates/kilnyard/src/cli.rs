@@ -42,8 +42,8 @@ pub enum Command {
     Init(Init),
     /// Check what this machine allows and has, and say how to get what is missing.
     Doctor(Json),
-    /// Fetch and verify the archive's index.
-    Scan(Json),
+    /// Fetch and verify the archive's index; or ask every directory of a tree for its packages.
+    Scan(Scan),
     /// Turn a scan file into exact dependencies, without a yard.
     Resolve(Resolve),
     /// Say what a build would do, in which order, and why.
@@ -142,6 +142,35 @@ pub struct Plan {
     /// Show packages that are up to date as well.
     #[arg(long)]
     pub all: bool,
+}
+
+/// `scan`.
+#[derive(Debug, Args)]
+pub struct Scan {
+    /// Scan a tree of this family, without a yard.
+    #[arg(long, value_enum, requires = "tree")]
+    pub ecosystem: Option<ScanFamily>,
+    /// The folder of the tree.
+    #[arg(long, value_name = "DIR", requires = "ecosystem")]
+    pub tree: Option<PathBuf>,
+    /// Only these directories, such as mail/mutt, and those that they depend on; all by default.
+    #[arg(requires = "tree", value_name = "LOCATION")]
+    pub locations: Vec<String>,
+    /// The make program.
+    #[arg(long, default_value = "bmake", value_name = "PROGRAM")]
+    pub make: PathBuf,
+    /// Directories at once; as many as there are cores by default.
+    #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub jobs: Option<u32>,
+    /// Where what was found is kept, so that the next scan asks only what changed.
+    #[arg(long, default_value = "kilnyard-scan", value_name = "FILE")]
+    pub keep: PathBuf,
+    /// Where the scan file goes, as pbulk and bob read it; standard output by default.
+    #[arg(long, value_name = "FILE", requires = "tree", conflicts_with = "json")]
+    pub export: Option<PathBuf>,
+    /// Print what was done as JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `resolve`.

@@ -17,6 +17,7 @@ mod publish;
 mod requests;
 mod resolve;
 mod scan;
+mod scan_tree;
 mod shell;
 mod status;
 mod why;
@@ -35,7 +36,10 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Demo(options) => demo::run(&options),
         Command::Init(options) => init::run(&arguments.yard, &options),
         Command::Doctor(json) => doctor::run(&arguments.yard, json.json),
-        Command::Scan(json) => scan::run(&yard()?, json.json),
+        Command::Scan(options) => match &options.tree {
+            Some(tree) => scan_tree::run(tree, &options),
+            None => scan::run(&yard()?, options.json),
+        },
         Command::Resolve(options) => resolve::run(&options),
         Command::Plan(options) => plan::run(&yard()?, &options),
         Command::Check(options) => check::run(&yard()?, &options),

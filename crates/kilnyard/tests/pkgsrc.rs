@@ -4,7 +4,8 @@ mod support;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use support::{Ended, folder, kilnyard, trials};
+use support::tree::MiniTree;
+use support::{Ended, folder, has, kilnyard, trials, until};
 use trials::case;
 
 const SCAN: &str = "\
@@ -118,6 +119,138 @@ fn one_package_is_found_in_an_index() {
     kilnyard(&["index", "make", &path("summary"), &path("other")]).exits(2).says(&["twice"]);
 }
 
+fn scan(tree: &MiniTree, more: &[&str]) -> Ended {
+    let path = tree.path();
+    let (keep, export) = (tree.beside("keep"), tree.beside("scan"));
+    let common = ["scan", "--ecosystem", "pkgsrc", "--tree", path.to_str().unwrap(), "--keep", &keep];
+    let export = if more.contains(&"--json") { vec![] } else { vec!["--export", export.as_str()] };
+    kilnyard(&[&common[..], &export, more].concat())
+}
+
+fn names(tree: &MiniTree) -> Vec<String> {
+    let text = std::fs::read_to_string(tree.beside("scan")).unwrap();
+    text.lines().filter_map(|line| line.strip_prefix("PKGNAME=")).map(str::to_owned).collect()
+}
+
+fn small_tree() -> MiniTree {
+    MiniTree::new(&[
+        ("a/top", "DEPENDS= lib>=1:../../b/lib tool-[0-9]*:../../b/tool"),
+        ("a/many", "VERSIONS= 1.0 2.0"),
+        ("a/skipped", "SKIP= it is not for this system"),
+        ("b/lib", "DEPENDS= base-[0-9]*:../../b/base"),
+        ("b/tool", ""),
+        ("b/base", ""),
+        ("b/alone", ""),
+    ])
+}
+
+fn a_tree_is_scanned_and_only_what_changed_is_asked_again() {
+    let tree = small_tree();
+    scan(&tree, &[]).exits(0).says(&["7 directories: 7 asked, 0 as before, 0 failed"]);
+    let all =
+        ["top-1.0", "many-1.0", "many-2.0", "skipped-1.0", "lib-1.0", "tool-1.0", "base-1.0", "alone-1.0"];
+    assert_eq!(names(&tree), all);
+    let text = std::fs::read_to_string(tree.beside("scan")).unwrap();
+    assert!(text.contains(
+        "PKGNAME=top-1.0\nPKG_LOCATION=a/top\nALL_DEPENDS=lib>=1:../../b/lib tool-[0-9]*:../../b/tool\n"
+    ));
+    assert!(text.contains("MAINTAINER=cache-yes") && !text.contains("MAINTAINER=cache-no"), "{text}");
+    assert_eq!(tree.asked().len(), 7);
+    let resolved =
+        resolve(Path::new(&tree.beside("scan")), &[]).exits(0).says(&["7 can be built, 1 are left out"]);
+    assert!(depends(&resolved.stdout).contains(&"DEPENDS=lib-1.0 tool-1.0"));
+
+    scan(&tree, &[]).exits(0).says(&["0 asked, 7 as before"]);
+    assert_eq!((tree.asked().len(), std::fs::read_to_string(tree.beside("scan")).unwrap()), (0, text));
+    // The same text at another time is no change; another text is.
+    tree.package("b/tool", "");
+    tree.package("b/lib", "DEPENDS= base>=1:../../b/base");
+    scan(&tree, &[]).exits(0).says(&["1 asked, 6 as before"]);
+    assert_eq!(tree.asked(), ["lib"]);
+    // What every package reads asks every package.
+    let common = std::fs::read_to_string(tree.path().join("mk/pkg.mk")).unwrap();
+    tree.write("mk/pkg.mk", &format!("# changed\n{common}"));
+    scan(&tree, &["--json"]).exits(0);
+    assert_eq!(tree.asked().len(), 7);
+}
+
+fn a_part_of_a_tree_brings_what_it_depends_on() {
+    let tree = small_tree();
+    scan(&tree, &["a/top"]).exits(0).says(&["4 directories: 4 asked"]);
+    assert_eq!(names(&tree), ["top-1.0", "base-1.0", "lib-1.0", "tool-1.0"]);
+    // What a part found is used by the whole.
+    scan(&tree, &[]).exits(0).says(&["7 directories: 3 asked, 4 as before"]);
+    scan(&tree, &["a/nothing"]).exits(2).says(&["a/nothing is no directory"]);
+    scan(&tree, &["../../etc"]).exits(2).says(&["is no directory"]);
+}
+
+fn a_directory_that_cannot_be_scanned_is_told_and_the_rest_goes_on() {
+    let tree = small_tree();
+    tree.write("b/tool/Makefile", ".error this package is broken\n");
+    tree.write("b/base/Makefile", "pbulk-index:\n\t@echo nonsense\n");
+    std::fs::remove_dir_all(tree.path().join("b/alone")).unwrap();
+    let ended = scan(&tree, &[]).exits(1);
+    ended.clone().says(&[
+        "failed: b/tool: ",
+        "this package is broken",
+        "failed: b/base: ",
+        "nonsense",
+        "failed: b/alone: ",
+    ]);
+    assert_eq!(names(&tree), ["top-1.0", "many-1.0", "many-2.0", "skipped-1.0", "lib-1.0"]);
+    let told = scan(&tree, &["--json"]).exits(1).json();
+    assert_eq!((&told["asked"], &told["reused"]), (&3.into(), &4.into()));
+    assert_eq!(told["failed"].as_array().map(Vec::len), Some(3), "{told}");
+    tree.package("b/tool", "");
+    scan(&tree, &[]).exits(1).says(&["2 failed"]);
+    assert!(names(&tree).contains(&"tool-1.0".to_owned()));
+}
+
+fn a_killed_scan_goes_on_where_it_was() {
+    let tree = small_tree();
+    // The last directory waits until somebody lets it go.
+    tree.package(
+        "b/alone",
+        "WAIT!= touch ../../../waiting; while test -e ../../../wait; do sleep 0.05; done; echo done",
+    );
+    std::fs::write(tree.beside("wait"), "").unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    for signal in [libc::SIGKILL, libc::SIGINT] {
+        let path = tree.path();
+        let mut command = support::command();
+        command.args(["scan", "--ecosystem", "pkgsrc", "--jobs", "1", "--tree"]).arg(&path);
+        command.args(["--keep", &tree.beside("keep"), "--export", &tree.beside("scan")]);
+        let mut child = command.stderr(std::process::Stdio::null()).spawn().unwrap();
+        let is_kept =
+            || std::fs::read_to_string(tree.beside("keep")).unwrap_or_default().matches("\nscan ").count();
+        until("all but the last are kept", || is_kept() == 6);
+        until("the last is asked", || std::fs::remove_file(tree.beside("waiting")).is_ok());
+        // SAFETY: no memory is touched, and the child was not waited for.
+        unsafe { libc::kill(child.id() as i32, signal) };
+        let status = child.wait().unwrap();
+        assert_eq!(status.code(), (signal == libc::SIGINT).then_some(130));
+        assert!(!Path::new(&tree.beside("scan")).exists());
+    }
+    assert_eq!(tree.asked().len(), 6, "what was found is not asked again");
+    std::fs::remove_file(tree.beside("wait")).unwrap();
+    scan(&tree, &[]).exits(0).says(&["1 asked, 6 as before"]);
+    assert_eq!(names(&tree).len(), 8);
+}
+
+fn what_is_no_tree_is_refused() {
+    let folder = folder("no-tree");
+    let path = folder.path().to_str().unwrap();
+    let scan = ["scan", "--ecosystem", "pkgsrc", "--tree"];
+    kilnyard(&[&scan[..], &[path]].concat()).exits(2).says(&["is no pkgsrc tree"]);
+    kilnyard(&[&scan[..], &["/nowhere"]].concat()).exits(2).says(&["No such file"]);
+    let tree = small_tree();
+    let with = |more: &[&str]| kilnyard(&[&scan[..], &[tree.path().to_str().unwrap()], more].concat());
+    with(&["--make", "nomake"]).exits(3).says(&["there is no program nomake", "apt-get install bmake"]);
+    with(&["--keep", "/nowhere/keep"]).exits(3).says(&["failed to write /nowhere/keep"]);
+    tree.write("Makefile", ".error no categories today\n");
+    with(&["--keep", &tree.beside("keep")]).exits(2).says(&["no categories today"]);
+}
+
 fn whole_tree() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/pkgsrc/pscan.zst")
 }
@@ -136,7 +269,22 @@ fn the_whole_tree_comes_out_as_with_pbulk() {
 }
 
 fn main() {
-    let cases = vec![
+    let of_trees: [(&'static str, fn()); 5] = [
+        (
+            "a_tree_is_scanned_and_only_what_changed_is_asked_again",
+            a_tree_is_scanned_and_only_what_changed_is_asked_again,
+        ),
+        ("a_part_of_a_tree_brings_what_it_depends_on", a_part_of_a_tree_brings_what_it_depends_on),
+        (
+            "a_directory_that_cannot_be_scanned_is_told",
+            a_directory_that_cannot_be_scanned_is_told_and_the_rest_goes_on,
+        ),
+        ("a_killed_scan_goes_on_where_it_was", a_killed_scan_goes_on_where_it_was),
+        ("what_is_no_tree_is_refused", what_is_no_tree_is_refused),
+    ];
+    let has_bmake = has("bmake");
+    let of_trees = of_trees.map(|(name, run)| case(name, run).needs(has_bmake, "bmake is not installed"));
+    let mut cases = vec![
         case("a_scan_is_resolved_and_says_what_it_did", a_scan_is_resolved_and_says_what_it_did),
         case("a_packed_scan_is_the_same", a_packed_scan_is_the_same),
         case("a_bad_scan_is_named_and_nothing_is_written", a_bad_scan_is_named_and_nothing_is_written),
@@ -144,5 +292,6 @@ fn main() {
         case("the_whole_tree_comes_out_as_with_pbulk", the_whole_tree_comes_out_as_with_pbulk)
             .needs(whole_tree().exists(), "the scan of the whole tree is not beside this repository"),
     ];
+    cases.extend(of_trees);
     trials::run(cases, 2, || {});
 }

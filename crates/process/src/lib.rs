@@ -8,10 +8,12 @@
 //! Known downside: memory is sampled, five times a second, as the sum of resident memory; what several
 //! processes share counts in each.
 
+mod capture;
 mod clock;
 mod log;
 mod tree;
 
+pub use capture::{CaptureEnd, CaptureLimits, Captured, capture};
 pub use clock::{now_seconds, own_cpu_seconds};
 pub use log::{Log, LogFacts, LogLimits, read_log};
 

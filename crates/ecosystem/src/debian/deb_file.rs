@@ -137,7 +137,7 @@ fn read_members<R: Read>(
     let source = members.into_source();
     Ok(DebFile {
         control: control.text,
-        sha256: hexadecimal(&source.hash.finalize()),
+        sha256: crate::hex(&source.hash.finalize()),
         size_bytes,
         content: canonical.finish(),
     })
@@ -155,13 +155,4 @@ impl<R: Read> Read for HashingReader<R> {
         self.hash.update(&buffer[..count]);
         Ok(count)
     }
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

@@ -7,7 +7,7 @@ use super::source::{Parts, Source, Sources};
 use super::stages::{self, BuildOptions, Group};
 use super::universe::{Origin, Request, Universe, View};
 use super::{deb_file, explain, relation};
-use crate::{CollectError, Ecosystem, Impossible, LeftOut};
+use crate::{CollectError, Ecosystem, Impossible, LeftOut, hex};
 use kilnyard_model::graph::{Cut, Graph, PackageId};
 use kilnyard_model::order::{BuildOrder, Input, Key, Output, TestOrder};
 use kilnyard_model::solver::{Candidate, Solver};
@@ -251,10 +251,6 @@ struct Provisions {
 
 fn is_safe_path(path: &str) -> bool {
     !path.starts_with('/') && path.split('/').all(|part| !part.is_empty() && part != ".." && part != ".")
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl Ecosystem for Workshop {

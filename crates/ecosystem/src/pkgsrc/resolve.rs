@@ -224,7 +224,7 @@ impl Dependents {
 }
 
 /// `pattern:../../category/directory` in its two parts.
-fn split(word: &str) -> Option<(&str, &str)> {
+pub(super) fn split(word: &str) -> Option<(&str, &str)> {
     let (pattern, location) = word.rsplit_once(':')?;
     let location = location.strip_prefix("../../").unwrap_or(location);
     (!pattern.is_empty() && super::scan_file::is_location(location)).then_some((pattern, location))

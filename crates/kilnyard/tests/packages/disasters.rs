@@ -109,10 +109,11 @@ fn a_killed_child(shared: &Shared) {
 }
 
 fn an_interrupted_run_goes_on(shared: &Shared) {
-    let yard = shared.yard("interrupted", &[good("one", ""), slow("victim", "sleep 10")]);
+    let victim = Fixture { needs: "one", ..slow("victim", "sleep 10") };
+    let yard = shared.yard("interrupted", &[good("one", ""), victim]);
     for signal in ["-INT", "-TERM", "-HUP"] {
         let child = yard.begin(&[]);
-        until("only the slow one is left", || yard.building() == ["victim"]);
+        until("the slow one is being built", || yard.building() == ["victim"]);
         Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);

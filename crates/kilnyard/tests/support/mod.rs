@@ -6,6 +6,7 @@
 
 pub mod archive;
 pub mod server;
+pub mod tree;
 pub mod trials;
 
 use std::path::{Path, PathBuf};

@@ -5,7 +5,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::hexadecimal;
+use crate::hex;
 
 /// A change of the form changes this line, and with it every digest.
 const FORM: &[u8] = b"kilnyard deb content 1";
@@ -48,7 +48,7 @@ impl Canonical {
     }
 
     pub(super) fn finish(self) -> String {
-        hexadecimal(&self.hash.finalize())
+        hex(&self.hash.finalize())
     }
 }
 

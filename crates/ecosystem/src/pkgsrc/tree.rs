@@ -1,0 +1,168 @@
+//! A pkgsrc tree, asked by its own make: which directories there are, and what each says of its packages
+//! (pkgsrc guide, "Directory layout"; `mk/pbulk/pbulk-index.mk`).
+
+use super::scan_file::{ScanFile, is_location};
+use kilnyard_process::{CaptureEnd, CaptureLimits, Captured, capture};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+
+/// How much of what a directory said is told when its scan fails.
+const TOLD_LINES_MAX: usize = 12;
+/// More than any directory prints: the largest of 2026 says 12 packages in half a megabyte.
+const OUTPUT_BYTES_MAX: u64 = 64 << 20;
+
+/// A tree and how it is asked.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// The make program, such as `bmake`.
+    pub make: PathBuf,
+    /// The folder in which make keeps what it worked out of build options. Without one, the time for some
+    /// directories grows exponentially with the depth of their dependencies.
+    pub option_cache: PathBuf,
+    /// The longest that one directory may take.
+    pub wall_seconds_max: u64,
+}
+
+/// Why a directory could not be scanned.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TreeError {
+    /// make ended badly.
+    #[error("{what} ended with {code}: {said}")]
+    Make {
+        /// The command.
+        what: String,
+        /// Its exit code.
+        code: i32,
+        /// The last lines of what it printed.
+        said: String,
+    },
+    /// It took too long.
+    #[error("{what} was not done after {seconds} s")]
+    TooLong {
+        /// The command.
+        what: String,
+        /// The limit.
+        seconds: u64,
+    },
+    /// What it printed is not what was asked for.
+    #[error("{what} printed something else than asked: {reason}")]
+    Output {
+        /// The command.
+        what: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// It could not be started.
+    #[error("{what} could not be started: {reason}")]
+    Start {
+        /// The command.
+        what: String,
+        /// Why not.
+        reason: String,
+    },
+    /// Somebody cancelled it.
+    #[error("it was cancelled")]
+    Cancelled,
+}
+
+impl Tree {
+    /// The folder of make's files and of every package is below this one: the environment of all commands.
+    fn command(&self, relative: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.make);
+        command.args(arguments).current_dir(self.folder.join(relative)).env_clear();
+        for (name, value) in self.environment() {
+            command.env(name, value);
+        }
+        command
+    }
+
+    /// The variables that make is started with, and nothing else: an answer must not depend on who asks.
+    pub fn environment(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("PATH", "/usr/pkg/sbin:/usr/pkg/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
+            ("HOME", "/nonexistent".to_owned()),
+            ("LC_ALL", "C".to_owned()),
+            ("BATCH", "1".to_owned()),
+            ("PBULK_CACHE_DIRECTORY", self.option_cache.display().to_string()),
+        ]
+    }
+
+    fn ask(&self, relative: &str, arguments: &[&str], cancel: &AtomicBool) -> Result<Vec<u8>, TreeError> {
+        let what = || format!("{} {} in {relative:?}", self.make.display(), arguments.join(" "));
+        let limits =
+            CaptureLimits { wall_seconds_max: self.wall_seconds_max, output_bytes_max: OUTPUT_BYTES_MAX };
+        let captured = capture(self.command(relative, arguments), limits, cancel)
+            .map_err(|error| TreeError::Start { what: what(), reason: error.to_string() })?;
+        match captured.end {
+            CaptureEnd::Exit(0) => Ok(captured.output),
+            CaptureEnd::Exit(code) => {
+                Err(TreeError::Make { what: what(), code, said: last_lines(&captured) })
+            }
+            CaptureEnd::WallLimit => Err(TreeError::TooLong { what: what(), seconds: self.wall_seconds_max }),
+            CaptureEnd::OutputLimit => {
+                let reason = format!("it has more than {OUTPUT_BYTES_MAX} bytes");
+                Err(TreeError::Output { what: what(), reason })
+            }
+            CaptureEnd::Cancelled => Err(TreeError::Cancelled),
+        }
+    }
+
+    /// The categories of the tree, and of each its directories: all locations that the tree lists.
+    pub fn locations(&self, cancel: &AtomicBool) -> Result<Vec<String>, TreeError> {
+        let mut locations = Vec::new();
+        for category in self.subdirectories("", cancel)? {
+            for directory in self.subdirectories(&category, cancel)? {
+                locations.push(format!("{category}/{directory}"));
+            }
+        }
+        Ok(locations)
+    }
+
+    fn subdirectories(&self, relative: &str, cancel: &AtomicBool) -> Result<Vec<String>, TreeError> {
+        let arguments = ["show-subdir-var", "VARNAME=SUBDIR"];
+        let output = self.ask(relative, &arguments, cancel)?;
+        let text = String::from_utf8_lossy(&output).into_owned();
+        let names = text.split_ascii_whitespace().map(|name| {
+            // A directory that is known by its location must be one.
+            match is_location(&format!("category/{name}")) {
+                true => Ok(name.to_owned()),
+                false => Err(TreeError::Output {
+                    what: format!("{} {} in {relative:?}", self.make.display(), arguments.join(" ")),
+                    reason: format!("`{name}` is no directory"),
+                }),
+            }
+        });
+        names.collect()
+    }
+
+    /// What a directory says of its packages: stanzas of a scan file, each with its location.
+    pub fn index(&self, location: &str, cancel: &AtomicBool) -> Result<Vec<u8>, TreeError> {
+        let output = self.ask(location, &["pbulk-index"], cancel)?;
+        let mut stanzas = Vec::with_capacity(output.len() + 64);
+        for line in output.split_inclusive(|byte| *byte == b'\n') {
+            stanzas.extend(line);
+            if !line.ends_with(b"\n") {
+                stanzas.push(b'\n');
+            }
+            if line.starts_with(b"PKGNAME=") {
+                stanzas.extend(format!("PKG_LOCATION={location}\n").into_bytes());
+            }
+        }
+        ScanFile::parse(&stanzas).map_err(|error| TreeError::Output {
+            what: format!("{} pbulk-index in {location:?}", self.make.display()),
+            reason: error.to_string(),
+        })?;
+        Ok(stanzas)
+    }
+}
+
+fn last_lines(captured: &Captured) -> String {
+    let text =
+        String::from_utf8_lossy(if captured.errors.is_empty() { &captured.output } else { &captured.errors });
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let told = &lines[lines.len().saturating_sub(TOLD_LINES_MAX)..];
+    kilnyard_model::text::lines(&told.join("\n"))
+}

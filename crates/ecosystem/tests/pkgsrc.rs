@@ -1,0 +1,96 @@
+//! Versions and patterns of pkgsrc, compared with the crate `pkgsrc`, which others resolve with.
+
+use kilnyard_ecosystem::pkgsrc::pattern::{PackageName, Pattern};
+use kilnyard_ecosystem::pkgsrc::scan_file::ScanFile;
+use proptest::prelude::*;
+use std::io::Write as _;
+
+/// Texts that versions are made of, odd ones among them. Single letters are not: that crate takes their ASCII codes
+/// for numbers, where pkg_install takes their places in the alphabet, as the tests of our own module do.
+fn version() -> impl Strategy<Value = String> {
+    let part = prop_oneof![
+        "[0-9]{1,4}",
+        Just(".".to_owned()),
+        Just("_".to_owned()),
+        Just("alpha".to_owned()),
+        Just("beta".to_owned()),
+        Just("rc".to_owned()),
+        Just("pre".to_owned()),
+        Just("pl".to_owned()),
+        "nb[0-9]{1,2}",
+    ];
+    proptest::collection::vec(part, 1..7).prop_map(|parts| parts.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn ranges_match_the_same(
+        sign in prop_oneof![Just("<"), Just("<="), Just(">"), Just(">=")],
+        bound in version(),
+        upper in proptest::option::of(version()),
+        found in version(),
+    ) {
+        let mut pattern = format!("name{sign}{bound}");
+        if let Some(upper) = upper.filter(|_| sign.starts_with('>')) {
+            pattern.push_str(&format!("<{upper}"));
+        }
+        let name = format!("name-{found}");
+        let ours = Pattern::parse(&pattern).unwrap().matches(&PackageName::new(&name));
+        let theirs = pkgsrc::Pattern::new(&pattern).unwrap().matches(&name);
+        prop_assert_eq!(ours, theirs, "{} {}", pattern, name);
+    }
+
+    #[test]
+    fn globs_and_alternatives_match_the_same(
+        // With a version behind the name: without one, that crate takes a pattern for a whole name, where
+        // pkg_install tries it with `-[0-9]*` too.
+        pattern in "[ab]{1,2}([{](a|b|-c)?,(a|b)[}](-\\[0-9\\][*]|-[*])|(-[0-9][*]|-[*]|-\\[0-9\\][*]|[*]|-[0-9][.][0-9]))",
+        name in "[ab]{1,3}(-c)?-[0-9]([.][0-9])?(nb[0-9])?",
+    ) {
+        let Ok(theirs) = pkgsrc::Pattern::new(&pattern) else { return Ok(()) };
+        let ours = Pattern::parse(&pattern).unwrap().matches(&PackageName::new(&name));
+        prop_assert_eq!(ours, theirs.matches(&name), "{} {}", pattern, name);
+    }
+
+    #[test]
+    fn the_better_of_two_is_the_same(one in version(), two in version()) {
+        let (one, two) = (format!("aa-{one}"), format!("ab-{two}"));
+        let theirs = pkgsrc::Pattern::new("a?-*").unwrap();
+        let Ok(Some(best)) = theirs.best_match_pbulk(Some(&one), &two) else { return Ok(()) };
+        let ours = if PackageName::new(&one).compare(&PackageName::new(&two)).is_ge() { &one } else { &two };
+        prop_assert_eq!(ours.as_str(), best, "{} {}", one, two);
+    }
+}
+
+#[test]
+fn every_pattern_of_a_real_tree_matches_the_same() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/pkgsrc/pscan.zst");
+    let Ok(packed) = std::fs::read(&path) else {
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: every_pattern_of_a_real_tree_matches_the_same: the scan is not beside this repository"
+        );
+        return;
+    };
+    let text = zstd::decode_all(&packed[..]).unwrap();
+    let file = ScanFile::parse(&text).unwrap();
+    let words = file.stanzas.iter().flat_map(|stanza| stanza.all_depends.split_ascii_whitespace());
+    let mut patterns: Vec<&str> = words.map(|word| word.rsplit_once(':').unwrap().0).collect();
+    patterns.sort_unstable();
+    patterns.dedup();
+    // Each pattern with the packages that sort around it: those that match, and their neighbours.
+    let mut names: Vec<&str> = file.stanzas.iter().map(|stanza| stanza.name).collect();
+    names.sort_unstable();
+    let mut compared = 0;
+    for pattern in &patterns {
+        let (ours, theirs) = (Pattern::parse(pattern).unwrap(), pkgsrc::Pattern::new(pattern).unwrap());
+        let at = names.partition_point(|name| name < pattern);
+        for name in &names[at.saturating_sub(8)..(at + 8).min(names.len())] {
+            assert_eq!(ours.matches(&PackageName::new(name)), theirs.matches(name), "{pattern} {name}");
+            compared += 1;
+        }
+    }
+    assert!(patterns.len() > 5_000 && compared > 80_000, "{} patterns, {compared}", patterns.len());
+}

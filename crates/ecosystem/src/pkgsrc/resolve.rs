@@ -162,6 +162,8 @@ struct Resolver<'a> {
     by_name: Vec<u32>,
     rules: Rules,
     matches: HashMap<&'a str, Result<Match, PatternError>>,
+    /// For each package the last one that chose it, from 1.
+    chosen_by: Vec<u32>,
     remarks: Vec<Remark>,
 }
 
@@ -170,8 +172,15 @@ pub fn resolve(scanned: &[Scanned], rules: Rules) -> Resolved {
     let names: Vec<PackageName> = scanned.iter().map(|package| PackageName::new(package.name)).collect();
     let mut by_name: Vec<u32> = (0..scanned.len() as u32).collect();
     by_name.sort_unstable_by_key(|number| scanned[*number as usize].name);
-    let mut resolver =
-        Resolver { scanned, names, by_name, rules, matches: HashMap::new(), remarks: Vec::new() };
+    let mut resolver = Resolver {
+        scanned,
+        names,
+        by_name,
+        rules,
+        matches: HashMap::new(),
+        chosen_by: vec![0; scanned.len()],
+        remarks: Vec::new(),
+    };
     let mut depends = Vec::with_capacity(scanned.len());
     let mut outcomes = Vec::with_capacity(scanned.len());
     for (number, package) in scanned.iter().enumerate() {
@@ -239,16 +248,19 @@ impl<'a> Resolver<'a> {
                 unmet.push(Unmet::NoDependency(word.to_owned()));
                 continue;
             };
-            match self.matching(pattern) {
+            self.match_once(pattern);
+            match &self.matches[pattern] {
                 Err(error) => unmet.push(Unmet::NoPattern(error.clone())),
                 Ok(found) => {
-                    if chosen.iter().any(|id| found.all.contains(&id.0)) {
+                    let own = number as u32 + 1;
+                    if found.all.iter().any(|id| self.chosen_by[*id as usize] == own) {
                         continue;
                     }
                     let Some(best) = found.chosen else {
                         unmet.push(self.nothing(pattern, location));
                         continue;
                     };
+                    self.chosen_by[best as usize] = own;
                     let best = PackageId(best);
                     if self.scanned[best.index()].location != location {
                         self.remarks.push(Remark::Elsewhere {
@@ -274,12 +286,11 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    fn matching(&mut self, pattern: &'a str) -> Result<&Match, &PatternError> {
+    fn match_once(&mut self, pattern: &'a str) {
         if !self.matches.contains_key(pattern) {
             let found = self.find(pattern);
             self.matches.insert(pattern, found);
         }
-        self.matches[pattern].as_ref()
     }
 
     fn find(&mut self, text: &str) -> Result<Match, PatternError> {

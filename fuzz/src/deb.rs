@@ -1,8 +1,8 @@
 //! Package files. The first byte of an input says how much of the file is the input: all of it, the two archives in
 //! it, or only the text of the control file. So mutations reach what stands behind sizes and checksums.
 
-use kilnyard_ecosystem::debian::deb822::Stanza;
 use kilnyard_ecosystem::debian::deb_file;
+use kilnyard_ecosystem::debian::deb822::Stanza;
 use sha2::{Digest, Sha256};
 
 /// In memory: a campaign writes thousands of files a second.

@@ -43,6 +43,7 @@ fn slow_fields(text: &str) -> Vec<(&str, &str)> {
     let ends = starts.iter().skip(1).copied().chain([text.len()]);
     let fields = starts.iter().zip(ends).map(|(start, end)| &text[*start..end]);
     let fields = fields.filter(|field| !field.starts_with('#')).filter_map(|field| field.split_once(':'));
+    let fields = fields.filter(|(name, _)| !name.contains('\n'));
     fields.map(|(name, value)| (name.trim(), value.trim_matches([' ', '\t', '\n', '\r']))).collect()
 }
 

@@ -2,8 +2,8 @@
 
 use crate::{markup, text};
 use kilnyard_web::{
-    CycleCut, LeftOut, PackageState, PathStep, Report, ReportFailure, ReportOutput, ReportPackage, ReportStage,
-    RepositoryFacts, page as render,
+    CycleCut, LeftOut, PackageState, PathStep, Report, ReportFailure, ReportOutput, ReportPackage,
+    ReportStage, RepositoryFacts, page as render,
 };
 
 /// Whatever stands in a report, the page is well-formed, links to nothing outside and runs nothing. An input that is
@@ -34,7 +34,12 @@ fn report_of(text: &str) -> Report {
         attempts: 2,
         started_seconds: Some(1.0),
         wall_seconds: text.len() as f64,
-        stages: vec![ReportStage { name: word(), outcome: word(), log: Some(word()), ..ReportStage::default() }],
+        stages: vec![ReportStage {
+            name: word(),
+            outcome: word(),
+            log: Some(word()),
+            ..ReportStage::default()
+        }],
         outputs: vec![ReportOutput { name: word(), version: word(), architecture: word(), size_bytes: 1 }],
         depends: all(),
         blocked_by: all(),
@@ -60,7 +65,12 @@ fn report_of(text: &str) -> Report {
         packages: [PackageState::Failed, PackageState::Blocked, PackageState::Built].map(package).into(),
         cycles_cut: vec![CycleCut { package: word(), dependency: word(), members: all(), how: word() }],
         left_out: vec![LeftOut { package: word(), reason: word() }],
-        repository: Some(RepositoryFacts { path: word(), sources_line: word(), fingerprint: word(), packages: 1 }),
+        repository: Some(RepositoryFacts {
+            path: word(),
+            sources_line: word(),
+            fingerprint: word(),
+            packages: 1,
+        }),
         notes: all(),
         ..Report::default()
     }

@@ -34,7 +34,8 @@ pub fn publish(data: &[u8]) {
         size_bytes: 7,
         sha256: HASH.to_owned(),
     });
-    let source = SourceEntry { stanza: source.to_owned(), component: "main".to_owned(), files: files.collect() };
+    let source =
+        SourceEntry { stanza: source.to_owned(), component: "main".to_owned(), files: files.collect() };
     let facts = ReleaseFacts {
         origin: "Yard".to_owned(),
         label: "Yard".to_owned(),

@@ -15,7 +15,9 @@ const INPUTS: u64 = 3000;
 const SHOWN_BYTES_MAX: usize = 4096;
 
 fn setting<T: FromStr>(name: &str) -> Option<T> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
+    std::env::var(name)
+        .ok()
+        .map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
 }
 
 fn main() {

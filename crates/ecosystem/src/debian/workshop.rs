@@ -415,6 +415,9 @@ impl Workshop {
     /// Whether an output can be published: one that cannot must fail its own build, and no other's. The rules
     /// are those of Debian Policy 5.6 for names and versions; the reason reads after the file's name.
     fn check_output(&self, control: &Stanza, file: &str) -> Result<(), String> {
+        if let Some(fault) = control.fault() {
+            return Err(fault);
+        }
         let field = |name: &str| control.get(name).unwrap_or("");
         let (name, version, architecture) = (field("Package"), field("Version"), field("Architecture"));
         if !relation::is_name(name) {

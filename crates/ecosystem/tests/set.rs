@@ -221,6 +221,8 @@ fn deb(control: &str) -> Vec<u8> {
     let mut header = tar::Header::new_gnu();
     header.set_size(control.len() as u64);
     header.set_mode(0o644);
+    header.set_uid(0);
+    header.set_gid(0);
     tar.append_data(&mut header, "./control", control.as_bytes()).unwrap();
     let mut bytes = b"!<arch>\n".to_vec();
     let members = [
@@ -254,4 +256,8 @@ fn a_control_file_that_reads_in_two_ways_fails_its_own_build() {
         let error = collected(&format!("{good}{more}")).unwrap_err();
         assert!(error.contains(reason), "{error}");
     }
+    let error = collected("Package: attr\n").unwrap_err();
+    assert!(error.contains("its control file has no version"), "{error}");
+    let error = collected(&good.replace("Version: ", "Version:\n ")).unwrap_err();
+    assert!(error.contains("its Version on another line"), "{error}");
 }

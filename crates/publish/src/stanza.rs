@@ -48,9 +48,19 @@ pub(crate) fn required<'a>(stanza: &'a str, name: &'static str) -> Result<&'a st
     let reason = match field(stanza, name) {
         None | Some("") => "a field that every package has is missing",
         Some(value) if value.contains(char::is_whitespace) => "a field that must be one word is more",
+        // Some readers see nothing in it, others the next line.
+        Some(value) if !begins_on_its_line(stanza, value) => {
+            "a field that must be one word begins a line too late"
+        }
         Some(value) => return Ok(value),
     };
     Err(PublishError::Input { what: name, value: shortened(stanza), reason })
+}
+
+/// Whether a value, a piece of the stanza, stands on the line of its field's name.
+fn begins_on_its_line(stanza: &str, value: &str) -> bool {
+    let offset = value.as_ptr() as usize - stanza.as_ptr() as usize;
+    stanza[..offset].lines().next_back().is_some_and(|line| line.contains(':'))
 }
 
 /// Checks that `stanza` is one stanza that stays one inside an index, and returns it without its final line ends.
@@ -114,6 +124,7 @@ mod tests {
         assert_eq!(fields(stanza).count(), 3);
         assert_eq!(required(stanza, "Package").unwrap(), "a");
         assert!(required(stanza, "Files").is_err());
+        assert!(required("Package: a\nVersion:\n 1\n", "Version").is_err());
         assert!(required(stanza, "Architecture").is_err());
     }
 

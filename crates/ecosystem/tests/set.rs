@@ -214,3 +214,50 @@ fn outputs_that_exclude_each_other_are_tried_apart() {
     let impossible = workshop.test(id(&workshop, "attr"), &[broken]).unwrap_err();
     assert!(impossible.explanation.contains("there is no package nothing-like-this"), "{impossible}");
 }
+
+/// A package file of this control file and nothing else, put together by hand: no tool writes a bad one.
+fn deb(control: &str) -> Vec<u8> {
+    let mut tar = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_size(control.len() as u64);
+    header.set_mode(0o644);
+    header.set_uid(0);
+    header.set_gid(0);
+    tar.append_data(&mut header, "./control", control.as_bytes()).unwrap();
+    let mut bytes = b"!<arch>\n".to_vec();
+    let members = [
+        ("debian-binary", b"2.0\n".to_vec()),
+        ("control.tar", tar.into_inner().unwrap()),
+        ("data.tar", vec![0; 1024]),
+    ];
+    for (name, content) in members {
+        let header = format!("{name:<16}{:<12}{:<6}{:<6}{:<8}{:<10}`\n", 0, 0, 0, 100644, content.len());
+        bytes.extend_from_slice(header.as_bytes());
+        bytes.extend_from_slice(&content);
+    }
+    bytes
+}
+
+#[test]
+fn a_control_file_that_reads_in_two_ways_fails_its_own_build() {
+    let workshop = workshop(&["attr"]);
+    let collected = |control: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("attr_1_amd64.deb"), deb(control)).unwrap();
+        workshop.collect(id(&workshop, "attr"), folder.path()).map_err(|error| error.to_string())
+    };
+    let good = "Package: attr\nVersion: 1-1+bk1\nArchitecture: amd64\n";
+    assert_eq!(collected(good).unwrap()[0].description, good);
+    for (more, reason) in [
+        ("Package: libc6\n", "the field Package twice"),
+        ("\nPackage: libc6\nVersion: 9\n", "an empty line"),
+        ("Filename\u{b}: ../x\n", "no field"),
+    ] {
+        let error = collected(&format!("{good}{more}")).unwrap_err();
+        assert!(error.contains(reason), "{error}");
+    }
+    let error = collected("Package: attr\n").unwrap_err();
+    assert!(error.contains("its control file has no version"), "{error}");
+    let error = collected(&good.replace("Version: ", "Version:\n ")).unwrap_err();
+    assert!(error.contains("its Version on another line"), "{error}");
+}

@@ -163,6 +163,11 @@ fn source_row<'a>(facts: &ReleaseFacts, entry: &'a SourceEntry) -> Result<Row<'a
     check_listed("component", &entry.component, &facts.components)?;
     let directory = stanza::required(text, "Directory")?;
     let checksums = stanza::field(text, "Checksums-Sha256").unwrap_or_default();
+    let bad = |reason| PublishError::Input { what: "source stanza", value: shortened(text), reason };
+    if entry.files.is_empty() {
+        // Nothing would tie its directory to the pool.
+        return Err(bad("it has no files"));
+    }
     for file in &entry.files {
         check_pool_path(&file.pool_path)?;
         check_sha256(&file.sha256)?;
@@ -175,11 +180,20 @@ fn source_row<'a>(facts: &ReleaseFacts, entry: &'a SourceEntry) -> Result<Row<'a
         }
     }
     if checksums.lines().filter(|line| !line.trim().is_empty()).count() != entry.files.len() {
-        return Err(PublishError::Input {
-            what: "source stanza",
-            value: shortened(text),
-            reason: "it lists other files than the entry has",
-        });
+        return Err(bad("it lists other files than the entry has"));
+    }
+    // A client may go by a weaker list; it must not lead it to other files.
+    let is_list = |name: &str| {
+        name.eq_ignore_ascii_case("Files")
+            || name.get(..10).is_some_and(|start| start.eq_ignore_ascii_case("Checksums-"))
+    };
+    for (_, list) in stanza::fields(text).filter(|(name, _)| is_list(name)) {
+        for line in list.lines().filter(|line| !line.trim().is_empty()) {
+            let name = line.split_whitespace().nth(2).unwrap_or_default();
+            if !entry.files.iter().any(|file| file_name(directory, file) == Some(name)) {
+                return Err(bad("one of its lists has another file than the entry has"));
+            }
+        }
     }
     Ok(Row {
         component: &entry.component,
@@ -192,13 +206,16 @@ fn source_row<'a>(facts: &ReleaseFacts, entry: &'a SourceEntry) -> Result<Row<'a
 
 /// Whether a client that follows the stanza finds this file, and believes it.
 fn lists(directory: &str, checksums: &str, file: &SourceFile) -> bool {
-    let Some(name) = file.pool_path.strip_prefix(directory).and_then(|rest| rest.strip_prefix('/')) else {
-        return false;
-    };
+    let Some(name) = file_name(directory, file) else { return false };
     checksums.lines().any(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
         words == [file.sha256.as_str(), &file.size_bytes.to_string(), name]
     })
+}
+
+/// A file's name as a stanza with this directory lists it.
+fn file_name<'a>(directory: &str, file: &'a SourceFile) -> Option<&'a str> {
+    file.pool_path.strip_prefix(directory)?.strip_prefix('/')
 }
 
 /// By name, then version, then architecture: as text, since the order only has to be the same every time.

@@ -1,5 +1,7 @@
 //! As much of the control file format as listing packages needs.
 
+use std::collections::HashSet;
+
 use crate::name::shortened;
 use crate::{PublishError, Result};
 
@@ -46,9 +48,19 @@ pub(crate) fn required<'a>(stanza: &'a str, name: &'static str) -> Result<&'a st
     let reason = match field(stanza, name) {
         None | Some("") => "a field that every package has is missing",
         Some(value) if value.contains(char::is_whitespace) => "a field that must be one word is more",
+        // Some readers see nothing in it, others the next line.
+        Some(value) if !begins_on_its_line(stanza, value) => {
+            "a field that must be one word begins a line too late"
+        }
         Some(value) => return Ok(value),
     };
     Err(PublishError::Input { what: name, value: shortened(stanza), reason })
+}
+
+/// Whether a value, a piece of the stanza, stands on the line of its field's name.
+fn begins_on_its_line(stanza: &str, value: &str) -> bool {
+    let offset = value.as_ptr() as usize - stanza.as_ptr() as usize;
+    stanza[..offset].lines().next_back().is_some_and(|line| line.contains(':'))
 }
 
 /// Checks that `stanza` is one stanza that stays one inside an index, and returns it without its final line ends.
@@ -58,7 +70,7 @@ pub(crate) fn check<'a>(stanza: &'a str, forbidden: &[&str]) -> Result<&'a str> 
     if text.is_empty() || text.len() > STANZA_BYTES_MAX {
         return bad("it is empty or too long");
     }
-    let mut is_first = true;
+    let mut names = HashSet::new();
     for line in text.split('\n') {
         if line.trim().is_empty() {
             return bad("an empty line would end it early");
@@ -67,22 +79,31 @@ pub(crate) fn check<'a>(stanza: &'a str, forbidden: &[&str]) -> Result<&'a str> 
             return bad("it has a control character");
         }
         if line.starts_with([' ', '\t']) {
-            if is_first {
+            if names.is_empty() {
                 return bad("it begins with a continuation line");
             }
         } else {
             match line.split_once(':') {
-                None | Some(("", _)) => return bad("a line is no field"),
-                Some((name, _)) if name.contains([' ', '\t']) => return bad("a line is no field"),
+                None => return bad("a line is no field"),
+                Some((name, _)) if !is_field_name(name) => return bad("a line is no field"),
                 Some((name, _)) if forbidden.iter().any(|other| name.eq_ignore_ascii_case(other)) => {
                     return bad("it has a field that the index itself writes");
+                }
+                // Readers disagree on which of two counts: apt takes the last, others the first.
+                Some((name, _)) if !names.insert(name.to_ascii_lowercase()) => {
+                    return bad("it has a field twice");
                 }
                 Some(_) => {}
             }
         }
-        is_first = false;
     }
     Ok(text)
+}
+
+/// Printable, without a blank, and not what begins a comment or a signature (deb822(5)). Some readers cut other blanks
+/// than a space before the colon, and would take such a name for one that the index writes.
+fn is_field_name(name: &str) -> bool {
+    !name.is_empty() && !name.starts_with(['#', '-']) && name.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// The stanzas of an index.
@@ -103,6 +124,7 @@ mod tests {
         assert_eq!(fields(stanza).count(), 3);
         assert_eq!(required(stanza, "Package").unwrap(), "a");
         assert!(required(stanza, "Files").is_err());
+        assert!(required("Package: a\nVersion:\n 1\n", "Version").is_err());
         assert!(required(stanza, "Architecture").is_err());
     }
 
@@ -120,6 +142,11 @@ mod tests {
             "a b: c",
             "Package: a\nfilename: ../../etc/passwd",
             "Package: a\r\nb: c",
+            "Package: a\nFilename\u{b}: ../../etc/passwd",
+            "Package: a\n\u{c}Filename: ../../etc/passwd",
+            "Package: a\n#x: y",
+            "Package: a\npackage: b",
+            "Package: a\nDirectory: pool/a\nVersion: 1\nDirectory: ../../etc",
         ] {
             assert!(check(bad, &["Filename"]).is_err(), "{bad:?}");
         }

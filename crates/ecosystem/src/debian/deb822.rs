@@ -5,6 +5,9 @@
 //! their line breaks; [`unfold`] makes one line of them. Bytes that are not UTF-8 are the caller's to
 //! refuse or replace before.
 
+use kilnyard_model::text;
+use std::collections::HashSet;
+
 /// One stanza: a run of lines without an empty line between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stanza<'a> {
@@ -31,6 +34,37 @@ impl<'a> Stanza<'a> {
     pub fn get(&self, name: &str) -> Option<&'a str> {
         self.fields().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
+
+    /// What is wrong with the stanza, where two readers could take it for different things: deb822(5) and
+    /// Policy 5.1 on what a field's name is, that there is one of each, and that nothing ends a stanza but
+    /// an empty line. The reason reads after the name of whatever the stanza stands in.
+    pub fn fault(&self) -> Option<String> {
+        let mut names = HashSet::new();
+        for line in self.text.trim_end_matches('\n').split('\n') {
+            if line.trim().is_empty() {
+                return Some("has an empty line within its fields".to_owned());
+            }
+            if line.contains(['\0', '\r']) {
+                return Some("has a control character in its fields".to_owned());
+            }
+            if line.starts_with([' ', '\t']) && !names.is_empty() {
+                continue;
+            }
+            let name = line.split_once(':').map_or("", |(name, _)| name);
+            if !is_field_name(name) {
+                return Some(format!("has the line `{}`, which is no field", text::line(line)));
+            }
+            if !names.insert(name.to_ascii_lowercase()) {
+                return Some(format!("has the field {name} twice"));
+            }
+        }
+        None
+    }
+}
+
+/// Printable, without a blank or a colon, and not what begins a comment or a signature.
+fn is_field_name(name: &str) -> bool {
+    !name.is_empty() && !name.starts_with(['#', '-']) && name.bytes().all(|b| b.is_ascii_graphic())
 }
 
 /// The fields of a stanza, in order.
@@ -57,7 +91,8 @@ impl<'a> Iterator for Fields<'a> {
             if field.starts_with('#') {
                 continue;
             }
-            if let Some((name, value)) = field.split_once(':') {
+            // A colon in a line that goes on says nothing of a name.
+            if let Some((name, value)) = field.split_once(':').filter(|(name, _)| !name.contains('\n')) {
                 return Some((name.trim(), value.trim_matches([' ', '\t', '\n', '\r'])));
             }
         }
@@ -126,5 +161,32 @@ mod tests {
         assert_eq!(stanza.fields().collect::<Vec<_>>(), vec![("A", "1\n continued"), ("B", "2")]);
         assert_eq!(stanzas("").count(), 0);
         assert_eq!(stanzas("\n\n\n").count(), 0);
+    }
+
+    #[test]
+    fn a_colon_in_a_continued_line_makes_no_field() {
+        let stanza = Stanza::new("nonsense\n Version: 9\nPackage: a\n");
+        assert_eq!(stanza.fields().collect::<Vec<_>>(), vec![("Package", "a")]);
+    }
+
+    #[test]
+    fn what_two_readers_could_take_for_different_things_is_a_fault() {
+        assert_eq!(Stanza::new("Package: a\nDescription: b\n c: d\n .\nX-1: \n").fault(), None);
+        for (bad, reason) in [
+            ("Package: a\nVersion: 1\npackage: b\n", "the field package twice"),
+            ("Package: a\n\nPackage: b\n", "an empty line"),
+            ("Package: a\n \nVersion: b\n", "an empty line"),
+            ("", "an empty line"),
+            ("Package: a\n\u{b}Version: 1", "no field"),
+            ("Package: a\nFilename\u{b}: x", "no field"),
+            ("Package: a\nFilename : x", "no field"),
+            ("Package: a\n#: x", "no field"),
+            (" Package: a", "no field"),
+            ("Package: a\nnonsense", "no field"),
+            ("Package: a\r\nVersion: 1", "control character"),
+        ] {
+            let fault = Stanza::new(bad).fault().unwrap();
+            assert!(fault.contains(reason), "{bad:?}: {fault}");
+        }
     }
 }

@@ -176,7 +176,8 @@ pub fn atom<'a>(text: &'a str, context: &Context) -> Result<Option<Atom<'a>>, Re
         None => (name, Qualifier::None),
         Some((name, "any")) => (name, Qualifier::Any),
         Some((name, "native")) => (name, Qualifier::Native),
-        Some((name, architecture)) => (name, Qualifier::Architecture(architecture)),
+        Some((name, architecture)) if is_name(architecture) => (name, Qualifier::Architecture(architecture)),
+        Some(_) => return Err(error()),
     };
     if !is_name(name) {
         return Err(error());
@@ -200,7 +201,11 @@ pub fn atom<'a>(text: &'a str, context: &Context) -> Result<Option<Atom<'a>>, Re
             '(' => {
                 let digits = inner.find(|c: char| !matches!(c, '<' | '>' | '=')).ok_or_else(error)?;
                 let operator = Operator::parse(&inner[..digits]).ok_or_else(error)?;
-                version = Some((operator, inner[digits..].trim()));
+                let wanted = inner[digits..].trim();
+                // Two versions in one relation would be two relations; which one counts nobody says.
+                if !is_version_text(wanted) || version.replace((operator, wanted)).is_some() {
+                    return Err(error());
+                }
             }
             '[' => architectures_hold &= context.architectures_hold(inner),
             _ => profiles = Some(profiles.unwrap_or(false) || context.profiles_hold(inner)),
@@ -215,6 +220,11 @@ pub fn atom<'a>(text: &'a str, context: &Context) -> Result<Option<Atom<'a>>, Re
 pub fn is_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.' | b'_'))
+}
+
+/// More than versions have, but no blank and nothing that is another part of a relation.
+fn is_version_text(version: &str) -> bool {
+    version.bytes().all(|b| b.is_ascii_graphic() && !b"()[]<>".contains(&b))
 }
 
 #[cfg(test)]
@@ -261,9 +271,18 @@ mod tests {
     #[test]
     fn nonsense_is_an_error_with_its_text() {
         let context = Context::new("amd64");
-        for bad in ["(>= 1)", "a (1)", "a (>= 1", "a b", "../a", "${misc:Depends}", "é"] {
+        for bad in ["(>= 1)", "a (1)", "a (>= 1", "a b", "../a", "${misc:Depends}", "é", "a:", "a:b:c"] {
             let error = clauses(bad, &context).next().unwrap().unwrap_err();
             assert!(error.to_string().contains(bad), "{error}");
         }
+    }
+
+    #[test]
+    fn a_version_is_one_word_and_there_is_one() {
+        let context = Context::new("amd64");
+        for bad in ["a (>= 1 2)", "a (>> 1s\nany]<no)", "a (>= 1) (<< 2)", "a (= 1()"] {
+            assert!(clauses(bad, &context).next().unwrap().is_err(), "{bad:?}");
+        }
+        assert_eq!(read("a ( >=\n 1:2~+x )", &[]), ["a (>= 1:2~+x)"]);
     }
 }

@@ -5,6 +5,7 @@ use super::deb822::{self, Stanza};
 use super::relation;
 use super::universe::Request;
 use super::version;
+use kilnyard_model::text;
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,8 +32,8 @@ pub enum SourceError {
         /// The field.
         field: &'static str,
     },
-    /// A file's name could lead out of its folder.
-    #[error("the source {package} lists a file with the name `{name}`")]
+    /// A file's name could lead out of its folder or mislead whoever reads it, or stands there twice.
+    #[error("the source {package} lists a file with the name `{name}`, which cannot be used")]
     FileName {
         /// The source package.
         package: String,
@@ -141,8 +142,13 @@ impl<'a> Source<'a> {
             if !is_hash {
                 return Err(field_error());
             }
-            if name.contains('/') || name.starts_with('.') || name.contains('\0') {
-                return Err(SourceError::FileName { package: self.name().to_owned(), name: name.to_owned() });
+            // A name twice would be one file with two contents.
+            let is_listed = files.iter().any(|other: &SourceFile| other.name == name);
+            if !is_file_name(name) || is_listed {
+                return Err(SourceError::FileName {
+                    package: self.name().to_owned(),
+                    name: text::line(name),
+                });
             }
             files.push(SourceFile { name: name.to_owned(), sha256: sha256.to_ascii_lowercase(), size_bytes });
         }
@@ -151,6 +157,11 @@ impl<'a> Source<'a> {
         }
         Ok(files)
     }
+}
+
+/// Whether a name stays in its folder, is no option of a command, and shows as what it is.
+fn is_file_name(name: &str) -> bool {
+    !name.starts_with(['.', '-']) && name.bytes().all(|b| b.is_ascii_graphic() && b != b'/')
 }
 
 /// A line of `Package-List`: name, type, section, priority, then `arch=`, `profile=`, `essential=`.
@@ -293,6 +304,21 @@ Directory: pool/main/z/zlib\n";
             assert!(error.contains(expected), "{error}");
         }
         assert_eq!(Source::new(Stanza::new(ZLIB)).files().unwrap()[0].size_bytes, 12);
+    }
+
+    #[test]
+    fn file_names_are_plain_and_stand_there_once() {
+        for (bad, expected) in
+            [("zlib\u{1b}[1m_1.dsc", "`zlib_1.dsc`"), ("-x.dsc", "`-x.dsc`"), ("é.dsc", "`é.dsc`")]
+        {
+            let text = ZLIB.replace("zlib_1.dsc", bad);
+            let error = Source::new(Stanza::new(&text)).files().unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        let hash = "a".repeat(64);
+        let twice = ZLIB.replace("zlib_1.dsc\n", &format!("zlib_1.dsc\n {hash} 1 x.tar\n {hash} 2 x.tar\n"));
+        let error = Source::new(Stanza::new(&twice)).files().unwrap_err().to_string();
+        assert!(error.contains("`x.tar`"), "{error}");
     }
 
     #[test]

@@ -61,6 +61,20 @@ struct Binary {
     provides: Span,
 }
 
+/// The fields that are kept of a package, in the order in which `add_stanza` takes them apart.
+const FIELDS: [&str; 10] = [
+    "Package",
+    "Version",
+    "Architecture",
+    "Essential",
+    "Multi-Arch",
+    "Pre-Depends",
+    "Depends",
+    "Conflicts",
+    "Breaks",
+    "Provides",
+];
+
 /// What a request asks for: relation fields that all must hold, and names that must be there.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
@@ -217,55 +231,57 @@ impl Universe {
             len: piece.len() as u32,
         };
         let none = Span { text: number, start: 0, len: 0 };
-        let mut name = "";
-        let mut binary = Binary {
-            name: 0,
-            origin,
-            is_removed: false,
-            is_essential: false,
-            multi_arch: MultiArch::No,
-            stanza: span(stanza.text()),
-            version: none,
-            pre_depends: none,
-            depends: none,
-            conflicts: none,
-            breaks: none,
-            provides: none,
-        };
+        // Of two equal fields the first counts, in any case of letters, as everywhere else (`Stanza::get`): otherwise
+        // a package would be found under another name than it shows.
+        let mut values = [None; FIELDS.len()];
         for (field, value) in stanza.fields() {
-            match field {
-                "Package" => name = value,
-                "Version" => binary.version = span(value),
-                "Architecture" if value != "all" && value != self.context.architecture => return None,
-                "Pre-Depends" => binary.pre_depends = span(value),
-                "Depends" => binary.depends = span(value),
-                "Conflicts" => binary.conflicts = span(value),
-                "Breaks" => binary.breaks = span(value),
-                "Provides" => binary.provides = span(value),
-                "Essential" => binary.is_essential = value == "yes",
-                "Multi-Arch" => {
-                    binary.multi_arch = match value {
-                        "same" => MultiArch::Same,
-                        "foreign" => MultiArch::Foreign,
-                        "allowed" => MultiArch::Allowed,
-                        _ => MultiArch::No,
-                    }
-                }
-                _ => {}
+            if let Some(number) = FIELDS.iter().position(|known| known.eq_ignore_ascii_case(field)) {
+                values[number].get_or_insert(value);
             }
         }
-        if !relation::is_name(name) || binary.version.len == 0 {
+        let [
+            name,
+            own_version,
+            architecture,
+            essential,
+            multi_arch,
+            pre_depends,
+            depends,
+            conflicts,
+            breaks,
+            provides,
+        ] = values;
+        let (name, own_version) = (name.unwrap_or(""), own_version.unwrap_or(""));
+        let is_foreign = architecture.is_some_and(|a| a != "all" && a != self.context.architecture);
+        if is_foreign || !relation::is_name(name) || own_version.is_empty() {
             return None;
         }
+        let place = |value: Option<&str>| value.map_or(none, span);
         let candidate = Candidate(self.binaries.len() as u32);
-        binary.name = self.intern(name);
-        let own_version = &text[binary.version.start as usize..][..binary.version.len as usize];
+        let binary = Binary {
+            name: self.intern(name),
+            origin,
+            is_removed: false,
+            is_essential: essential == Some("yes"),
+            multi_arch: match multi_arch {
+                Some("same") => MultiArch::Same,
+                Some("foreign") => MultiArch::Foreign,
+                Some("allowed") => MultiArch::Allowed,
+                _ => MultiArch::No,
+            },
+            stanza: span(stanza.text()),
+            version: span(own_version),
+            pre_depends: place(pre_depends),
+            depends: place(depends),
+            conflicts: place(conflicts),
+            breaks: place(breaks),
+            provides: place(provides),
+        };
         let position = self.real[binary.name as usize].partition_point(|other| {
             version::compare(self.version(*other), own_version) != cmp::Ordering::Less
         });
         self.real[binary.name as usize].insert(position, candidate);
-        if binary.provides.len > 0 {
-            let field = &text[binary.provides.start as usize..][..binary.provides.len as usize];
+        if let Some(field) = provides {
             let context = Context::new(&self.context.architecture);
             for clause in relation::clauses(field, &context).flatten() {
                 for provided in clause {
@@ -481,5 +497,19 @@ impl kilnyard_model::solver::Universe for View<'_> {
     }
     fn is_favoured(&self, candidate: Candidate) -> bool {
         (self.favoured)(candidate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_two_equal_fields_the_first_counts_in_any_case_of_letters() {
+        let mut universe = Universe::new(Context::new("amd64"));
+        let text = "package: a\nPackage: b\nVersion: 1\nVersion: 2\nArchitecture: all\nArchitecture: i386\n";
+        let candidate = universe.add_package(text, Origin::Archive).unwrap();
+        assert_eq!((universe.name(candidate), universe.version(candidate)), ("a", "1"));
+        assert_eq!((universe.named("a"), universe.named("b")), (&[candidate][..], &[][..]));
     }
 }

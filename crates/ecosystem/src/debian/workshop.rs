@@ -341,7 +341,10 @@ impl Ecosystem for Workshop {
         paths.sort();
         for path in paths {
             let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let deb = deb_file::read(&path).map_err(|error| CollectError(format!("{file}: {error}")))?;
+            let deb = deb_file::read(&path).map_err(|error| {
+                let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+                CollectError(format!("{file}: failed to {error}{}", cause.unwrap_or_default()))
+            })?;
             let control = Stanza::new(&deb.control);
             let field = |name: &str| control.get(name).unwrap_or("").to_owned();
             let made_by =
@@ -411,8 +414,22 @@ impl Workshop {
     /// Whether an output can be published: one that cannot must fail its own build, and no other's. The rules
     /// are those of Debian Policy 5.6 for names and versions; the reason reads after the file's name.
     fn check_output(&self, control: &Stanza, file: &str) -> Result<(), String> {
+        if let Some(fault) = control.fault() {
+            return Err(fault);
+        }
         let field = |name: &str| control.get(name).unwrap_or("");
         let (name, version, architecture) = (field("Package"), field("Version"), field("Architecture"));
+        // A value on the line after its name is nothing to some readers.
+        let is_beside = |name: &str, value: &str| {
+            let mut fields = control.text().lines().filter_map(|line| line.split_once(':'));
+            fields.any(|(known, beside)| known.eq_ignore_ascii_case(name) && beside.trim() == value)
+        };
+        let late = [("Package", name), ("Version", version), ("Architecture", architecture)]
+            .into_iter()
+            .find(|(name, value)| !value.is_empty() && !is_beside(name, value));
+        if let Some((name, _)) = late {
+            return Err(format!("has its {name} on another line than the name of the field"));
+        }
         if !relation::is_name(name) {
             return Err(format!("is of `{name}`, which cannot be a package"));
         }

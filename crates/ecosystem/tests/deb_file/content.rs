@@ -7,9 +7,10 @@ use std::path::Path;
 use std::process::Command;
 
 use kilnyard_ecosystem::debian::deb_file;
+use kilnyard_ecosystem::debian::deb822::Stanza;
 use sha2::{Digest, Sha256};
 
-use crate::support::{Package, Scratch, gzip, is_root, lacks, write};
+use crate::support::{Package, Scratch, archive, gzip, is_root, lacks, tar_of, write};
 
 const COMPRESSORS: [&str; 4] = ["gzip", "xz", "zstd", "none"];
 
@@ -246,4 +247,23 @@ fn gnu_and_pax_archives_of_one_tree_read_alike() {
     let forth = content("gnu", &["usr/bin/kiln", "usr/bin/kiln-linked"]);
     assert_eq!(forth, content("gnu", &["usr/bin/kiln-linked", "usr/bin/kiln"]));
     assert_ne!(forth, content("gnu", &["usr/bin/kiln-linked"]));
+}
+
+#[test]
+fn the_own_version_is_the_one_that_every_reader_of_stanzas_sees() {
+    let scratch = Scratch::new();
+    let data = tar_of(&[]);
+    let digest_of = |control: &str| {
+        let control = tar_of(&[(tar::EntryType::Regular, "control", control.as_bytes())]);
+        let members = [("debian-binary", &b"2.0\n"[..]), ("control.tar", &control), ("data.tar", &data)];
+        let deb = deb_file::read(&scratch.deb(&archive(&members))).unwrap();
+        let version = Stanza::new(&deb.control).get("Version").unwrap().to_owned();
+        let of_version = deb_file::content_digest(&scratch.deb(&archive(&members)), &version).unwrap();
+        assert_eq!(of_version, deb.content, "{:?}", deb.control);
+        deb.content
+    };
+    let plain = digest_of("Package: kiln\nVersion: 1.0-1\nDepends: x (= 1.0-1)\n");
+    assert_eq!(digest_of("Package: kiln\nVersion : 1.0-2\nDepends: x (= 1.0-2)\n"), plain);
+    digest_of("Package: kiln\nDescription: x\n Version: 7\nVersion: 1\nVersion: 2\n");
+    digest_of("Version:\n 1\n");
 }

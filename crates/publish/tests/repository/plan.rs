@@ -356,6 +356,17 @@ fn a_source_must_list_its_files() {
     refused(&|entry| entry.files[0].size_bytes = 4);
     refused(&|entry| entry.files[0].sha256 = sha256(b"other"));
     refused(&|entry| entry.files.clear());
+    refused(&|entry| {
+        entry.files.clear();
+        entry.stanza = "Package: a\nVersion: 1\nDirectory: ../../etc\n".into();
+    });
+    let with = |more: String| move |entry: &mut SourceEntry| entry.stanza.push_str(&more);
+    refused(&with(format!("Files:\n {} 3 ../../evil\n", "0".repeat(32))));
+    refused(&with(format!("checksums-sha512:\n {} 3 a_1.dsc\n {} 3 b\n", "0".repeat(128), "0".repeat(128))));
+    refused(&with("Directory: ../../etc\n".to_owned()));
+    let mut listed = good.clone();
+    with(format!("Files:\n {} 3 a_1.dsc\n", "0".repeat(32)))(&mut listed);
+    plan_one(listed).unwrap();
     refused(&|entry| entry.stanza = entry.stanza.replace("Package", "Source"));
     refused(&|entry| entry.stanza += "\n\nPackage: b\n");
 }

@@ -6,6 +6,7 @@ use super::DebProblem;
 use super::canonical::Canonical;
 use super::compression::{Compression, decompress};
 use super::entry::{self, Kind, refused};
+use crate::debian::deb822::Stanza;
 
 const MEMBER: &str = "control archive";
 
@@ -89,14 +90,8 @@ impl Control {
 
     /// The value of `Version`.
     pub(super) fn version(&self) -> Result<String, DebProblem> {
-        self.text
-            .lines()
-            .find_map(|line| {
-                let (name, value) = line.split_once(':')?;
-                name.eq_ignore_ascii_case("version").then(|| value.trim().to_owned())
-            })
-            .filter(|version| !version.is_empty())
-            .ok_or(DebProblem::NoVersion)
+        let version = Stanza::new(&self.text).get("Version").filter(|version| !version.is_empty());
+        version.map(str::to_owned).ok_or(DebProblem::NoVersion)
     }
 
     pub(super) fn write_canonical(&self, canonical: &mut Canonical) {
@@ -134,7 +129,7 @@ enum Field {
 
 impl Field {
     fn of(line: &str) -> Self {
-        let name = line.split(':').next().unwrap_or_default();
+        let name = line.split(':').next().unwrap_or_default().trim();
         if name.eq_ignore_ascii_case("version") {
             Self::LeftOut("version")
         } else if name.eq_ignore_ascii_case("installed-size") {

@@ -1,0 +1,102 @@
+//! `Packages` and `Sources` into a universe, and the solver on what came of them.
+
+use crate::{parts, text};
+use kilnyard_ecosystem::debian::check;
+use kilnyard_ecosystem::debian::explain;
+use kilnyard_ecosystem::debian::relation::{self, Context};
+use kilnyard_ecosystem::debian::source::{Parts, Sources};
+use kilnyard_ecosystem::debian::universe::{Origin, Universe, View};
+use kilnyard_ecosystem::debian::version;
+use kilnyard_model::solver::{Candidate, Solver, Universe as _};
+
+/// Beyond this many candidates not every set is tried.
+const CANDIDATES_TRIED_MAX: usize = 12;
+
+/// More packages make an input slow and no property truer.
+const CANDIDATES_MAX: usize = 200;
+
+/// Packages are found by the names that they say of themselves; a set that the solver finds is one, and where it
+/// finds none there is none.
+pub fn universe(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    let [packages, source_text] = parts(text);
+    let mut universe = Universe::new(Context::new("amd64"));
+    universe.add_packages(packages.into(), Origin::Archive);
+    let mut sources = Sources::default();
+    sources.add(source_text.into());
+    if universe.len() > CANDIDATES_MAX || sources.len() > CANDIDATES_MAX {
+        return;
+    }
+
+    for source in sources.all() {
+        assert!(relation::is_name(source.name()) && !source.version().is_empty());
+        assert_eq!(sources.get(source.name()).map(|other| other.version()), Some(source.version()));
+    }
+    let candidates: Vec<Candidate> = universe.packages().collect();
+    for candidate in &candidates {
+        let name = universe.name(*candidate);
+        let named = universe.named(name);
+        assert!(named.contains(candidate), "{name:?}");
+        assert_eq!(universe.stanza(*candidate).get("Version"), Some(universe.version(*candidate)));
+        let versions: Vec<&str> = named.iter().map(|other| universe.version(*other)).collect();
+        assert!(versions.is_sorted_by(|a, b| version::compare(a, b).is_ge()), "{versions:?}");
+        assert_eq!(named.iter().map(|other| universe.name(*other)).find(|other| *other != name), None);
+    }
+
+    let mut requests = Vec::new();
+    for source in sources.all() {
+        if let Ok(root) = universe.request(&source.request(Parts::All)) {
+            requests.push((root, source.name()));
+        }
+    }
+    solve_all(&universe, &candidates, &requests);
+    universe.truncate(candidates.len());
+
+    let verdicts = check::check(&mut universe, &sources, Parts::All);
+    assert!(verdicts.unbuildable.len() <= verdicts.checked && verdicts.checked <= sources.len());
+    assert_eq!(universe.len(), candidates.len());
+
+    for candidate in candidates {
+        let name = universe.name(candidate).to_owned();
+        universe.remove(candidate);
+        assert!(!universe.named(&name).contains(&candidate));
+        assert!(!universe.providers(&name).any(|other| other == candidate));
+    }
+    assert_eq!(universe.packages().count(), 0);
+}
+
+fn solve_all(universe: &Universe, candidates: &[Candidate], requests: &[(Candidate, &str)]) {
+    let view = View::whole(universe);
+    let mut solver = Solver::new(&view);
+    for (root, name) in requests {
+        let is_satisfiable = solver.is_satisfiable(*root);
+        match solver.solve(*root) {
+            Ok(chosen) => {
+                assert!(is_satisfiable && chosen.contains(root));
+                assert!(is_a_set(&view, &chosen), "{name}: {chosen:?}");
+            }
+            Err(_) => {
+                assert!(!is_satisfiable);
+                let told = explain::text(universe, *root, name, &solver.explain(*root));
+                assert!(!told.trim().is_empty());
+                if candidates.len() <= CANDIDATES_TRIED_MAX {
+                    let found = (0..1u32 << candidates.len()).find(|bits| {
+                        let mut set = vec![*root];
+                        set.extend(candidates.iter().copied().filter(|c| bits >> c.index() & 1 == 1));
+                        is_a_set(&view, &set)
+                    });
+                    assert_eq!(found, None, "{name}");
+                }
+            }
+        }
+    }
+}
+
+/// Whether all members have what they need and none excludes another.
+fn is_a_set(view: &View, set: &[Candidate]) -> bool {
+    set.iter().all(|member| {
+        let requirements = view.requirements(*member);
+        requirements.clauses().all(|clause| clause.iter().any(|other| set.contains(other)))
+            && !requirements.conflicts().iter().any(|other| set.contains(other))
+    })
+}

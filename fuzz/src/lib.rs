@@ -26,6 +26,7 @@ mod markup;
 mod messages;
 pub mod mutate;
 mod page;
+mod pkgsrc;
 mod publish;
 mod shown;
 mod signed;
@@ -53,6 +54,12 @@ pub const TARGETS: &[Target] = &[
     ("hash", messages::hash),
     ("publish", publish::publish),
     ("page", page::page),
+    ("pkgsrc_version", pkgsrc::pkgsrc_version),
+    ("pkgsrc_pattern", pkgsrc::pkgsrc_pattern),
+    ("scan_file", pkgsrc::scan_file),
+    ("kept", pkgsrc::kept),
+    ("pkg_summary", pkgsrc::pkg_summary),
+    ("look_up", pkgsrc::look_up),
 ];
 
 /// The input as text, where it is text: most parsers are given what was checked to be UTF-8 before.

@@ -1,14 +1,14 @@
 //! The command line.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Rebuild whole trees of packages: scan, resolve, plan, build each in a clean root, publish.
 #[derive(Debug, Parser)]
 #[command(version, propagate_version = true, max_term_width = 100, after_help = EXIT_CODES)]
 pub struct Arguments {
     /// The folder of the yard.
-    #[arg(long, short = 'y', global = true, env = "KILNYARD_YARD", default_value = ".", value_name = "DIR")]
+    #[arg(long, short = 'y', global = true, env = "KILNYARD_YARD", default_value = HERE, value_name = "DIR")]
     pub yard: PathBuf,
     /// What to do.
     #[command(subcommand)]
@@ -20,14 +20,23 @@ impl Arguments {
     /// environment.
     pub fn yard_as_given(&self) -> Option<PathBuf> {
         let folder = match &self.command {
-            Command::Demo(demo) => &demo.folder,
-            _ => &self.yard,
+            Command::Demo(demo) => self.demo_folder(demo),
+            _ => self.yard.clone(),
         };
-        let is_known = folder == std::path::Path::new(".")
-            || std::env::var_os("KILNYARD_YARD").is_some_and(|yard| yard == *folder);
-        (!is_known).then(|| folder.clone())
+        let is_known =
+            folder == Path::new(HERE) || std::env::var_os("KILNYARD_YARD").is_some_and(|yard| yard == folder);
+        (!is_known).then_some(folder)
+    }
+
+    /// The folder of the demo's yard.
+    pub fn demo_folder(&self, demo: &Demo) -> PathBuf {
+        let given = (self.yard != Path::new(HERE)).then(|| self.yard.clone());
+        demo.folder.clone().or(given).unwrap_or_else(|| PathBuf::from("demo-yard"))
     }
 }
+
+/// The current folder, which is a yard's where nobody says otherwise.
+const HERE: &str = ".";
 
 const EXIT_CODES: &str = "Exit codes: 0 all well; 1 some packages failed; 2 usage or configuration; \
 3 this machine lacks something; 4 internal; 130 interrupted.";
@@ -105,9 +114,9 @@ pub struct Demo {
     /// Build twenty packages instead of twelve.
     #[arg(long)]
     pub large: bool,
-    /// The folder of the demo's yard.
-    #[arg(default_value = "demo-yard", value_name = "DIR")]
-    pub folder: PathBuf,
+    /// The folder of the demo's yard: that of --yard, or else demo-yard.
+    #[arg(value_name = "DIR")]
+    pub folder: Option<PathBuf>,
     /// Do not install missing packages on this machine, even as root.
     #[arg(long)]
     pub no_install: bool,

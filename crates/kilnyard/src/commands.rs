@@ -33,7 +33,7 @@ use std::process::ExitCode;
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     let yard = || Yard::open(&arguments.yard);
     match arguments.command {
-        Command::Demo(options) => demo::run(&options),
+        Command::Demo(ref options) => demo::run(&arguments.demo_folder(options), options),
         Command::Init(options) => init::run(&arguments.yard, &options),
         Command::Doctor(json) => doctor::run(&arguments.yard, json.json),
         Command::Scan(options) => match &options.tree {

@@ -32,7 +32,7 @@ pub struct Entry<'a> {
 impl<'a> Entry<'a> {
     /// Its fields in their order; a key may come several times.
     pub fn fields(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
-        self.text.lines().filter_map(|line| line.split_once('='))
+        self.text.lines().filter_map(|line| line.trim_end_matches('\r').split_once('='))
     }
 }
 
@@ -83,6 +83,8 @@ mod tests {
         assert_eq!(found.iter().map(|entry| entry.name).collect::<Vec<_>>(), ["a-1", "b-2"]);
         assert_eq!(found[0].fields().filter(|(key, _)| *key == "DEPENDS").count(), 2);
         assert_eq!(found[1].fields().next(), Some(("COMMENT", "x=y")));
+        let odd = entries("PKGNAME=a-1\r").unwrap();
+        assert_eq!((odd[0].name, odd[0].fields().next()), ("a-1", Some(("PKGNAME", "a-1"))));
         assert_eq!(entries("").unwrap(), []);
         assert_eq!(entries("\n\n").unwrap(), []);
     }

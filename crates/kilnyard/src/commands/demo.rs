@@ -17,9 +17,8 @@ const SET: &[&str] =
 const MORE: &[&str] =
     &["bzip2", "lzo2", "libpng1.6", "libdeflate", "file", "readline", "lua5.4", "squashfs-tools"];
 
-pub fn run(options: &cli::Demo) -> Result<ExitCode> {
+pub fn run(folder: &Path, options: &cli::Demo) -> Result<ExitCode> {
     signals::install();
-    let folder = &options.folder;
     let mut packages: Vec<String> = SET.iter().map(|name| (*name).to_owned()).collect();
     if options.large {
         packages.extend(MORE.iter().map(|name| (*name).to_owned()));

@@ -1,0 +1,140 @@
+//! pkgsrc's scan files, versions, patterns and summaries, and files for look-ups.
+
+use crate::{parts, text};
+use kilnyard_ecosystem::pkgsrc::kept::Kept;
+use kilnyard_ecosystem::pkgsrc::pattern::{PackageName, Pattern};
+use kilnyard_ecosystem::pkgsrc::resolve::{Outcome, Rules, Scanned, Standing, resolve};
+use kilnyard_ecosystem::pkgsrc::scan_file::ScanFile;
+use kilnyard_ecosystem::pkgsrc::summary;
+use kilnyard_ecosystem::pkgsrc::version::Version;
+use kilnyard_publish::{LookUp, render_look_up};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+/// Three versions, one a line: the order is total, and a revision makes a version later.
+pub fn pkgsrc_version(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    let mut lines = text.splitn(3, '\n');
+    let texts: [&str; 3] = std::array::from_fn(|_| lines.next().unwrap_or(""));
+    let versions = texts.map(Version::parse);
+    for left in &versions {
+        for right in &versions {
+            assert_eq!(left.cmp(right), right.cmp(left).reverse());
+            for third in &versions {
+                if left <= right && right <= third {
+                    assert!(left <= third, "{texts:?}");
+                }
+            }
+        }
+    }
+    // A revision counts only where the rest is equal, and the last one counts.
+    let revised = Version::parse(&format!("{}nb{}", texts[0], "9".repeat(texts[0].len() + 1)));
+    assert_ne!(revised.cmp(&versions[0]), Ordering::Less, "{texts:?}");
+}
+
+/// A pattern and names, one a line: what matches begins with the prefix of an alternative that matches.
+pub fn pkgsrc_pattern(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    let mut lines = text.lines();
+    let Some(Ok(pattern)) = lines.next().map(Pattern::parse) else { return };
+    for line in lines.take(20) {
+        let name = PackageName::new(line);
+        let alternatives = || pattern.alternatives().iter().filter(|alternative| alternative.matches(&name));
+        assert_eq!(pattern.matches(&name), alternatives().next().is_some());
+        assert!(alternatives().all(|alternative| line.starts_with(alternative.prefix())), "{text:?}");
+    }
+}
+
+/// A scan: what is written can be read again to the same, and every dependency is one that matches.
+pub fn scan_file(data: &[u8]) {
+    let Ok(file) = ScanFile::parse(data) else { return };
+    let scanned: Vec<Scanned> = file
+        .stanzas
+        .iter()
+        .map(|stanza| Scanned {
+            name: stanza.name,
+            location: stanza.location,
+            all_depends: stanza.all_depends,
+            standing: if stanza.skip_reason.is_empty() { Standing::Buildable } else { Standing::Skipped },
+        })
+        .collect();
+    let resolved = resolve(&scanned, Rules::Kilnyard);
+    let mut written = Vec::new();
+    for (number, stanza) in file.stanzas.iter().enumerate() {
+        let words =
+            || stanza.all_depends.split_ascii_whitespace().filter_map(|word| Some(word.rsplit_once(':')?.0));
+        for id in &resolved.depends[number] {
+            let name = PackageName::new(scanned[id.index()].name);
+            assert!(words().any(|word| Pattern::parse(word).is_ok_and(|pattern| pattern.matches(&name))));
+        }
+        if resolved.outcomes[number] == Outcome::Buildable {
+            let all_stand =
+                resolved.depends[number].iter().all(|id| resolved.outcomes[id.index()] == Outcome::Buildable);
+            assert!(all_stand, "{} is to be built and a dependency is not", stanza.name);
+        }
+        let depends = resolved.depends[number].iter().map(|id| scanned[id.index()].name);
+        stanza.write_resolved(&mut written, depends, None).unwrap();
+    }
+    let again = ScanFile::parse(&written).unwrap();
+    assert_eq!(again.stanzas.len(), file.stanzas.len());
+    for (stanza, before) in again.stanzas.iter().zip(&file.stanzas) {
+        assert_eq!(
+            (stanza.name, stanza.location, stanza.all_depends),
+            (before.name, before.location, before.all_depends)
+        );
+    }
+}
+
+/// What a scan keeps: a file that anybody may have spoilt is read as far as it is whole.
+pub fn kept(data: &[u8]) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kept");
+    std::fs::write(&path, [b"kilnyard-scan 1 facts\n", data].concat()).unwrap();
+    let kept = Kept::read(&path, "facts").unwrap();
+    // No file that is named is there, so nothing of it can be right.
+    let absent = folder.path().join("absent");
+    assert!(kept.current(&absent).keys().all(|_| text(data).is_none_or(|text| text.contains(" /"))));
+}
+
+/// A summary: all of it is in its entries, in order.
+pub fn pkg_summary(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    let Ok(entries) = summary::entries(text) else { return };
+    let mut rest = text;
+    for entry in entries {
+        let (between, after) = rest.split_once(entry.text).unwrap();
+        assert!(between.trim_matches(['\n', '\r']).is_empty(), "{between:?}");
+        assert!(entry.fields().any(|(key, value)| (key, value) == ("PKGNAME", entry.name)));
+        rest = after;
+    }
+    assert!(rest.trim_matches(['\n', '\r']).is_empty(), "{rest:?}");
+}
+
+/// Keys, one a line, and a place and a byte that change the file: all keys are found, and in a changed file nothing
+/// is found that was not there.
+pub fn look_up(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    let [keys, change] = parts(text);
+    let records: BTreeMap<&str, &[u8]> =
+        keys.lines().filter(|key| !key.is_empty()).map(|key| (key, key.as_bytes())).collect();
+    let records: Vec<(&str, &[u8])> = records.into_iter().collect();
+    let mut bytes = render_look_up(&records).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    std::fs::write(&path, &bytes).unwrap();
+    let opened = LookUp::open(&path).unwrap();
+    for (key, content) in &records {
+        assert_eq!(opened.get(key).unwrap().as_deref(), Some(*content));
+    }
+    let mut change = change.bytes();
+    while let (Some(at), Some(byte)) = (change.next(), change.next()) {
+        let at = usize::from(at) * 3 % bytes.len();
+        bytes[at] = byte;
+    }
+    std::fs::write(&path, &bytes).unwrap();
+    if let Ok(opened) = LookUp::open(&path) {
+        for (key, _) in &records {
+            let _ = opened.get(key);
+        }
+    }
+}

@@ -58,6 +58,13 @@ pub fn ensure(yard: &Yard, ids: &IdMap, cancel: &AtomicBool, say: &dyn Fn(&str))
     fs_err::create_dir_all(&work).context(Kind::Machine, failed)?;
     let tar = work.join("base.tar");
     bootstrap(yard, ids, &tar, &work, cancel)?;
+    // What an earlier process was killed over.
+    for entry in fs_err::read_dir(yard.path("layers")).context(Kind::Machine, failed)?.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.ends_with(".part") && entry.path().is_dir() {
+            remove(yard, ids, &format!("layers/{name}"))?;
+        }
+    }
     let layer_part = format!("layers/base-{}.part", std::process::id());
     let part = yard.path(&layer_part);
     fs_err::create_dir(&part).context(Kind::Machine, failed)?;
@@ -93,7 +100,24 @@ fn bootstrap(yard: &Yard, ids: &IdMap, tar: &Path, work: &Path, cancel: &AtomicB
     let log = fs_err::File::create(&log_path).context(Kind::Machine, "write logs/base.log")?;
     let (log, log_again) = (log.into_file(), fs_err::File::options().append(true).open(&log_path));
     let log_again = log_again.context(Kind::Machine, "write logs/base.log")?.into_file();
-    let mut command = Command::new("mmdebstrap");
+    let mut command = match ids.by_helper {
+        // It makes namespaces of its own.
+        true => Command::new("mmdebstrap"),
+        // As root it mounts, and whoever is killed cannot unmount: its mounts and processes end with it.
+        false => {
+            let mut unshare = Command::new("unshare");
+            unshare.args([
+                "--mount",
+                "--propagation",
+                "private",
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "mmdebstrap",
+            ]);
+            unshare
+        }
+    };
     command
         .args(["--variant=buildd", "--format=tar", "--skip=output/dev"])
         .arg(format!("--mode={mode}"))
@@ -107,10 +131,12 @@ fn bootstrap(yard: &Yard, ids: &IdMap, tar: &Path, work: &Path, cancel: &AtomicB
         command.arg(format!("deb [signed-by={keyring}] {mirror} {suite} {}", debian.components.join(" ")));
     }
     command.env("TMPDIR", work).stdin(Stdio::null()).stdout(log).stderr(log_again).process_group(0);
+    // What unshare starts cannot outlive it; what mmdebstrap starts alone has to be ended by it.
+    let signal = if ids.by_helper { libc::SIGTERM } else { libc::SIGKILL };
     // SAFETY: prctl is safe to call between fork and exec; it ends mmdebstrap when Kilnyard is killed.
     unsafe {
-        command.pre_exec(|| {
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+        command.pre_exec(move || {
+            libc::prctl(libc::PR_SET_PDEATHSIG, signal);
             Ok(())
         });
     }

@@ -155,13 +155,29 @@ struct Match {
     chosen: Option<u32>,
 }
 
+/// A word of `ALL_DEPENDS`, looked at once: many packages name the same.
+#[derive(Clone, Copy, Debug)]
+enum Word<'a> {
+    Nonsense,
+    Dependency {
+        pattern: &'a str,
+        location: &'a str,
+        /// The number of its match.
+        matched: u32,
+        /// Whether the best match is elsewhere than it says.
+        is_elsewhere: bool,
+    },
+}
+
 struct Resolver<'a> {
     scanned: &'a [Scanned<'a>],
     names: Vec<PackageName<'a>>,
     /// Numbers of the packages, ordered by name.
     by_name: Vec<u32>,
     rules: Rules,
-    matches: HashMap<&'a str, Result<Match, PatternError>>,
+    words: HashMap<&'a str, Word<'a>, foldhash::fast::FixedState>,
+    patterns: HashMap<&'a str, u32, foldhash::fast::FixedState>,
+    matches: Vec<Result<Match, PatternError>>,
     /// For each package the last one that chose it, from 1.
     chosen_by: Vec<u32>,
     remarks: Vec<Remark>,
@@ -169,6 +185,27 @@ struct Resolver<'a> {
 
 /// Resolves all packages.
 pub fn resolve(scanned: &[Scanned], rules: Rules) -> Resolved {
+    // Names and locations are compared over and over, so that they lie side by side, and not as far from each other
+    // as in the scan.
+    let texts: String = scanned.iter().flat_map(|package| [package.name, package.location]).collect();
+    let mut rest = texts.as_str();
+    let mut take = |length: usize| {
+        let (text, after) = rest.split_at(length);
+        rest = after;
+        text
+    };
+    let compact: Vec<Scanned> = scanned
+        .iter()
+        .map(|package| Scanned {
+            name: take(package.name.len()),
+            location: take(package.location.len()),
+            ..*package
+        })
+        .collect();
+    resolve_compact(&compact, rules)
+}
+
+fn resolve_compact(scanned: &[Scanned], rules: Rules) -> Resolved {
     let names: Vec<PackageName> = scanned.iter().map(|package| PackageName::new(package.name)).collect();
     let mut by_name: Vec<u32> = (0..scanned.len() as u32).collect();
     by_name.sort_unstable_by_key(|number| scanned[*number as usize].name);
@@ -177,7 +214,9 @@ pub fn resolve(scanned: &[Scanned], rules: Rules) -> Resolved {
         names,
         by_name,
         rules,
-        matches: HashMap::new(),
+        words: HashMap::default(),
+        patterns: HashMap::default(),
+        matches: Vec::new(),
         chosen_by: vec![0; scanned.len()],
         remarks: Vec::new(),
     };
@@ -243,38 +282,68 @@ impl<'a> Resolver<'a> {
     fn depends_of(&mut self, number: usize) -> (Vec<PackageId>, Vec<Unmet>) {
         let mut chosen: Vec<PackageId> = Vec::new();
         let mut unmet = Vec::new();
+        let own = number as u32 + 1;
         for word in self.scanned[number].all_depends.split_ascii_whitespace() {
-            let Some((pattern, location)) = split(word) else {
+            let Word::Dependency { pattern, location, matched, is_elsewhere } = self.look_at(word) else {
                 unmet.push(Unmet::NoDependency(word.to_owned()));
                 continue;
             };
-            self.match_once(pattern);
-            match &self.matches[pattern] {
-                Err(error) => unmet.push(Unmet::NoPattern(error.clone())),
-                Ok(found) => {
-                    let own = number as u32 + 1;
-                    if found.all.iter().any(|id| self.chosen_by[*id as usize] == own) {
-                        continue;
-                    }
-                    let Some(best) = found.chosen else {
-                        unmet.push(self.nothing(pattern, location));
-                        continue;
-                    };
-                    self.chosen_by[best as usize] = own;
-                    let best = PackageId(best);
-                    if self.scanned[best.index()].location != location {
-                        self.remarks.push(Remark::Elsewhere {
-                            package: PackageId(number as u32),
-                            pattern: pattern.to_owned(),
-                            location: location.to_owned(),
-                            chosen: best,
-                        });
-                    }
-                    chosen.push(best);
+            let found = match &self.matches[matched as usize] {
+                Ok(found) => found,
+                Err(error) => {
+                    unmet.push(Unmet::NoPattern(error.clone()));
+                    continue;
                 }
+            };
+            if found.all.iter().any(|id| self.chosen_by[*id as usize] == own) {
+                continue;
             }
+            let Some(best) = found.chosen else {
+                unmet.push(self.nothing(pattern, location));
+                continue;
+            };
+            self.chosen_by[best as usize] = own;
+            let best = PackageId(best);
+            if is_elsewhere {
+                self.remarks.push(Remark::Elsewhere {
+                    package: PackageId(number as u32),
+                    pattern: pattern.to_owned(),
+                    location: location.to_owned(),
+                    chosen: best,
+                });
+            }
+            chosen.push(best);
         }
         (chosen, unmet)
+    }
+
+    fn look_at(&mut self, text: &'a str) -> Word<'a> {
+        if let Some(word) = self.words.get(text) {
+            return *word;
+        }
+        let word = match split(text) {
+            None => Word::Nonsense,
+            Some((pattern, location)) => {
+                let matched = self.match_once(pattern);
+                let chosen = self.matches[matched as usize].as_ref().ok().and_then(|found| found.chosen);
+                let is_elsewhere = chosen.is_some_and(|id| self.scanned[id as usize].location != location);
+                Word::Dependency { pattern, location, matched, is_elsewhere }
+            }
+        };
+        self.words.insert(text, word);
+        word
+    }
+
+    /// The number of a pattern's match.
+    fn match_once(&mut self, pattern: &'a str) -> u32 {
+        if let Some(number) = self.patterns.get(pattern) {
+            return *number;
+        }
+        let number = self.matches.len() as u32;
+        let found = self.find(pattern);
+        self.matches.push(found);
+        self.patterns.insert(pattern, number);
+        number
     }
 
     fn nothing(&self, pattern: &str, location: &str) -> Unmet {
@@ -283,13 +352,6 @@ impl<'a> Resolver<'a> {
             pattern: pattern.to_owned(),
             location: location.to_owned(),
             offered: there.map(|package| package.name.to_owned()).collect(),
-        }
-    }
-
-    fn match_once(&mut self, pattern: &'a str) {
-        if !self.matches.contains_key(pattern) {
-            let found = self.find(pattern);
-            self.matches.insert(pattern, found);
         }
     }
 

@@ -13,6 +13,7 @@ pub const CASES: &[Trial] = &[
     ("a_part_of_the_set_is_planned_and_built_alone", a_part_of_the_set),
     ("what_nobody_knows_is_named_at_the_end", what_nobody_knows_is_named),
     ("a_source_changed_under_its_version_is_built_and_published_again", changed_under_its_version),
+    ("all_parts_of_a_source_go_together", all_parts_go_together),
     ("a_shell_that_hides_new_files_does_not_matter", a_shell_that_hides_new_files),
     ("bad_sources_are_refused_before_anything_is_built", bad_sources_are_refused),
     ("a_live_run_takes_requests", a_live_run_takes_requests),
@@ -170,6 +171,20 @@ fn changed_under_its_version(shared: &Shared) {
     // What is published is no second name of somebody's file.
     fs::write(yard.path("sources/one_1.0.dsc"), "changed in place").unwrap();
     assert_eq!(fs::read(yard.path(&format!("repository/{folder}/one_1.0.dsc"))).unwrap(), published);
+}
+
+fn all_parts_go_together(shared: &Shared) {
+    let yard = shared.yard("parts", &[Fixture { has_common: true, ..good("whole", "") }]);
+    // Without the other half, whose version nobody has, the outputs cannot be installed.
+    yard.build().exits(1);
+    let why = yard.json(&["why", "whole", "--json"]);
+    assert_eq!(why["build"]["failure"]["stage"], "test", "{why}");
+    let config = yard.read("kilnyard.toml").replace("# parts = \"dependent\"", "parts = \"all\"");
+    fs::write(yard.path("kilnyard.toml"), config).unwrap();
+    yard.build().exits(0);
+    let published = yard.published();
+    assert!(published.contains(&"Package: whole-common".to_owned()), "{published:?}");
+    assert_eq!(published.iter().filter(|line| *line == "Version: 1.0+bk1").count(), 2, "{published:?}");
 }
 
 fn a_shell_that_hides_new_files(shared: &Shared) {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 pub const CASES: &[Trial] = &[
     ("a_killed_run_goes_on_and_comes_to_the_same", a_killed_run_goes_on),
+    ("a_killed_bootstrap_leaves_nothing_mounted", a_killed_bootstrap),
     ("a_killed_sandbox_is_not_the_fault_of_the_package", a_killed_sandbox),
     ("a_killed_child_of_a_build_fails_that_build_alone", a_killed_child),
     ("an_interrupted_run_says_so_and_goes_on", an_interrupted_run_goes_on),
@@ -36,6 +37,24 @@ fn a_killed_run_goes_on(shared: &Shared) {
     }
     yard.build().exits(0);
     assert_eq!(yard.published(), whole.published());
+    assert!(yard.is_clean());
+}
+
+fn a_killed_bootstrap(shared: &Shared) {
+    let yard = shared.yard("bootstrap", &[]);
+    fs::remove_file(yard.path("layers/base.json")).unwrap();
+    let mut child = yard.begin(&[]);
+    let path = yard.folder.display().to_string();
+    let is_unpacking = || {
+        let folders = yard.names("roots/base");
+        folders.iter().any(|name| yard.path(&format!("roots/base/{name}/usr")).exists())
+    };
+    until("the base root is being unpacked", is_unpacking);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    until("no process is left", || !processes().iter().any(|(_, line)| line.contains(&path)));
+    assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(&path));
+    yard.build().exits(0);
     assert!(yard.is_clean());
 }
 

@@ -100,6 +100,8 @@ pub struct Fixture {
     /// Lines before the package is packed.
     pub binary: &'static str,
     pub content: &'static str,
+    /// Whether there is an architecture-independent package too, which the other one needs in its own version.
+    pub has_common: bool,
 }
 
 pub fn good(name: &'static str, needs: &'static str) -> Fixture {
@@ -109,6 +111,15 @@ pub fn good(name: &'static str, needs: &'static str) -> Fixture {
 /// One that builds in so many seconds.
 pub fn slow(name: &'static str, build: &'static str) -> Fixture {
     Fixture { build, ..good(name, "") }
+}
+
+/// The commands that pack the architecture-independent package.
+fn common_package(name: &str) -> String {
+    format!(
+        "mkdir -p debian/common/DEBIAN debian/common/usr/share/{name}-common\n\
+         dpkg-gencontrol -p{name}-common -Pdebian/common\n\
+         dpkg-deb --root-owner-group --build debian/common .."
+    )
 }
 
 impl Fixture {
@@ -128,22 +139,30 @@ impl Fixture {
                 "{name} ({version}) unstable; urgency=low\n\n  * Made.\n\n -- A <a@b.c>  Mon, 02 Jan 2023 03:04:05 +0000\n"
             ),
         );
+        let (depends, common) = match self.has_common {
+            true => (
+                format!("Depends: {name}-common (= ${{source:Version}})\n"),
+                format!("\nPackage: {name}-common\nArchitecture: all\nDescription: a part\n It is one.\n"),
+            ),
+            false => (String::new(), String::new()),
+        };
         write(
             "control",
             format!(
                 "Source: {name}\nSection: misc\nPriority: optional\nMaintainer: A <a@b.c>\nStandards-Version: 4.6.2\n\
-             Rules-Requires-Root: no\n{needs}\nPackage: {name}\nArchitecture: any\nDescription: a fixture\n It is one.\n"
+             Rules-Requires-Root: no\n{needs}\nPackage: {name}\nArchitecture: any\n{depends}Description: a fixture\n It is one.\n{common}"
             ),
         );
         let lines = |text: &str| text.lines().map(|line| format!("\t{line}\n")).collect::<String>();
         write(
             "rules",
             format!(
-                "#!/usr/bin/make -f\nbuild build-arch build-indep:\n\ttrue\n{}clean:\n\ttrue\nbinary-indep:\n\
-             binary binary-arch: build\n\tmkdir -p debian/tmp/DEBIAN debian/tmp/usr/share/{name}\n\
+                "#!/usr/bin/make -f\nbuild build-arch build-indep:\n\ttrue\n{}clean:\n\ttrue\nbinary: binary-arch binary-indep\nbinary-indep: build\n{}\
+             binary-arch: build\n\tmkdir -p debian/tmp/DEBIAN debian/tmp/usr/share/{name}\n\
              \techo '{}' > debian/tmp/usr/share/{name}/data\n{}\tdpkg-gencontrol -p{name}\n\
              \tdpkg-deb --root-owner-group --build debian/tmp ..\n",
                 lines(self.build),
+                if self.has_common { lines(&common_package(name)) } else { "\ttrue\n".to_owned() },
                 self.content,
                 lines(self.binary)
             ),

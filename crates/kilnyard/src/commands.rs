@@ -16,6 +16,7 @@ mod publish;
 mod requests;
 mod scan;
 mod shell;
+mod simulate;
 mod status;
 mod why;
 
@@ -48,6 +49,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Shell(options) => shell::run(&yard()?, &options),
         Command::Publish(options) => publish::run(&yard()?, &options),
         Command::Clean(options) => clean::run(&yard()?, &options),
+        Command::Simulate(options) => simulate::run(yard, &options),
         Command::Bench(options) => bench::run(yard, &options),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { folder } => manual::pages(&folder),

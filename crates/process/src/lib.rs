@@ -9,6 +9,7 @@
 //! processes share counts in each.
 
 mod clock;
+pub mod jobserver;
 mod log;
 mod tree;
 

@@ -130,6 +130,8 @@ impl Broker {
         let Some(pipe) = self.pipes.get(&build) else { return };
         let (read, write) = (pipe.read.as_raw_fd(), pipe.write.as_raw_fd());
         command.env("MAKEFLAGS", format!(" -j --jobserver-auth={read},{write}"));
+        // Where Kilnyard itself was started by a client of another jobserver, that one is not the build's.
+        command.env_remove("CARGO_MAKEFLAGS").env_remove("MFLAGS");
         let keep = move || {
             for fd in [read, write] {
                 // SAFETY: the broker holds both ends open until the build ends, and this runs in the child of a

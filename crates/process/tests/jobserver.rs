@@ -1,4 +1,4 @@
-//! The broker of cores against real builds: GNU make, and make under make.
+//! The broker of cores against real builds: GNU make, make under make, and cargo.
 
 use kilnyard_process::jobserver::Broker;
 use std::io::Write;
@@ -176,6 +176,55 @@ fn make_under_make_shares_the_cores_of_its_build() {
     finish(&mut broker, folder.path(), child);
     assert_eq!((jobs(folder.path()), jobs_max(folder.path())), ((6, 0), 4));
     assert_eq!(broker.held(7).unwrap(), 0);
+}
+
+#[test]
+fn cargo_is_a_client_too() {
+    const CRATES: u32 = 5;
+    const SCRIPT: &str = r#"
+use std::io::Write;
+fn say(what: &str) {
+    let mut events = std::fs::File::options().append(true).open("../events").unwrap();
+    events.write_all(format!("{what} script\n").as_bytes()).unwrap();
+}
+fn main() {
+    say("begin");
+    while std::path::Path::new("../hold").exists() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    say("end");
+}
+"#;
+    let folder = build_of(0);
+    std::fs::write(
+        folder.path().join("Cargo.toml"),
+        "[workspace]\nresolver = \"2\"\nmembers = [\"part*\"]\n",
+    )
+    .unwrap();
+    for number in 0..CRATES {
+        let part = folder.path().join(format!("part{number}"));
+        std::fs::create_dir_all(part.join("src")).unwrap();
+        let manifest =
+            format!("[package]\nname = \"part{number}\"\nversion = \"1.0.0\"\nedition = \"2021\"\n");
+        std::fs::write(part.join("Cargo.toml"), manifest).unwrap();
+        std::fs::write(part.join("build.rs"), SCRIPT).unwrap();
+        std::fs::write(part.join("src/lib.rs"), "").unwrap();
+    }
+    let mut broker = Broker::new(3);
+    broker.begin(1).unwrap();
+    broker.allot(&[(1, 2)]).unwrap();
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["build", "--offline", "--quiet"]).current_dir(folder.path()).stdin(Stdio::null());
+    command.env("CARGO_TARGET_DIR", folder.path().join("target"));
+    broker.hand_to(1, &mut command);
+    let child = command.spawn().unwrap();
+    wait_until(&mut broker, "two scripts run", |_| jobs(folder.path()).1 == 2);
+    assert_eq!(broker.held(1).unwrap(), 1);
+    broker.allot(&[(1, 3)]).unwrap();
+    wait_until(&mut broker, "three scripts run", |_| jobs(folder.path()).1 == 3);
+    finish(&mut broker, folder.path(), child);
+    assert_eq!((jobs(folder.path()), jobs_max(folder.path())), ((CRATES as usize, 0), 3));
+    assert_eq!(broker.held(1).unwrap(), 0);
 }
 
 #[test]

@@ -11,18 +11,21 @@
 //! and passes them on. What must hold: the cores of all builds, a build's own job and its tokens, are never more
 //! than the broker has, with the one exception of builds that are begun beyond that number.
 //!
-//! The pipe style (`--jobserver-auth=R,W`) is used, since make before 4.4, and gcc's lto-wrapper through it, refuse the
-//! other one. Only a command that [`Broker::hand_to`] was called for inherits a pipe.
+//! [`Style::Inherited`] (`--jobserver-auth=R,W`) is the usual one, since make before 4.4, and gcc's lto-wrapper through
+//! it, refuse the other one; only a command that [`Broker::hand_to`] was called for inherits the pipe. ninja 1.13 as
+//! its authors release it knows [`Style::Named`] (`--jobserver-auth=fifo:PATH`) alone.
 //!
 //! Known downside: a job that was begun with a token is not ended to get it back, so that cores follow rank with a
-//! delay of one job.
+//! delay of one job. ninja looks for further tokens only when one of its jobs ends.
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
 
 /// What a token is: make writes the byte back that it read.
@@ -34,10 +37,21 @@ const TOKENS_MAX: u32 = 4096;
 /// A build, by the number that its owner gives it.
 pub type BuildNumber = u64;
 
+/// How a build finds its pipe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// Its commands inherit both ends.
+    Inherited,
+    /// It has this path, where nothing is yet and which the build must see as well. It is removed in the end.
+    Named(PathBuf),
+}
+
 /// The pipe of one build.
 #[derive(Debug)]
 struct Pipe {
-    /// The ends that the build inherits.
+    style: Style,
+    /// The ends that the build inherits; of a named one, both are open for reading and writing, so that it is never
+    /// without a reader or a writer.
     read: OwnedFd,
     write: OwnedFd,
     /// A way of its own to the same pipe that does not wait: whether one waits is a property of the opened file, and
@@ -50,12 +64,19 @@ struct Pipe {
 }
 
 impl Pipe {
-    fn new() -> io::Result<Pipe> {
-        let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    fn new(style: Style) -> io::Result<Pipe> {
+        let (read, write) = match &style {
+            Style::Inherited => rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?,
+            Style::Named(path) => {
+                rustix::fs::mkfifoat(rustix::fs::CWD, path, Mode::RUSR | Mode::WUSR)?;
+                let open = || rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+                (open()?, open()?)
+            }
+        };
         let path = format!("/proc/self/fd/{}", read.as_raw_fd());
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let take = rustix::fs::open(path, flags, Mode::empty())?;
-        Ok(Pipe { read, write, take, tokens: 0, wanted: 0 })
+        Ok(Pipe { style, read, write, take, tokens: 0, wanted: 0 })
     }
 
     /// Takes back what it has too much and nobody holds.
@@ -95,6 +116,15 @@ impl Pipe {
     }
 }
 
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        if let Style::Named(path) = &self.style {
+            // Who else removed it has done what was to be done.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Broker {
@@ -110,9 +140,10 @@ impl Broker {
         Broker { cores, pipes: BTreeMap::new(), order: Vec::new() }
     }
 
-    /// Makes the pipe of a build, which has its own job and no token yet. Fails where the kernel has no pipe left.
-    pub fn begin(&mut self, build: BuildNumber) -> io::Result<()> {
-        self.pipes.insert(build, Pipe::new()?);
+    /// Makes the pipe of a build, which has its own job and no token yet. Fails where the kernel has no pipe left, or
+    /// where something is at its path.
+    pub fn begin(&mut self, build: BuildNumber, style: Style) -> io::Result<()> {
+        self.pipes.insert(build, Pipe::new(style)?);
         self.order.push(build);
         Ok(())
     }
@@ -128,10 +159,16 @@ impl Broker {
     /// that is not known is handed nothing.
     pub fn hand_to(&self, build: BuildNumber, command: &mut Command) {
         let Some(pipe) = self.pipes.get(&build) else { return };
-        let (read, write) = (pipe.read.as_raw_fd(), pipe.write.as_raw_fd());
-        command.env("MAKEFLAGS", format!(" -j --jobserver-auth={read},{write}"));
         // Where Kilnyard itself was started by a client of another jobserver, that one is not the build's.
         command.env_remove("CARGO_MAKEFLAGS").env_remove("MFLAGS");
+        let (read, write) = (pipe.read.as_raw_fd(), pipe.write.as_raw_fd());
+        if let Style::Named(path) = &pipe.style {
+            let mut flags = OsString::from(" -j --jobserver-auth=fifo:");
+            flags.push(path);
+            command.env("MAKEFLAGS", flags);
+            return;
+        }
+        command.env("MAKEFLAGS", format!(" -j --jobserver-auth={read},{write}"));
         let keep = move || {
             for fd in [read, write] {
                 // SAFETY: the broker holds both ends open until the build ends, and this runs in the child of a

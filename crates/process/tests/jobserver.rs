@@ -1,6 +1,6 @@
-//! The broker of cores against real builds: GNU make, make under make, and cargo.
+//! The broker of cores against real builds: GNU make, make under make, ninja and cargo.
 
-use kilnyard_process::jobserver::Broker;
+use kilnyard_process::jobserver::{Broker, Style};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -85,7 +85,7 @@ fn a_build_runs_as_many_jobs_as_it_has_cores_and_more_when_it_is_given_more() {
     }
     let folder = build_of(12);
     let mut broker = Broker::new(6);
-    broker.begin(1).unwrap();
+    broker.begin(1, Style::Inherited).unwrap();
     broker.allot(&[(1, 3)]).unwrap();
     let child = make(&broker, 1, folder.path(), &[]);
     wait_until(&mut broker, "three jobs run", |_| jobs(folder.path()).1 == 3);
@@ -109,11 +109,11 @@ fn tokens_are_taken_back_as_jobs_end_and_go_to_the_higher_rank() {
     }
     let (low, high) = (build_of(40), build_of(8));
     let mut broker = Broker::new(6);
-    broker.begin(1).unwrap();
+    broker.begin(1, Style::Inherited).unwrap();
     broker.allot(&[(1, 5)]).unwrap();
     let low_child = make(&broker, 1, low.path(), &[]);
     wait_until(&mut broker, "five jobs run", |_| jobs(low.path()).1 == 5);
-    broker.begin(2).unwrap();
+    broker.begin(2, Style::Inherited).unwrap();
     let high_child = make(&broker, 2, high.path(), &[]);
     broker.allot(&[(2, 5), (1, 1)]).unwrap();
     // All tokens are held by jobs that go on, and none is made up.
@@ -137,8 +137,8 @@ fn a_killed_client_costs_only_its_own_build_and_only_until_that_ends() {
     }
     let (killed, other) = (build_of(9), build_of(9));
     let mut broker = Broker::new(6);
-    broker.begin(1).unwrap();
-    broker.begin(2).unwrap();
+    broker.begin(1, Style::Inherited).unwrap();
+    broker.begin(2, Style::Inherited).unwrap();
     broker.allot(&[(1, 4), (2, 2)]).unwrap();
     let mut killed_child = make(&broker, 1, killed.path(), &[]);
     let other_child = make(&broker, 2, other.path(), &[]);
@@ -169,13 +169,51 @@ fn make_under_make_shares_the_cores_of_its_build() {
     )
     .unwrap();
     let mut broker = Broker::new(4);
-    broker.begin(7).unwrap();
+    broker.begin(7, Style::Inherited).unwrap();
     broker.allot(&[(7, 4)]).unwrap();
     let child = make(&broker, 7, folder.path(), &["-f", "Top.mk"]);
     wait_until(&mut broker, "four jobs run", |_| jobs(folder.path()).1 == 4);
     finish(&mut broker, folder.path(), child);
     assert_eq!((jobs(folder.path()), jobs_max(folder.path())), ((6, 0), 4));
     assert_eq!(broker.held(7).unwrap(), 0);
+}
+
+#[test]
+fn ninja_is_a_client_from_1_13_on() {
+    let version = Command::new("ninja").arg("--version").output();
+    let version =
+        version.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
+    let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    if (numbers.next(), numbers.next()) < (Some(1), Some(13)) {
+        let reason = format!("ninja 1.13 or later is needed, and there is {version:?}");
+        let _ = writeln!(std::io::stderr(), "skipped: ninja_is_a_client_from_1_13_on: {reason}");
+        return;
+    }
+    let folder = build_of(0);
+    let job = JOB.trim_start_matches('@').replace('$', "").replace("@ ", "job ");
+    let mut text = format!("rule job\n  command = {job}\n");
+    for number in 0..9 {
+        text.push_str(&format!("build job{number}: job\n"));
+    }
+    std::fs::write(folder.path().join("build.ninja"), text).unwrap();
+    let pipe = folder.path().join("pipe");
+    let mut broker = Broker::new(5);
+    broker.begin(1, Style::Named(pipe.clone())).unwrap();
+    broker.allot(&[(1, 3)]).unwrap();
+    let mut command = Command::new("ninja");
+    command.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null());
+    broker.hand_to(1, &mut command);
+    let child = command.spawn().unwrap();
+    wait_until(&mut broker, "three jobs run", |_| jobs(folder.path()).1 == 3);
+    // It looks for more when one of its jobs ends, and not before.
+    broker.allot(&[(1, 5)]).unwrap();
+    finish(&mut broker, folder.path(), child);
+    assert_eq!(jobs(folder.path()), (9, 0));
+    assert!((3..=5).contains(&jobs_max(folder.path())));
+    assert_eq!(broker.held(1).unwrap(), 0);
+    assert!(pipe.exists());
+    broker.end(1).unwrap();
+    assert!(!pipe.exists());
 }
 
 #[test]
@@ -211,7 +249,7 @@ fn main() {
         std::fs::write(part.join("src/lib.rs"), "").unwrap();
     }
     let mut broker = Broker::new(3);
-    broker.begin(1).unwrap();
+    broker.begin(1, Style::Inherited).unwrap();
     broker.allot(&[(1, 2)]).unwrap();
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["build", "--offline", "--quiet"]).current_dir(folder.path()).stdin(Stdio::null());
@@ -230,7 +268,7 @@ fn main() {
 #[test]
 fn a_command_that_was_handed_nothing_sees_no_pipe() {
     let mut broker = Broker::new(4);
-    broker.begin(1).unwrap();
+    broker.begin(1, Style::Inherited).unwrap();
     broker.allot(&[(1, 4)]).unwrap();
     let pipes = |handed: bool| {
         let mut command = Command::new("sh");

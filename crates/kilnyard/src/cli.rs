@@ -283,7 +283,7 @@ pub struct Clean {
 #[command(after_help = SIMULATE)]
 pub struct Simulate {
     /// What depends on what: lines `A -> B` (B depends on A), or a scan of pkgsrc as pbulk-index prints it;
-    /// plain or in zstd. The yard's plan by default.
+    /// plain or in zstd. By default all packages of the yard, as if none were up to date.
     #[arg(long, value_name = "FILE", requires = "history")]
     pub graph: Option<PathBuf>,
     /// What builds took: a CSV file as bob writes it, plain or in zstd. The yard's store by default.

@@ -15,7 +15,7 @@ pub enum Jobs {
     /// All the same, where they can use them.
     Each(u32),
     /// As bob 1.0 does: by the CPU time of earlier builds and by the number of dependents, and a share of what
-    /// those that could be built at the same time leave; see [`Bob`].
+    /// those that could be built at the same time leave.
     Bob,
 }
 

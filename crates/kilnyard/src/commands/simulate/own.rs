@@ -1,10 +1,11 @@
-//! A simulation of the yard's own plan, by what its store recorded.
+//! A simulation of the yard's own set, by what its store recorded.
 
 use super::Set;
 use crate::error::Result;
 use crate::plan::current_plan;
 use crate::yard::{Yard, store_error};
 use kilnyard_model::graph::Graph;
+use kilnyard_model::result::PackageState;
 use kilnyard_schedule::work::{MEASURED_MAX, StageTime};
 use kilnyard_schedule::{Basis, Measured, Work, estimate};
 use kilnyard_store::{BuildRow, Store};
@@ -14,7 +15,8 @@ use std::sync::Arc;
 /// Builds of a package that are looked at, failed ones and those of other reasons included.
 const BUILDS_MAX: usize = 4 * MEASURED_MAX;
 
-/// The packages that a run of the yard would build. What was never built takes what the plan expects of it.
+/// All packages of the yard that can be built, as if none were up to date. What was never built takes what the plan
+/// expects of it.
 pub fn set(yard: &Yard, unknown_seconds: f64) -> Result<Set> {
     let mut store = yard.store()?;
     let plan = current_plan(yard, &mut store)?;
@@ -22,7 +24,8 @@ pub fn set(yard: &Yard, unknown_seconds: f64) -> Result<Set> {
     let cores: HashMap<u64, u32> = runs.iter().map(|run| (run.number, run.cores)).collect();
     let mut graph = Graph::new();
     let mut works = Vec::new();
-    let to_build: Vec<_> = plan.packages.iter().filter(|row| !row.package.state.is_final()).collect();
+    let to_build: Vec<_> =
+        plan.packages.iter().filter(|row| row.package.state != PackageState::LeftOut).collect();
     for row in &to_build {
         graph.add(&row.package.name);
         let builds = store.builds_of(&row.package.name, BUILDS_MAX).map_err(store_error)?;

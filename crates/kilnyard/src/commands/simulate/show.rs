@@ -23,13 +23,13 @@ pub fn utilisation(simulated: &Simulated, machines: &[Machine], stretches: usize
     let ends = simulated.busy.iter().skip(1).map(|busy| busy.at_seconds);
     let ends = ends.chain([simulated.makespan_seconds]);
     for (busy, end) in simulated.busy.iter().zip(ends) {
-        let mut from = busy.at_seconds;
+        let (mut from, mut stretch) = (busy.at_seconds, (busy.at_seconds / length) as usize);
         while from < end && length > 0.0 {
-            let stretch = ((from / length) as usize).min(stretches - 1);
-            let stretch_end = length * (stretch + 1) as f64;
-            let to = if stretch_end > from { stretch_end.min(end) } else { end };
+            stretch = stretch.min(stretches - 1);
+            let stretch_end = if stretch + 1 == stretches { end } else { length * (stretch + 1) as f64 };
+            let to = stretch_end.min(end).max(from);
             shares[stretch] += busy.cores * (to - from) / (length * cores);
-            from = to;
+            (from, stretch) = (to, stretch + 1);
         }
     }
     shares
@@ -172,5 +172,15 @@ mod tests {
         assert_eq!(utilisation(&simulated, &machines, 4), [1.0, 0.5, 0.0, 1.0]);
         assert_eq!(utilisation(&simulated, &machines, 2), [0.75, 0.5]);
         assert_eq!(mean_utilisation(&simulated, &machines), 0.625);
+    }
+
+    #[test]
+    fn no_stretch_is_busier_than_its_cores() {
+        let busy = (0..1000).map(|n| Busy { at_seconds: f64::from(n) * 0.7, cores: 3.0, builds: 1 });
+        let simulated = Simulated { makespan_seconds: 700.0, busy: busy.collect(), ..Simulated::default() };
+        for stretches in [1, 7, 20, 400, 1234] {
+            let shares = utilisation(&simulated, &[Machine::of_cores(3)], stretches);
+            assert!(shares.iter().all(|share| (share - 1.0).abs() < 1e-6), "{stretches}: {shares:?}");
+        }
     }
 }

@@ -158,6 +158,23 @@ fn a_killed_client_costs_only_its_own_build_and_only_until_that_ends() {
 }
 
 #[test]
+fn a_build_goes_on_with_what_it_has_when_the_broker_is_gone() {
+    if !has_make("a_build_goes_on_when_the_broker_is_gone") {
+        return;
+    }
+    let folder = build_of(12);
+    let mut broker = Broker::new(4);
+    broker.begin(1, Style::Inherited).unwrap();
+    broker.allot(&[(1, 4)]).unwrap();
+    let child = make(&broker, 1, folder.path(), &[]);
+    wait_until(&mut broker, "four jobs run", |_| jobs(folder.path()).1 == 4);
+    // As after a kill -9 of the process that it lives in.
+    drop(broker);
+    finish(&mut Broker::new(1), folder.path(), child);
+    assert_eq!((jobs(folder.path()), jobs_max(folder.path())), ((12, 0), 4));
+}
+
+#[test]
 fn make_under_make_shares_the_cores_of_its_build() {
     if !has_make("make_under_make_shares_the_cores_of_its_build") {
         return;

@@ -3,7 +3,7 @@
 use crate::{parts, text};
 use kilnyard_ecosystem::pkgsrc::kept::Kept;
 use kilnyard_ecosystem::pkgsrc::pattern::{PackageName, Pattern};
-use kilnyard_ecosystem::pkgsrc::resolve::{Outcome, Rules, Scanned, Standing, resolve};
+use kilnyard_ecosystem::pkgsrc::resolve::{Outcome, Rules, Scanned, resolve};
 use kilnyard_ecosystem::pkgsrc::scan_file::ScanFile;
 use kilnyard_ecosystem::pkgsrc::summary;
 use kilnyard_ecosystem::pkgsrc::version::Version;
@@ -48,16 +48,7 @@ pub fn pkgsrc_pattern(data: &[u8]) {
 /// A scan: what is written can be read again to the same, and every dependency is one that matches.
 pub fn scan_file(data: &[u8]) {
     let Ok(file) = ScanFile::parse(data) else { return };
-    let scanned: Vec<Scanned> = file
-        .stanzas
-        .iter()
-        .map(|stanza| Scanned {
-            name: stanza.name,
-            location: stanza.location,
-            all_depends: stanza.all_depends,
-            standing: if stanza.skip_reason.is_empty() { Standing::Buildable } else { Standing::Skipped },
-        })
-        .collect();
+    let scanned: Vec<Scanned> = file.stanzas.iter().map(Scanned::from).collect();
     let resolved = resolve(&scanned, Rules::Kilnyard);
     let mut written = Vec::new();
     for (number, stanza) in file.stanzas.iter().enumerate() {

@@ -86,6 +86,8 @@ pub enum Command {
     /// Make and read files in which one package is found without parsing the others.
     #[command(subcommand)]
     Index(Index),
+    /// Play a run through in simulated time: how long it takes on which machines, and what it is bound by.
+    Simulate(Simulate),
     /// Measure Kilnyard on this machine.
     Bench(Bench),
     /// Print the completions of a shell.
@@ -367,6 +369,85 @@ pub struct Clean {
     /// Keep the logs of this many runs.
     #[arg(long, default_value_t = 20, value_name = "N")]
     pub runs: usize,
+}
+
+/// `simulate`.
+#[derive(Debug, Args)]
+#[command(after_help = SIMULATE)]
+pub struct Simulate {
+    /// What depends on what: lines `A -> B` (B depends on A), or a scan of pkgsrc as pbulk-index prints it;
+    /// plain or in zstd. By default all packages of the yard, as if none were up to date.
+    #[arg(long, value_name = "FILE", requires = "history")]
+    pub graph: Option<PathBuf>,
+    /// What builds took: a CSV file as bob writes it, plain or in zstd. The yard's store by default.
+    #[arg(long, value_name = "FILE", requires = "graph")]
+    pub history: Option<PathBuf>,
+    /// Cores of the machine; this machine's by default.
+    #[arg(long, value_name = "N", conflicts_with = "machines")]
+    pub cores: Option<u32>,
+    /// Machines: how many, their cores, and their speed where it is not 1, as in 4x16,2x64@1.5.
+    #[arg(long, value_name = "NxCORES,...", value_delimiter = ',')]
+    pub machines: Vec<String>,
+    /// Who decides.
+    #[arg(long, value_name = "NAME", default_value = "rank")]
+    pub policy: PolicyName,
+    /// Builds at once on each machine. Without it, rank has as many as keep the cores busy, and of the policies for
+    /// comparison the best of several numbers is shown.
+    #[arg(long, value_name = "N")]
+    pub workers: Option<u32>,
+    /// Let builds take longer or shorter than expected by a factor whose logarithm has this standard deviation.
+    #[arg(long, value_name = "SIGMA", default_value_t = 0.0)]
+    pub noise: f64,
+    /// With noise: play it through with the seeds 1 to N, and show the means.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub seeds: u32,
+    /// Memory of each machine, as in 64G; not bounded by default.
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
+    /// What a package takes that the history does not know: it was not built in that run.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    pub unknown: f64,
+    /// Write a line for each start and end: time_seconds start|end package cores. With several seeds, the first.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Draw what was built when, and how busy the cores were. With several seeds, the first.
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+const SIMULATE: &str = "The bound is what no schedule can beat: the longest path with each package alone on the \
+best machine, or all the work spread over all cores. The simulation lets a parallel part use all cores it is given; \
+where a machine has more jobs than cores they share the cores alike.";
+
+/// Who decides in a simulation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PolicyName {
+    /// Kilnyard: the longest remaining path first, and cores follow it.
+    Rank,
+    /// pbulk: the package with the most dependents first, an equal share of the cores for each worker.
+    Dependents,
+    /// bob 1.0: the same order, jobs by the CPU time of earlier builds.
+    Bob,
+    /// One job for each build, as many builds as cores, the most dependents first.
+    OneJob,
+    /// The longest remaining path first, and one jobserver that all builds share alike.
+    EqualJobserver,
+}
+
+impl PolicyName {
+    /// The name on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            PolicyName::Rank => "rank",
+            PolicyName::Dependents => "dependents",
+            PolicyName::Bob => "bob",
+            PolicyName::OneJob => "one-job",
+            PolicyName::EqualJobserver => "equal-jobserver",
+        }
+    }
 }
 
 /// `bench`.

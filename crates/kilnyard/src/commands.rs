@@ -19,6 +19,7 @@ mod resolve;
 mod scan;
 mod scan_tree;
 mod shell;
+mod simulate;
 mod status;
 mod why;
 
@@ -56,6 +57,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Publish(options) => publish::run(&yard()?, &options),
         Command::Clean(options) => clean::run(&yard()?, &options),
         Command::Index(options) => index::run(&options),
+        Command::Simulate(options) => simulate::run(yard, &options),
         Command::Bench(options) => bench::run(yard, &options),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { folder } => manual::pages(&folder),

@@ -10,6 +10,7 @@
 
 mod capture;
 mod clock;
+pub mod jobserver;
 mod log;
 mod tree;
 

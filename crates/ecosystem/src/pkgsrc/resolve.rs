@@ -15,6 +15,7 @@
 //! *indirectly* left out are still chosen, since choosing again could leave out others in turn.
 
 use super::pattern::{Alternative, PackageName, Pattern, PatternError};
+use super::scan_file::{Stanza, is_location};
 use kilnyard_model::graph::{Graph, PackageId};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -31,6 +32,17 @@ pub struct Scanned<'a> {
     pub all_depends: &'a str,
     /// Whether it may be built at all.
     pub standing: Standing,
+}
+
+impl<'a> From<&Stanza<'a>> for Scanned<'a> {
+    fn from(stanza: &Stanza<'a>) -> Scanned<'a> {
+        let standing = match (stanza.skip_reason, stanza.fail_reason) {
+            ([], []) => Standing::Buildable,
+            ([], _) => Standing::Failed,
+            _ => Standing::Skipped,
+        };
+        Scanned { name: stanza.name, location: stanza.location, all_depends: stanza.all_depends, standing }
+    }
 }
 
 /// Whether a package may be built at all, by its own word.
@@ -275,7 +287,7 @@ impl Dependents {
 pub(super) fn split(word: &str) -> Option<(&str, &str)> {
     let (pattern, location) = word.rsplit_once(':')?;
     let location = location.strip_prefix("../../").unwrap_or(location);
-    (!pattern.is_empty() && super::scan_file::is_location(location)).then_some((pattern, location))
+    (!pattern.is_empty() && is_location(location)).then_some((pattern, location))
 }
 
 impl<'a> Resolver<'a> {

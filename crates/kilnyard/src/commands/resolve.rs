@@ -3,9 +3,7 @@
 use crate::cli::{Resolve, ScanFamily};
 use crate::error::{Context, Error, Kind, Result};
 use crate::{unpack, words};
-use kilnyard_ecosystem::pkgsrc::resolve::{
-    self, Outcome, Remark, Resolved, Rules, Scanned, Standing, resolve,
-};
+use kilnyard_ecosystem::pkgsrc::resolve::{self, Outcome, Remark, Resolved, Rules, Scanned, resolve};
 use kilnyard_ecosystem::pkgsrc::scan_file::{ScanFile, Stanza};
 use kilnyard_model::graph::PackageId;
 use std::fs::File;
@@ -26,21 +24,12 @@ pub fn run(options: &Resolve) -> Result<ExitCode> {
     for (name, line) in &file.duplicates {
         tell!("warning: line {line}: {name} is there already; the first one counts");
     }
-    let scanned: Vec<Scanned> = file.stanzas.iter().map(scanned).collect();
+    let scanned: Vec<Scanned> = file.stanzas.iter().map(Scanned::from).collect();
     let rules = if options.pbulk_rules { Rules::Pbulk } else { Rules::Kilnyard };
     let resolved = resolve(&scanned, rules);
     export(&file.stanzas, &resolved, options.export.as_deref())?;
     tell_of(&scanned, &resolved, options.verbose);
     Ok(ExitCode::SUCCESS)
-}
-
-fn scanned<'a>(stanza: &Stanza<'a>) -> Scanned<'a> {
-    let standing = match (stanza.skip_reason, stanza.fail_reason) {
-        ([], []) => Standing::Buildable,
-        ([], _) => Standing::Failed,
-        _ => Standing::Skipped,
-    };
-    Scanned { name: stanza.name, location: stanza.location, all_depends: stanza.all_depends, standing }
 }
 
 /// Writes the scan with the dependencies; a file is there whole or not at all.

@@ -1,0 +1,145 @@
+//! `kilnyard simulate`: a run played through in simulated time, with the scheduler of real runs or with the rule of
+//! another builder.
+
+mod draw;
+mod graph;
+mod history;
+mod own;
+mod play;
+mod show;
+
+use super::print;
+use crate::cli::Simulate;
+use crate::error::{Context, Error, Kind, Result};
+use crate::unpack;
+use crate::yard::Yard;
+use kilnyard_model::graph::Graph;
+use kilnyard_schedule::{Machine, Work};
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// Machines of a simulation; more are a slip of the keyboard.
+const MACHINES_MAX: u32 = 10_000;
+/// Cores of a machine; more are a slip of the keyboard.
+const CORES_MAX: u32 = 100_000;
+
+/// What is simulated.
+struct Set {
+    graph: Arc<Graph>,
+    works: Vec<Work>,
+}
+
+pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Simulate) -> Result<ExitCode> {
+    if !(options.noise.is_finite() && options.noise >= 0.0) {
+        return Err(Error::usage(format!("--noise {} is not a standard deviation", options.noise)));
+    }
+    if !(options.unknown.is_finite() && options.unknown >= 0.0) {
+        return Err(Error::usage(format!("--unknown {} is not a time", options.unknown)));
+    }
+    let machines = machines(options)?;
+    let set = match (&options.graph, &options.history) {
+        (Some(graph), Some(history)) => {
+            let graph = graph::parse(&read(graph)?, graph)?;
+            let works = history::parse(&read(history)?, history)?.works(&graph, options.unknown);
+            Set { graph: Arc::new(graph), works }
+        }
+        _ => own::set(&yard()?, options.unknown)?,
+    };
+    if set.graph.is_empty() {
+        return Err(Error::usage("there is nothing to build, and so nothing to simulate"));
+    }
+    let played = play::play(&set, &machines, options)?;
+    if let Some(path) = &options.trace {
+        write(path, &show::trace(&set.graph, &played.first))?;
+    }
+    if let Some(path) = &options.svg {
+        write(path, &draw::draw(&set.graph, &played, &machines))?;
+    }
+    match options.json {
+        true => print(&format!("{:#}\n", show::as_json(&set, &played, &machines, options))),
+        false => print(&show::as_text(&set, &played, &machines, options)),
+    }
+}
+
+/// The machines that were asked for.
+fn machines(options: &Simulate) -> Result<Vec<Machine>> {
+    let memory_bytes = options.memory.as_deref().map(size).transpose()?;
+    let mut machines = Vec::new();
+    for group in &options.machines {
+        let wrong = || {
+            Error::usage(format!("--machines {group} is not a number of machines and their cores"))
+                .hint("--machines 4x16, or with a speed beside the recorded one: 4x16,2x64@1.5")
+        };
+        let (count, rest) = group.split_once('x').ok_or_else(wrong)?;
+        let (cores, speed) = rest.split_once('@').unwrap_or((rest, "1"));
+        let count: u32 = count.trim().parse().map_err(|_| wrong())?;
+        let cores: u32 = cores.trim().parse().map_err(|_| wrong())?;
+        let speed: f64 = speed.trim().parse().map_err(|_| wrong())?;
+        let is_machine = (1..=MACHINES_MAX).contains(&count)
+            && (1..=CORES_MAX).contains(&cores)
+            && speed.is_finite()
+            && speed > 0.0;
+        if !is_machine {
+            return Err(wrong());
+        }
+        machines.extend((0..count).map(|_| Machine { cores, speed, memory_bytes }));
+    }
+    if machines.is_empty() {
+        let here = || std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        let cores = options.cores.unwrap_or_else(here);
+        if !(1..=CORES_MAX).contains(&cores) {
+            return Err(Error::usage(format!("--cores {cores}: a machine has 1 to {CORES_MAX} cores")));
+        }
+        machines.push(Machine { memory_bytes, ..Machine::of_cores(cores) });
+    }
+    Ok(machines)
+}
+
+/// A size in bytes, or in K, M, G or T of 1024 each.
+fn size(text: &str) -> Result<u64> {
+    let wrong = || Error::usage(format!("{text} is not a size")).hint("--memory 64G");
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_uppercase().trim_end_matches("IB").trim_end_matches('B') {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    number.checked_mul(1 << shift).filter(|bytes| *bytes > 0).ok_or_else(wrong)
+}
+
+/// The text of a file, unpacked if it is packed.
+fn read(path: &Path) -> Result<String> {
+    let bytes = unpack::read(path).context(Kind::Usage, format!("read {}", path.display()))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
+        Error::usage(format!("{} is not UTF-8 in line {line}", path.display()))
+    })
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    let what = format!("write {}", path.display());
+    let mut file = fs_err::File::create(path).context(Kind::Machine, &what)?;
+    file.write_all(text.as_bytes()).context(Kind::Machine, &what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_and_nonsense_is_not() {
+        assert_eq!(size("64G").unwrap(), 64 << 30);
+        assert_eq!(size("512MiB").unwrap(), 512 << 20);
+        assert_eq!(size("7").unwrap(), 7);
+        for text in ["", "G", "0", "-1G", "1.5G", "64X", "99999999999T"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
+}

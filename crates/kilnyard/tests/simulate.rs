@@ -1,0 +1,284 @@
+//! `kilnyard simulate` on recorded runs. Its traces are checked here from the input files alone: nothing of the
+//! scheduler or of the simulation is used to judge them.
+
+use serde_json::Value;
+use std::collections::{BTreeSet, HashMap};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Real data that is not part of Kilnyard, beside the repository.
+fn data(test: &str) -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/pkgsrc");
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    let _ =
+        writeln!(std::io::stderr(), "skipped: {test}: {} is not beside this repository", folder.display());
+    None
+}
+
+fn text(path: &Path) -> String {
+    let mut text = String::new();
+    zstd::Decoder::new(std::fs::File::open(path).unwrap()).unwrap().read_to_string(&mut text).unwrap();
+    text
+}
+
+fn simulate(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kilnyard"));
+    command.arg("simulate").args(arguments).env_remove("KILNYARD_YARD").output().unwrap()
+}
+
+/// A simulation of one of the recorded runs.
+fn recorded(folder: &Path, run: &str, arguments: &[&str]) -> Value {
+    let graph = folder.join(format!("depgraph-{run}.zst"));
+    let history = folder.join(format!("history-{run}.zst"));
+    let files = ["--json", "--graph", graph.to_str().unwrap(), "--history", history.to_str().unwrap()];
+    let output = simulate(&[&files, arguments].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn number(value: &Value, key: &str) -> f64 {
+    value[key].as_f64().unwrap_or_else(|| panic!("{key} in {value}"))
+}
+
+/// The dependencies of each package, by an edge list.
+fn dependencies(graph: &str) -> HashMap<&str, BTreeSet<&str>> {
+    let mut dependencies: HashMap<&str, BTreeSet<&str>> = HashMap::new();
+    for line in graph.lines() {
+        let (dependency, package) = line.split_once(" -> ").unwrap();
+        dependencies.entry(dependency).or_default();
+        dependencies.entry(package).or_default().insert(dependency);
+    }
+    dependencies
+}
+
+/// Checks a trace, and returns when each package began and ended.
+fn check<'a>(
+    trace: &'a str,
+    dependencies: &HashMap<&str, BTreeSet<&str>>,
+    builds_max: usize,
+    cores_max: u32,
+) -> HashMap<&'a str, (f64, f64)> {
+    let mut began: HashMap<&str, f64> = HashMap::new();
+    let mut times: HashMap<&str, (f64, f64)> = HashMap::new();
+    let mut last = 0.0;
+    for line in trace.lines() {
+        let [time, what, package, cores] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        let (time, cores): (f64, u32) = (time.parse().unwrap(), cores.parse().unwrap());
+        assert!(time >= last, "{line}: before the line above it");
+        last = time;
+        assert!((1..=cores_max).contains(&cores), "{line}");
+        match what {
+            "start" => {
+                for dependency in &dependencies[package] {
+                    assert!(times.contains_key(dependency), "{line}: {dependency} is not built");
+                }
+                assert!(began.insert(package, time).is_none(), "{line}: a second start");
+                let going_on = began.len() - times.len();
+                assert!(going_on <= builds_max, "{line}: {going_on} builds at once");
+            }
+            "end" => assert!(times.insert(package, (began[package], time)).is_none(), "{line}: a second end"),
+            _ => panic!("{line}"),
+        }
+    }
+    assert_eq!(times.len(), dependencies.len(), "not everything was built");
+    times
+}
+
+/// Wall seconds and jobs of each recorded build.
+fn walls(history: &str) -> HashMap<&str, (f64, f64)> {
+    let mut lines = history.lines();
+    let names: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let place = |name: &str| names.iter().position(|other| *other == name).unwrap();
+    let (package, jobs) = (place("pkgname"), place("make_jobs"));
+    let stages = place("pre-clean")..=place("clean");
+    let rows = lines.map(|line| {
+        let fields: Vec<&str> = line.split(',').collect();
+        let milliseconds: f64 = fields[stages.clone()].iter().map(|f| f.parse().unwrap_or(0.0)).sum();
+        (fields[package], (milliseconds / 1000.0, fields[jobs].parse().unwrap_or(1.0)))
+    });
+    rows.collect()
+}
+
+#[test]
+fn the_recorded_run_ends_near_its_bound() {
+    let Some(folder) = data("the_recorded_run_ends_near_its_bound") else { return };
+    let (graph, history) =
+        (text(&folder.join("depgraph-bulk-large.zst")), text(&folder.join("history-bulk-large.zst")));
+    let (dependencies, walls) = (dependencies(&graph), walls(&history));
+    let scratch = tempfile::tempdir().unwrap();
+    let trace_path = scratch.path().join("trace");
+    for (cores, ratio_max) in [(8, 1.05), (16, 1.05), (32, 1.05), (64, 1.12)] {
+        let words = ["--cores", &cores.to_string(), "--trace", trace_path.to_str().unwrap()];
+        let answer = recorded(&folder, "bulk-large", &words);
+        let (makespan, bound) = (number(&answer, "makespan_seconds"), number(&answer, "bound_seconds"));
+        assert!(makespan <= ratio_max * bound, "{cores} cores: {makespan} of {bound}");
+        assert!((number(&answer, "ratio") - makespan / bound).abs() < 1e-9);
+        let parts = number(&answer, "bound_path_seconds").max(number(&answer, "bound_work_seconds"));
+        assert_eq!(bound, parts);
+        assert!(number(&answer, "jobs_per_core_max") <= 1.0);
+        let trace = std::fs::read_to_string(&trace_path).unwrap();
+        let times = check(&trace, &dependencies, cores as usize, cores);
+        let last = times.values().map(|(_, end)| *end).fold(0.0, f64::max);
+        assert!((last - makespan).abs() < 1e-3);
+        // No build is faster than all of it spread over all cores would be, and nothing takes a negative time.
+        for (package, (begin, end)) in &times {
+            let (wall, jobs) = walls.get(package).copied().unwrap_or((1.0, 1.0));
+            let least = wall * (jobs / f64::from(cores)).min(1.0);
+            assert!(end - begin >= least * (1.0 - 1e-6) - 1e-3, "{package}: {} of {least}", end - begin);
+        }
+        // The path that is told is one.
+        let path: Vec<&str> =
+            answer["path"].as_array().unwrap().iter().map(|n| n.as_str().unwrap()).collect();
+        assert!(
+            path.len() > 5 && path.windows(2).all(|two| dependencies[two[1]].contains(two[0])),
+            "{path:?}"
+        );
+    }
+}
+
+#[test]
+fn other_builders_take_what_the_record_says() {
+    let Some(folder) = data("other_builders_take_what_the_record_says") else { return };
+    let hours = |words: &[&str]| number(&recorded(&folder, "bulk-large", words), "makespan_seconds") / 3600.0;
+    // The run was recorded with four workers of four jobs: 17.9 hours.
+    let four = hours(&["--cores", "16", "--policy", "dependents", "--workers", "4"]);
+    assert!((17.5..=18.1).contains(&four), "{four}");
+    for (policy, cores, expected) in
+        [("dependents", "16", 17.7), ("dependents", "32", 11.7), ("one-job", "16", 37.8)]
+    {
+        let found = hours(&["--cores", cores, "--policy", policy]);
+        assert!((found / expected - 1.0).abs() <= 0.05, "{policy} on {cores} cores: {found}");
+    }
+    let ours = hours(&["--cores", "32"]);
+    for policy in ["bob", "equal-jobserver"] {
+        let found = hours(&["--cores", "32", "--policy", policy]);
+        assert!(
+            ours < found && found < hours(&["--cores", "32", "--policy", "one-job"]),
+            "{policy}: {found}"
+        );
+    }
+}
+
+#[test]
+fn noise_and_memory_are_kept_to() {
+    let Some(folder) = data("noise_and_memory_are_kept_to") else { return };
+    let noise = ["--cores", "32", "--noise", "0.5", "--seeds", "10"];
+    let answer = recorded(&folder, "bulk-large", &noise);
+    assert!(number(&answer, "ratio") <= 1.06, "{answer}");
+    let ratios = answer["ratios"].as_array().unwrap();
+    assert!(ratios.len() == 10 && ratios.iter().any(|ratio| ratio != &ratios[0]));
+    let again = recorded(&folder, "bulk-large", &noise);
+    assert_eq!(again["ratios"], answer["ratios"]);
+    let free = number(&recorded(&folder, "bulk-large", &["--cores", "64"]), "makespan_seconds");
+    for gigabytes in [64, 16] {
+        let words = ["--cores", "64", "--memory", &format!("{gigabytes}G")];
+        let answer = recorded(&folder, "bulk-large", &words);
+        let peak = answer["memory_peak_bytes"].as_u64().unwrap();
+        assert!(peak <= gigabytes << 30 && peak > (gigabytes << 30) / 2, "{peak}");
+        assert!(number(&answer, "makespan_seconds") >= free);
+    }
+}
+
+#[test]
+fn a_run_on_several_machines_keeps_to_each() {
+    let Some(folder) = data("a_run_on_several_machines_keeps_to_each") else { return };
+    let graph = text(&folder.join("depgraph-mutt.zst"));
+    let scratch = tempfile::tempdir().unwrap();
+    let (trace, svg) = (scratch.path().join("trace"), scratch.path().join("run.svg"));
+    let files = ["--trace", trace.to_str().unwrap(), "--svg", svg.to_str().unwrap()];
+    let answer = recorded(&folder, "mutt", &[&["--machines", "2x4,1x8@1.5"][..], &files].concat());
+    assert_eq!((&answer["cores"], &answer["machines"]), (&16.into(), &3.into()));
+    let trace = std::fs::read_to_string(&trace).unwrap();
+    check(&trace, &dependencies(&graph), 16, 8);
+    let svg = std::fs::read_to_string(&svg).unwrap();
+    assert_eq!(svg.matches("<title>").count(), 1 + dependencies(&graph).len());
+    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n") && svg.contains("class=\"path\""));
+}
+
+#[test]
+fn a_scan_of_all_of_pkgsrc_is_simulated() {
+    let Some(folder) = data("a_scan_of_all_of_pkgsrc_is_simulated") else { return };
+    let scratch = tempfile::tempdir().unwrap();
+    let trace_path = scratch.path().join("trace");
+    let (graph, history) = (folder.join("pscan.zst"), folder.join("history-bulk-large.zst"));
+    let output = simulate(&[
+        "--json",
+        "--graph",
+        graph.to_str().unwrap(),
+        "--history",
+        history.to_str().unwrap(),
+        "--cores",
+        "64",
+        "--unknown",
+        "60",
+        "--trace",
+        trace_path.to_str().unwrap(),
+    ]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    // Locations with one package say without doubt who depends on whom.
+    let scan = text(&graph);
+    let mut at_location: HashMap<&str, Vec<&str>> = HashMap::new();
+    let mut stanzas: Vec<(&str, &str, &str)> = Vec::new();
+    for line in scan.lines() {
+        match line.split_once('=') {
+            Some(("PKGNAME", name)) => stanzas.push((name, "", "")),
+            Some(("PKG_LOCATION", location)) => stanzas.last_mut().unwrap().1 = location,
+            Some(("ALL_DEPENDS", depends)) => stanzas.last_mut().unwrap().2 = depends,
+            _ => {}
+        }
+    }
+    for (name, location, _) in &stanzas {
+        at_location.entry(location).or_default().push(name);
+    }
+    let certain = |depends: &'_ str| -> Vec<String> {
+        let locations = depends.split_whitespace().filter_map(|d| Some(d.rsplit_once(":../../")?.1));
+        let there = locations.map(|location| &at_location[location]);
+        there.filter(|names| names.len() == 1).map(|names| names[0].to_owned()).collect()
+    };
+    let owned: Vec<(&str, Vec<String>)> =
+        stanzas.iter().map(|(name, _, depends)| (*name, certain(depends))).collect();
+    let dependencies: HashMap<&str, BTreeSet<&str>> = owned
+        .iter()
+        .map(|(name, on)| (*name, on.iter().map(String::as_str).filter(|on| on != name).collect()))
+        .collect();
+    assert!(dependencies.len() > 29_000 && dependencies.values().map(BTreeSet::len).sum::<usize>() > 100_000);
+    assert_eq!(answer["packages"], dependencies.len());
+    check(&std::fs::read_to_string(&trace_path).unwrap(), &dependencies, 64, 64);
+}
+
+#[test]
+fn bad_input_is_named() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = scratch.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    const HEADER: &str = "timestamp,pkgname,outcome,make_jobs,disk_usage,build,cpu:build\n";
+    let good = file("good", "a -> b\n");
+    let history = file("history", &format!("{HEADER}1,a,success,4,0,8000,9000\n1,b,success,4,0,1000,900\n"));
+    let message = |graph: &str, history: &str, more: &[&str]| {
+        let output = simulate(&[&["--graph", graph, "--history", history], more].concat());
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(output.stdout.is_empty());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let cycle = message(&file("cycle", "a -> b\nb -> a\n"), &history, &[]);
+    assert!(cycle.contains("a cycle: a -> b -> a"), "{cycle}");
+    let nowhere = message(&file("nowhere", "a -> b\nb ->\n"), &history, &[]);
+    assert!(nowhere.contains("line 2") && nowhere.contains("leads to nowhere"), "{nowhere}");
+    let negative = message(&good, &file("negative", &format!("{HEADER}1,a,success,4,0,-8,9\n")), &[]);
+    assert!(negative.contains("line 2: a: \"-8\" is not a number from 0 up"), "{negative}");
+    let absurd = message(&good, &file("absurd", &format!("{HEADER}1,a,success,4,0,9e18,9\n")), &[]);
+    assert!(absurd.contains("line 2: a: a stage of"), "{absurd}");
+    assert!(message(&good, &history, &["--cores", "0"]).contains("--cores 0"));
+    assert!(message(&good, &history, &["--machines", "0x4"]).contains("--machines 0x4"));
+    assert!(message(&good, &history, &["--workers", "0"]).contains("--workers 0"));
+    let small = message(&good, &history, &["--memory", "1M"]);
+    assert!(small.contains("a needs 536870912 bytes of memory"), "{small}");
+    assert!(message(&file("empty", ""), &history, &[]).contains("nothing to simulate"));
+}

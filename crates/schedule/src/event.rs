@@ -1,0 +1,110 @@
+//! What the scheduler is told, and what it says.
+
+use crate::machine::MachineId;
+use crate::work::Work;
+use kilnyard_model::graph::PackageId;
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// The run begins.
+    Begin,
+    /// A build can use this many cores from now on: one in a serial stage, many in a parallel one.
+    Wants {
+        /// The package.
+        package: PackageId,
+        /// The cores, at least 1.
+        cores: u32,
+    },
+    /// A build ended.
+    Ended {
+        /// The package.
+        package: PackageId,
+        /// How.
+        outcome: Outcome,
+    },
+    /// A package is not to be started yet: what it needs is being prepared, or somebody wants to look first.
+    Hold(PackageId),
+    /// It may be started from now on.
+    Release(PackageId),
+    /// Somebody wants a package, and all that it waits for, before all others.
+    Bump(PackageId),
+    /// A failed package is to be tried again.
+    Retry(PackageId),
+    /// Another estimate of a package.
+    Estimated {
+        /// The package.
+        package: PackageId,
+        /// What it takes.
+        work: Work,
+    },
+    /// How a machine is off for memory.
+    Pressure {
+        /// The machine.
+        machine: MachineId,
+        /// How it is off.
+        pressure: Pressure,
+    },
+}
+
+/// How a build ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Outcome {
+    /// Its outputs are there.
+    Built {
+        /// What it took in core-seconds.
+        core_seconds: f64,
+    },
+    /// It failed, and so nothing that waits for it will be built.
+    Failed,
+    /// It was ended for want of memory. It is tried once more, alone on a machine.
+    OutOfMemory,
+}
+
+/// Whether processes of a machine stall for want of memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pressure {
+    /// Hardly.
+    #[default]
+    Low,
+    /// They do: nothing more is started there unless it is idle.
+    High,
+}
+
+/// Where the work folder of a build lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Files {
+    /// In memory, which is faster and counts as memory.
+    Memory,
+    /// On disk, since it would not fit into the memory of the machine.
+    Disk,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Action {
+    /// Start a build.
+    Start {
+        /// The package.
+        package: PackageId,
+        /// Where.
+        machine: MachineId,
+        /// With how many cores.
+        cores: u32,
+        /// Where its work folder lies.
+        files: Files,
+    },
+    /// From now on a build has this many cores. Of one event, those who lose cores come first.
+    Cores {
+        /// The package.
+        package: PackageId,
+        /// The cores, at least 1.
+        cores: u32,
+    },
+}
+
+/// Whoever decides what is built next: the scheduler, or one that it is compared with.
+pub trait Policy {
+    /// Takes one event at this time, which never goes back, and appends what is to be done.
+    fn apply(&mut self, now_seconds: f64, event: Event, actions: &mut Vec<Action>);
+}

@@ -1,0 +1,182 @@
+//! What is ready, in the order in which it should be built.
+
+use kilnyard_model::graph::{Graph, PackageId};
+use std::cmp::{Ordering, Reverse};
+use std::collections::BTreeSet;
+
+/// A place in the queue: bumped ones first, the last bumped first of all, then by rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Place {
+    pub(crate) bumped: u64,
+    pub(crate) rank: f64,
+    pub(crate) package: PackageId,
+}
+
+impl Eq for Place {}
+
+impl Ord for Place {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let by_bump = Reverse(self.bumped).cmp(&Reverse(other.bumped));
+        by_bump.then_with(|| other.rank.total_cmp(&self.rank)).then_with(|| self.package.cmp(&other.package))
+    }
+}
+
+impl PartialOrd for Place {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The packages that can be built now, in the order in which they should be.
+#[derive(Clone, Debug, Default)]
+pub struct Queue {
+    ranks: Vec<f64>,
+    bumped: Vec<u64>,
+    bumps: u64,
+    places: BTreeSet<Place>,
+}
+
+impl Queue {
+    /// An empty queue for packages with these ranks.
+    pub fn new(ranks: Vec<f64>) -> Queue {
+        Queue { bumped: vec![0; ranks.len()], ranks, bumps: 0, places: BTreeSet::new() }
+    }
+
+    pub(crate) fn place(&self, package: PackageId) -> Place {
+        Place { bumped: self.bumped[package.index()], rank: self.ranks[package.index()], package }
+    }
+
+    /// Puts a package in.
+    pub fn push(&mut self, package: PackageId) {
+        self.places.insert(self.place(package));
+    }
+
+    /// Takes the first package out.
+    pub fn pop(&mut self) -> Option<PackageId> {
+        self.places.pop_first().map(|place| place.package)
+    }
+
+    /// The first package, which stays.
+    pub fn first(&self) -> Option<PackageId> {
+        self.places.first().map(|place| place.package)
+    }
+
+    /// All packages in their order.
+    pub fn iter(&self) -> impl Iterator<Item = PackageId> {
+        self.places.iter().map(|place| place.package)
+    }
+
+    /// Whether a package, queued or not, comes before another one.
+    pub fn comes_before(&self, package: PackageId, other: PackageId) -> bool {
+        self.place(package) < self.place(other)
+    }
+
+    /// Takes this package out; whether it was there.
+    pub fn remove(&mut self, package: PackageId) -> bool {
+        self.places.remove(&self.place(package))
+    }
+
+    /// Gives a package, queued or not, another rank.
+    pub fn set_rank(&mut self, package: PackageId, rank_seconds: f64) {
+        let was_there = self.remove(package);
+        self.ranks[package.index()] = rank_seconds;
+        if was_there {
+            self.push(package);
+        }
+    }
+
+    /// Puts these packages before all others, now or when they come.
+    pub fn bump(&mut self, packages: impl IntoIterator<Item = PackageId>) {
+        self.bumps += 1;
+        for package in packages {
+            let was_there = self.remove(package);
+            self.bumped[package.index()] = self.bumps;
+            if was_there {
+                self.push(package);
+            }
+        }
+    }
+
+    /// How many are ready.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// The rank of a package in seconds.
+    pub fn rank_seconds(&self, package: PackageId) -> f64 {
+        self.ranks[package.index()]
+    }
+}
+
+/// How long a run takes if the estimates hold: the queue played through with this many slots, each of them as
+/// fast as if it were alone.
+pub fn expected_seconds(graph: &Graph, estimates_seconds: &[f64], ranks: &[f64], slots: u32) -> f64 {
+    let mut queue = Queue::new(ranks.to_vec());
+    let mut waits: Vec<usize> = graph.packages().map(|id| graph.dependencies(id).len()).collect();
+    for package in graph.packages().filter(|id| waits[id.index()] == 0) {
+        queue.push(package);
+    }
+    // What is being built, by its end; packages break ties, so that the outcome is one.
+    let mut building: Vec<(f64, PackageId)> = Vec::new();
+    let mut now = 0.0;
+    loop {
+        while building.len() < slots.max(1) as usize {
+            let Some(package) = queue.pop() else { break };
+            building.push((now + estimates_seconds[package.index()], package));
+        }
+        building.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| b.1.cmp(&a.1)));
+        let Some((end, package)) = building.pop() else { return now };
+        now = end;
+        for dependent in graph.dependents(package) {
+            waits[dependent.index()] -= 1;
+            if waits[dependent.index()] == 0 {
+                queue.push(*dependent);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rank::ranks;
+
+    fn sample() -> (Graph, Vec<f64>) {
+        let mut graph = Graph::new();
+        let ids: Vec<_> = ["attr", "acl", "rsync", "zlib", "long"].iter().map(|n| graph.add(n)).collect();
+        graph.depend(ids[1], ids[0]);
+        graph.depend(ids[2], ids[1]);
+        graph.depend(ids[2], ids[3]);
+        (graph, vec![10.0, 20.0, 40.0, 5.0, 60.0])
+    }
+
+    #[test]
+    fn the_queue_follows_rank_and_bumps() {
+        let (graph, estimates) = sample();
+        let mut queue = Queue::new(ranks(&graph, &estimates));
+        for name in ["zlib", "attr", "long"] {
+            queue.push(graph.find(name).unwrap());
+        }
+        queue.bump([graph.find("zlib").unwrap()]);
+        queue.set_rank(graph.find("long").unwrap(), 80.0);
+        let mut order = Vec::new();
+        while let Some(id) = queue.pop() {
+            order.push(graph.name(id).to_owned());
+        }
+        assert_eq!(order, ["zlib", "long", "attr"]);
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn a_run_is_expected_to_take_what_its_slots_need() {
+        let (graph, estimates) = sample();
+        let ranks = ranks(&graph, &estimates);
+        assert_eq!(expected_seconds(&graph, &estimates, &ranks, 2), 75.0);
+        assert_eq!(expected_seconds(&graph, &estimates, &ranks, 1), 135.0);
+    }
+}

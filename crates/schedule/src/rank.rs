@@ -1,0 +1,228 @@
+//! Ranks: the longest remaining path in seconds, and the lower bounds that follow from it.
+
+use crate::machine::Machine;
+use crate::work::Work;
+use kilnyard_model::graph::{Graph, PackageId};
+use std::collections::BinaryHeap;
+
+/// The longest remaining path in seconds for each package of the graph. A package of a cycle has only its
+/// own time.
+pub fn ranks(graph: &Graph, estimates_seconds: &[f64]) -> Vec<f64> {
+    let mut ranks = estimates_seconds.to_vec();
+    for package in graph.order().into_iter().rev() {
+        ranks[package.index()] = estimates_seconds[package.index()] + longest_after(graph, package, &ranks);
+    }
+    ranks
+}
+
+/// The longest path that begins at one of those who wait for this package.
+fn longest_after(graph: &Graph, package: PackageId, ranks: &[f64]) -> f64 {
+    graph.dependents(package).iter().map(|dependent| ranks[dependent.index()]).fold(0.0, f64::max)
+}
+
+/// The packages of the longest path, in the order in which they are built.
+pub fn path(graph: &Graph, ranks: &[f64]) -> Vec<PackageId> {
+    let longest = |packages: &mut dyn Iterator<Item = PackageId>| {
+        packages.max_by(|a, b| ranks[a.index()].total_cmp(&ranks[b.index()]).then_with(|| b.cmp(a)))
+    };
+    let mut path = Vec::new();
+    let mut next = longest(&mut graph.packages());
+    while let Some(package) = next {
+        path.push(package);
+        next = longest(&mut graph.dependents(package).iter().copied());
+    }
+    path
+}
+
+/// No schedule ends sooner: the longest path, or all the work spread over all cores.
+pub fn bound_seconds(path_seconds: f64, work_cpu_seconds: f64, cores: u32) -> f64 {
+    path_seconds.max(work_cpu_seconds / f64::from(cores.max(1)))
+}
+
+/// What no schedule of these builds on these machines can beat.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bound {
+    /// The longest path, every package alone on the machine that is best for it.
+    pub path_seconds: f64,
+    /// All the work, spread over all cores of all machines.
+    pub work_seconds: f64,
+    /// The packages of the longest path, in the order in which they are built.
+    pub path: Vec<PackageId>,
+}
+
+impl Bound {
+    /// The bound of a graph whose packages are this much work. A build stays on one machine, so that the path
+    /// is taken at the size of the best machine, not of all together.
+    pub fn of(graph: &Graph, works: &[Work], machines: &[Machine]) -> Bound {
+        let best = |work: &Work| {
+            machines
+                .iter()
+                .map(|machine| work.seconds_at(machine.cores, machine.speed))
+                .fold(f64::INFINITY, f64::min)
+        };
+        let own: Vec<f64> = works.iter().map(best).collect();
+        let ranks = ranks(graph, &own);
+        let path = path(graph, &ranks);
+        let power: f64 = machines.iter().map(|machine| f64::from(machine.cores) * machine.speed).sum();
+        Bound {
+            path_seconds: path.first().map_or(0.0, |id| ranks[id.index()]),
+            work_seconds: works.iter().map(Work::core_seconds).sum::<f64>() / power,
+            path,
+        }
+    }
+
+    /// The larger of the two.
+    pub fn seconds(&self) -> f64 {
+        self.path_seconds.max(self.work_seconds)
+    }
+}
+
+/// Differences of ranks below this are rounding, and are not passed on.
+const CHANGE_SECONDS_MIN: f64 = 1e-9;
+
+/// Ranks that follow their estimates: a changed estimate walks up to those who are waited for, as far as it
+/// changes anything, and no further.
+#[derive(Clone, Debug)]
+pub struct Ranks {
+    own: Vec<f64>,
+    ranks: Vec<f64>,
+    /// The place of each package in an order of dependencies.
+    positions: Vec<u32>,
+    order: Vec<PackageId>,
+}
+
+impl Ranks {
+    /// The ranks of packages that take so many seconds each. The graph has no cycles.
+    pub fn new(graph: &Graph, own_seconds: Vec<f64>) -> Ranks {
+        let order = graph.order();
+        let mut positions = vec![0; graph.len()];
+        for (position, package) in order.iter().enumerate() {
+            positions[package.index()] = position as u32;
+        }
+        let mut ranks = Ranks { ranks: own_seconds.clone(), own: own_seconds, positions, order };
+        ranks.renew(graph);
+        ranks
+    }
+
+    /// The longest path from the start of this package to the end of the run, in seconds.
+    pub fn seconds(&self, package: PackageId) -> f64 {
+        self.ranks[package.index()]
+    }
+
+    /// The longest path after the end of this package, in seconds.
+    pub fn after_seconds(&self, package: PackageId) -> f64 {
+        self.ranks[package.index()] - self.own[package.index()]
+    }
+
+    /// All ranks, by package.
+    pub fn as_slice(&self) -> &[f64] {
+        &self.ranks
+    }
+
+    /// All packages, each after what it depends on.
+    pub fn order(&self) -> &[PackageId] {
+        &self.order
+    }
+
+    /// Gives many packages other times, and works out all ranks.
+    pub fn replace(&mut self, graph: &Graph, own_seconds: Vec<f64>) {
+        self.own = own_seconds;
+        self.renew(graph);
+    }
+
+    fn renew(&mut self, graph: &Graph) {
+        for package in self.order.iter().rev() {
+            let after = longest_after(graph, *package, &self.ranks);
+            self.ranks[package.index()] = self.own[package.index()] + after;
+        }
+    }
+
+    /// Gives these packages other times and says whose ranks changed by it, each once.
+    pub fn set(&mut self, graph: &Graph, times: &[(PackageId, f64)]) -> Vec<PackageId> {
+        // The one that stands last in the order first: its rank is final before anyone asks for it.
+        let mut open = BinaryHeap::new();
+        for (package, own_seconds) in times {
+            self.own[package.index()] = *own_seconds;
+            open.push(self.positions[package.index()]);
+        }
+        let mut changed = Vec::new();
+        while let Some(position) = open.pop() {
+            while open.peek() == Some(&position) {
+                open.pop();
+            }
+            let package = self.order[position as usize];
+            let rank = self.own[package.index()] + longest_after(graph, package, &self.ranks);
+            if (rank - self.ranks[package.index()]).abs() > CHANGE_SECONDS_MIN {
+                self.ranks[package.index()] = rank;
+                changed.push(package);
+                open.extend(graph.dependencies(package).iter().map(|id| self.positions[id.index()]));
+            }
+        }
+        changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample() -> (Graph, Vec<f64>) {
+        let mut graph = Graph::new();
+        let ids: Vec<_> = ["attr", "acl", "rsync", "zlib", "long"].iter().map(|n| graph.add(n)).collect();
+        graph.depend(ids[1], ids[0]);
+        graph.depend(ids[2], ids[1]);
+        graph.depend(ids[2], ids[3]);
+        (graph, vec![10.0, 20.0, 40.0, 5.0, 60.0])
+    }
+
+    #[test]
+    fn rank_is_the_longest_path_to_the_end() {
+        let (graph, estimates) = sample();
+        let ranks = ranks(&graph, &estimates);
+        assert_eq!(ranks, [70.0, 60.0, 40.0, 45.0, 60.0]);
+        let names: Vec<_> = path(&graph, &ranks).into_iter().map(|id| graph.name(id).to_owned()).collect();
+        assert_eq!(names, ["attr", "acl", "rsync"]);
+        assert_eq!(bound_seconds(70.0, 135.0, 2), 70.0);
+        assert_eq!(bound_seconds(70.0, 300.0, 2), 150.0);
+    }
+
+    #[test]
+    fn a_package_that_goes_takes_its_path_with_it() {
+        let (graph, estimates) = sample();
+        let mut ranks = Ranks::new(&graph, estimates);
+        let rsync = graph.find("rsync").unwrap();
+        let mut changed = ranks.set(&graph, &[(rsync, 0.0)]);
+        changed.sort_unstable();
+        assert_eq!(ranks.as_slice(), [30.0, 20.0, 0.0, 5.0, 60.0]);
+        assert_eq!(changed.len(), 4);
+        assert!(ranks.set(&graph, &[(rsync, 0.0)]).is_empty());
+    }
+
+    proptest! {
+        /// Following changes one by one comes to the same as working all out anew.
+        #[test]
+        fn ranks_that_follow_are_ranks(
+            edges in proptest::collection::vec((0u32..20, 0u32..20), 0..60),
+            times in proptest::collection::vec((0u32..20, 0.0f64..100.0), 1..20),
+        ) {
+            let mut graph = Graph::new();
+            for number in 0..20 {
+                graph.add(&number.to_string());
+            }
+            for (a, b) in edges.into_iter().filter(|(a, b)| a != b) {
+                graph.depend(PackageId(a.max(b)), PackageId(a.min(b)));
+            }
+            let mut own = vec![1.0; 20];
+            let mut following = Ranks::new(&graph, own.clone());
+            for (package, seconds) in times {
+                own[package as usize] = seconds;
+                following.set(&graph, &[(PackageId(package), seconds)]);
+                let anew = ranks(&graph, &own);
+                for (a, b) in following.as_slice().iter().zip(&anew) {
+                    prop_assert!((a - b).abs() < 1e-6, "{:?} {:?}", following.as_slice(), anew);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Who starts, and who has how many cores.
+
+use super::{Limits, OVERTAKEN_SECONDS_MAX, Running, Scheduler, Sharing, Standing};
+use crate::event::{Action, Files, Pressure};
+use crate::machine::{Machine, MachineId};
+use crate::queue::Place;
+use kilnyard_model::graph::PackageId;
+
+/// So many ready packages whose memory does not fit are passed over in one decision.
+const PASSED_OVER_MAX: usize = 16;
+
+/// Whether a package can be started on a machine.
+enum Room {
+    /// It can, and this many cores would be its own if it can use them.
+    Cores(u32),
+    /// Those before it have all cores.
+    NoCores,
+    /// Its memory does not fit now.
+    NoMemory,
+}
+
+impl Running {
+    fn place(&self) -> Place {
+        Place { bumped: self.bumped, rank: self.rank_seconds, package: self.package }
+    }
+
+    /// The cores beyond its first that it can use.
+    fn extra_wanted(&self, limits: &Limits) -> u32 {
+        self.wants.min(limits.jobs_max.unwrap_or(u32::MAX)).max(1) - 1
+    }
+}
+
+/// What a machine has left after the first core of each build and its memory.
+struct Spare {
+    cores: u32,
+    memory_bytes: u64,
+}
+
+impl Spare {
+    fn of(machine: &Machine, running: &[Running]) -> Spare {
+        let taken = running.iter().map(|build| build.memory_bytes).fold(0, u64::saturating_add);
+        Spare {
+            cores: machine.cores.saturating_sub(running.len() as u32),
+            memory_bytes: machine.memory_bytes.unwrap_or(u64::MAX).saturating_sub(taken),
+        }
+    }
+
+    /// Gives a build as many further cores as it wants and there are, and the memory that they need.
+    fn give(&mut self, build: &Running, wanted: u32) -> u32 {
+        let fits = self.memory_bytes.checked_div(build.memory_per_core_bytes);
+        let fits = fits.map_or(u32::MAX, |cores| u32::try_from(cores).unwrap_or(u32::MAX));
+        let given = wanted.min(self.cores).min(fits);
+        self.cores -= given;
+        self.memory_bytes -= u64::from(given) * build.memory_per_core_bytes;
+        given
+    }
+}
+
+impl Scheduler {
+    /// Lets what is being built have gone on until now, by its estimates and its cores.
+    pub(super) fn progress(&mut self, now_seconds: f64) {
+        let passed_seconds = now_seconds - self.now_seconds;
+        if passed_seconds > 0.0 {
+            self.now_seconds = now_seconds;
+            for (machine, running) in self.machines.iter().zip(&mut self.running) {
+                for build in running {
+                    let (left, rate) = match build.wants {
+                        1 => (&mut build.serial_left_seconds, machine.speed),
+                        _ => (&mut build.parallel_left_seconds, machine.speed * f64::from(build.cores)),
+                    };
+                    *left = (*left - passed_seconds * rate).max(0.0);
+                }
+            }
+        }
+    }
+
+    /// Puts what is being built into the order of rank.
+    pub(super) fn order_running(&mut self) {
+        let (cores_max, speed_max) = (f64::from(self.cores_max()), self.speed_max());
+        for running in &mut self.running {
+            for build in running.iter_mut() {
+                let own = build.serial_left_seconds + build.parallel_left_seconds / cores_max;
+                build.rank_seconds = self.ranks.after_seconds(build.package) + own / speed_max;
+                build.bumped = self.queue.place(build.package).bumped;
+            }
+            running.sort_by_key(Running::place);
+        }
+    }
+
+    /// Starts what can be started, in the order of rank.
+    pub(super) fn start(&mut self, actions: &mut Vec<Action>) {
+        let is_overdue = |(_, since): &(&PackageId, &f64)| self.now_seconds - **since > OVERTAKEN_SECONDS_MAX;
+        let overdue = self.overtaken.iter().filter(is_overdue).min_by(|a, b| a.1.total_cmp(b.1));
+        if let Some(package) = overdue.map(|(package, _)| *package) {
+            match self.best_machine(package) {
+                Ok(machine) => self.begin(package, machine, actions),
+                Err(_) => return,
+            }
+        }
+        let mut passed_over = Vec::new();
+        while passed_over.len() < PASSED_OVER_MAX {
+            let Some(package) = self.queue.first() else { break };
+            match self.best_machine(package) {
+                Ok(machine) => self.begin(package, machine, actions),
+                Err(Room::NoMemory) => {
+                    self.overtaken.entry(package).or_insert(self.now_seconds);
+                    self.queue.remove(package);
+                    passed_over.push(package);
+                }
+                // Whoever comes later has no more cores left.
+                Err(_) => break,
+            }
+        }
+        for package in passed_over {
+            self.queue.push(package);
+        }
+    }
+
+    /// The machine on which a package would be done first, or why there is none.
+    fn best_machine(&self, package: PackageId) -> Result<MachineId, Room> {
+        let work = &self.works[package.index()];
+        let mut best: Option<(f64, MachineId)> = None;
+        let mut refusal = Room::NoCores;
+        for (index, machine) in self.machines.iter().enumerate() {
+            let id = MachineId(index as u32);
+            match self.room(id, package) {
+                Room::Cores(cores) => {
+                    let seconds = work.seconds_at(cores, machine.speed);
+                    if best.is_none_or(|(other, _)| seconds < other) {
+                        best = Some((seconds, id));
+                    }
+                }
+                Room::NoMemory => refusal = Room::NoMemory,
+                Room::NoCores => {}
+            }
+        }
+        best.map(|(_, machine)| machine).ok_or(refusal)
+    }
+
+    fn room(&self, machine: MachineId, package: PackageId) -> Room {
+        let running = &self.running[machine.index()];
+        let slots =
+            self.machines[machine.index()].cores.min(self.limits.slots_max.unwrap_or(u32::MAX)).max(1);
+        if running.len() >= slots as usize {
+            return Room::NoCores;
+        }
+        let place = self.queue.place(package);
+        let mut spare = Spare::of(&self.machines[machine.index()], running);
+        if self.limits.sharing == Sharing::ByRank {
+            for build in running.iter().take_while(|build| build.place() < place) {
+                spare.give(build, build.extra_wanted(&self.limits));
+            }
+        }
+        if spare.cores == 0 {
+            return Room::NoCores;
+        }
+        let is_alone = |id: PackageId| self.packages[id.index()].is_alone;
+        let is_alone_there = running.iter().any(|build| is_alone(build.package));
+        let wants_idle = self.pressures[machine.index()] == Pressure::High || is_alone(package);
+        if is_alone_there || wants_idle && !running.is_empty() {
+            return Room::NoMemory;
+        }
+        let (_, needed_bytes) = self.placed(machine, package);
+        if needed_bytes > spare.memory_bytes {
+            return Room::NoMemory;
+        }
+        Room::Cores(spare.cores.min(self.cores_max()))
+    }
+
+    /// Where the files of a package lie on a machine, and what it needs of memory with one core.
+    fn placed(&self, machine: MachineId, package: PackageId) -> (Files, u64) {
+        let work = &self.works[package.index()];
+        let with_files = work.memory_bytes.saturating_add(work.files_bytes);
+        let limit = self.machines[machine.index()].memory_bytes.unwrap_or(u64::MAX);
+        if with_files > limit || self.packages[package.index()].is_alone {
+            (Files::Disk, work.memory_bytes)
+        } else {
+            (Files::Memory, with_files)
+        }
+    }
+
+    fn begin(&mut self, package: PackageId, machine: MachineId, actions: &mut Vec<Action>) {
+        let (files, memory_bytes) = self.placed(machine, package);
+        self.queue.remove(package);
+        self.overtaken.remove(&package);
+        self.packages[package.index()].standing = Standing::Running(machine);
+        let work = &self.works[package.index()];
+        let (serial, parallel) = work.parts_seconds();
+        let factor = self.factor(work);
+        let place = self.queue.place(package);
+        let build = Running {
+            package,
+            wants: 1,
+            cores: 1,
+            serial_left_seconds: serial * factor,
+            parallel_left_seconds: parallel * factor,
+            memory_bytes,
+            memory_per_core_bytes: work.memory_per_core_bytes,
+            bumped: place.bumped,
+            rank_seconds: place.rank,
+        };
+        let running = &mut self.running[machine.index()];
+        let at = running.partition_point(|other| other.place() < place);
+        running.insert(at, build);
+        actions.push(Action::Start { package, machine, cores: 1, files });
+    }
+
+    /// Hands out the cores beyond the first of each build.
+    pub(super) fn allot(&mut self, actions: &mut Vec<Action>) {
+        let limits = self.limits;
+        for (machine, running) in self.machines.iter().zip(&mut self.running) {
+            let mut spare = Spare::of(machine, running);
+            let mut cores = vec![1; running.len()];
+            match limits.sharing {
+                Sharing::ByRank => {
+                    for (build, cores) in running.iter().zip(&mut cores) {
+                        *cores += spare.give(build, build.extra_wanted(&limits));
+                    }
+                }
+                Sharing::Equally => {
+                    let mut is_left = true;
+                    while is_left {
+                        is_left = false;
+                        for (build, cores) in running.iter().zip(&mut cores) {
+                            let wanted = build.extra_wanted(&limits) + 1 - *cores;
+                            let given = spare.give(build, wanted.min(1));
+                            *cores += given;
+                            is_left |= given > 0;
+                        }
+                    }
+                }
+            }
+            // Cores are taken back before they are given to others.
+            for is_loss in [true, false] {
+                for (build, cores) in running.iter_mut().zip(&cores) {
+                    if build.cores != *cores && (*cores < build.cores) == is_loss {
+                        build.cores = *cores;
+                        actions.push(Action::Cores { package: build.package, cores: *cores });
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! What the scheduler decides, event by event, and what holds whatever happens.
+
+use super::*;
+use crate::event::Files;
+use crate::machine::Machine;
+use crate::simulate::simulate;
+use crate::work::Step;
+use proptest::prelude::*;
+
+fn parallel(serial: f64, parallel: f64) -> Work {
+    Work { steps: vec![Step::Serial(serial), Step::Parallel(parallel)], ..Work::default() }
+}
+
+/// `long` before `next`, and `small` and `other` alone.
+fn sample() -> (Arc<Graph>, Vec<Work>) {
+    let mut graph = Graph::new();
+    let ids: Vec<PackageId> = ["long", "next", "small", "other"].iter().map(|name| graph.add(name)).collect();
+    graph.depend(ids[1], ids[0]);
+    (
+        Arc::new(graph),
+        vec![parallel(10.0, 400.0), parallel(1.0, 1.0), parallel(20.0, 8.0), parallel(5.0, 0.0)],
+    )
+}
+
+const LONG: PackageId = PackageId(0);
+const NEXT: PackageId = PackageId(1);
+const SMALL: PackageId = PackageId(2);
+const OTHER: PackageId = PackageId(3);
+const HERE: MachineId = MachineId(0);
+
+fn scheduler(cores: u32) -> Scheduler {
+    let (graph, works) = sample();
+    Scheduler::new(graph, works, vec![Machine::of_cores(cores)], Limits::default()).unwrap()
+}
+
+fn apply(scheduler: &mut Scheduler, now_seconds: f64, event: Event) -> Vec<Action> {
+    let mut actions = Vec::new();
+    scheduler.apply(now_seconds, event, &mut actions);
+    actions
+}
+
+fn start(package: PackageId) -> Action {
+    Action::Start { package, machine: HERE, cores: 1, files: Files::Memory }
+}
+
+fn cores(package: PackageId, cores: u32) -> Action {
+    Action::Cores { package, cores }
+}
+
+fn built(package: PackageId) -> Event {
+    Event::Ended { package, outcome: Outcome::Built { core_seconds: 1.0 } }
+}
+
+fn ended(package: PackageId, outcome: Outcome) -> Event {
+    Event::Ended { package, outcome }
+}
+
+#[test]
+fn cores_follow_the_path_and_come_back() {
+    let mut scheduler = scheduler(8);
+    assert_eq!(apply(&mut scheduler, 0.0, Event::Begin), [start(LONG), start(SMALL), start(OTHER)]);
+    // `long` can use all cores; the others keep one each.
+    let wants = Event::Wants { package: LONG, cores: 8 };
+    assert_eq!(apply(&mut scheduler, 10.0, wants), [cores(LONG, 6)]);
+    assert_eq!(apply(&mut scheduler, 11.0, built(OTHER)), [cores(LONG, 7)]);
+    // A lower rank gets nothing of it, whatever it wants.
+    assert_eq!(apply(&mut scheduler, 12.0, Event::Wants { package: SMALL, cores: 8 }), []);
+    // In a serial stage the path gives its cores away, and takes them back.
+    let serial = Event::Wants { package: LONG, cores: 1 };
+    assert_eq!(apply(&mut scheduler, 13.0, serial), [cores(LONG, 1), cores(SMALL, 7)]);
+    let wants = Event::Wants { package: LONG, cores: 4 };
+    assert_eq!(apply(&mut scheduler, 14.0, wants), [cores(SMALL, 4), cores(LONG, 4)]);
+    // Now `small` has the longest path left, and `next` waits for a core.
+    assert_eq!(apply(&mut scheduler, 15.0, built(LONG)), [cores(SMALL, 8)]);
+}
+
+#[test]
+fn nothing_is_started_while_higher_ranks_want_all_cores() {
+    let mut scheduler = scheduler(2);
+    apply(&mut scheduler, 0.0, Event::Hold(SMALL));
+    apply(&mut scheduler, 0.0, Event::Hold(OTHER));
+    assert_eq!(apply(&mut scheduler, 0.0, Event::Begin), [start(LONG)]);
+    assert_eq!(apply(&mut scheduler, 9.0, Event::Wants { package: LONG, cores: 2 }), [cores(LONG, 2)]);
+    assert_eq!(apply(&mut scheduler, 9.0, Event::Release(OTHER)), []);
+    assert_eq!(
+        apply(&mut scheduler, 9.0, Event::Wants { package: LONG, cores: 1 }),
+        [start(OTHER), cores(LONG, 1)]
+    );
+    // Whom somebody bumps takes a core from the path.
+    apply(&mut scheduler, 9.5, built(OTHER));
+    apply(&mut scheduler, 9.6, Event::Wants { package: LONG, cores: 2 });
+    apply(&mut scheduler, 9.7, Event::Bump(SMALL));
+    assert_eq!(apply(&mut scheduler, 9.8, Event::Release(SMALL)), [start(SMALL), cores(LONG, 1)]);
+}
+
+#[test]
+fn a_failure_takes_its_dependents_out_of_the_ranks_until_it_is_retried() {
+    let mut scheduler = scheduler(4);
+    let whole = scheduler.rank_seconds(LONG);
+    apply(&mut scheduler, 0.0, Event::Begin);
+    assert_eq!(apply(&mut scheduler, 1.0, ended(LONG, Outcome::Failed)), []);
+    assert_eq!(scheduler.rank_seconds(LONG), 0.0);
+    assert_eq!(scheduler.rank_seconds(NEXT), 0.0);
+    // It takes the core that is free, and `next` waits for it again.
+    assert_eq!(apply(&mut scheduler, 2.0, Event::Retry(LONG)), [start(LONG)]);
+    assert_eq!(scheduler.rank_seconds(LONG), whole);
+    assert_eq!(apply(&mut scheduler, 3.0, built(LONG)), [start(NEXT)]);
+}
+
+#[test]
+fn a_build_without_memory_is_tried_alone_and_on_disk() {
+    let mut scheduler = scheduler(4);
+    apply(&mut scheduler, 0.0, Event::Begin);
+    assert_eq!(apply(&mut scheduler, 1.0, ended(LONG, Outcome::OutOfMemory)), []);
+    assert_eq!(apply(&mut scheduler, 2.0, built(OTHER)), []);
+    let alone = Action::Start { package: LONG, machine: HERE, cores: 1, files: Files::Disk };
+    assert_eq!(apply(&mut scheduler, 3.0, built(SMALL)), [alone]);
+    // A second time it has failed.
+    assert_eq!(apply(&mut scheduler, 4.0, ended(LONG, Outcome::OutOfMemory)), []);
+    assert_eq!(scheduler.ready(), 0);
+    assert_eq!(scheduler.rank_seconds(NEXT), 0.0);
+}
+
+#[test]
+fn pressure_holds_back_starts_unless_the_machine_is_idle() {
+    let mut scheduler = scheduler(4);
+    let high = Event::Pressure { machine: HERE, pressure: Pressure::High };
+    apply(&mut scheduler, 0.0, high);
+    assert_eq!(apply(&mut scheduler, 0.0, Event::Begin), [start(LONG)]);
+    let low = Event::Pressure { machine: HERE, pressure: Pressure::Low };
+    assert_eq!(apply(&mut scheduler, 1.0, low), [start(SMALL), start(OTHER)]);
+}
+
+#[test]
+fn memory_bounds_starts_and_cores_and_nothing_is_overtaken_for_ever() {
+    let mut graph = Graph::new();
+    let names = ["large", "a", "b", "c", "d", "e"];
+    let ids: Vec<PackageId> = names.iter().map(|name| graph.add(name)).collect();
+    let mut works = vec![Work { memory_bytes: 8, ..parallel(1.0, 0.0) }; 6];
+    for (work, seconds) in works.iter_mut().zip([900.0, 1000.0, 800.0, 700.0, 600.0, 500.0]) {
+        work.steps = vec![Step::Serial(seconds)];
+    }
+    works[0].memory_bytes = 16;
+    works[1].memory_per_core_bytes = 4;
+    let machine = Machine { memory_bytes: Some(20), ..Machine::of_cores(8) };
+    let mut scheduler = Scheduler::new(Arc::new(graph), works, vec![machine], Limits::default()).unwrap();
+    let started = |actions: &[Action]| -> Vec<PackageId> {
+        let starts = actions.iter().filter_map(|action| match action {
+            Action::Start { package, .. } => Some(*package),
+            Action::Cores { .. } => None,
+        });
+        starts.collect()
+    };
+    // 8 + 8 of 20; `large` has the second rank and does not fit.
+    assert_eq!(started(&apply(&mut scheduler, 0.0, Event::Begin)), [ids[1], ids[2]]);
+    // 4 are left, which is one more core.
+    assert_eq!(
+        apply(&mut scheduler, 1.0, Event::Wants { package: ids[1], cores: 8 }),
+        [Action::Cores { package: ids[1], cores: 2 }]
+    );
+    // What the path can use comes before what is smaller than `large`.
+    assert_eq!(apply(&mut scheduler, 2.0, built(ids[2])), [Action::Cores { package: ids[1], cores: 4 }]);
+    let serial = Event::Wants { package: ids[1], cores: 1 };
+    assert_eq!(started(&apply(&mut scheduler, 3.0, serial)), [ids[3]]);
+    // From now on it is the only one that may start.
+    let late = OVERTAKEN_SECONDS_MAX + 1.0;
+    assert_eq!(started(&apply(&mut scheduler, late, built(ids[3]))), []);
+    assert_eq!(started(&apply(&mut scheduler, late + 1.0, built(ids[1]))), [ids[0]]);
+}
+
+#[test]
+fn the_fastest_machine_that_has_room_is_taken() {
+    let (graph, works) = sample();
+    let machines = vec![Machine::of_cores(2), Machine { speed: 2.0, ..Machine::of_cores(4) }];
+    let mut scheduler = Scheduler::new(graph, works, machines, Limits::default()).unwrap();
+    let actions = apply(&mut scheduler, 0.0, Event::Begin);
+    let fast = Action::Start { package: LONG, machine: MachineId(1), cores: 1, files: Files::Memory };
+    assert_eq!(actions[0], fast);
+}
+
+#[test]
+fn priors_are_corrected_by_what_happens() {
+    let mut graph = Graph::new();
+    let ids: Vec<PackageId> = (0..10).map(|n| graph.add(&n.to_string())).collect();
+    let mut works = vec![Work::serial(10.0, Basis::Prior); 9];
+    works.push(Work::serial(20.0, Basis::Recorded));
+    let mut scheduler =
+        Scheduler::new(Arc::new(graph), works, vec![Machine::of_cores(8)], Limits::default()).unwrap();
+    apply(&mut scheduler, 0.0, Event::Begin);
+    let last = ids[8];
+    assert_eq!(scheduler.rank_seconds(last), 10.0);
+    for id in &ids[..8] {
+        apply(&mut scheduler, 30.0, ended(*id, Outcome::Built { core_seconds: 30.0 }));
+    }
+    assert!((scheduler.rank_seconds(last) - 30.0).abs() < 1e-9);
+    assert_eq!(scheduler.rank_seconds(ids[9]), 20.0);
+}
+
+#[test]
+fn what_cannot_be_scheduled_is_named() {
+    let (graph, works) = sample();
+    let new = |graph: &Arc<Graph>, works: &[Work], machines: Vec<Machine>| {
+        Scheduler::new(graph.clone(), works.to_vec(), machines, Limits::default()).unwrap_err().to_string()
+    };
+    let one = || vec![Machine::of_cores(1)];
+    assert_eq!(new(&graph, &works, vec![]), "there is no machine with a core to build on");
+    assert_eq!(
+        new(&graph, &works, vec![Machine::of_cores(0)]),
+        "there is no machine with a core to build on"
+    );
+    let mut bad = works.clone();
+    bad[2].steps = vec![Step::Serial(-1.0)];
+    assert_eq!(new(&graph, &bad, one()), "small would take -1 seconds");
+    bad[2].steps = vec![Step::Parallel(f64::NAN)];
+    assert_eq!(new(&graph, &bad, one()), "small would take NaN seconds");
+    bad[2] = Work { memory_bytes: 9, ..works[2].clone() };
+    let small = vec![Machine { memory_bytes: Some(8), ..Machine::of_cores(1) }];
+    assert_eq!(new(&graph, &bad, small), "small needs 9 bytes of memory, and the largest machine has 8");
+    let mut cyclic = Graph::clone(&graph);
+    cyclic.depend(LONG, NEXT);
+    assert_eq!(new(&Arc::new(cyclic), &works, one()), "these packages wait for each other: long, next");
+}
+
+/// A made-up run.
+#[derive(Clone, Debug)]
+struct Made {
+    graph: Arc<Graph>,
+    works: Vec<Work>,
+    machines: Vec<Machine>,
+    limits: Limits,
+}
+
+fn made() -> impl Strategy<Value = Made> {
+    const PACKAGES: u32 = 24;
+    let work = (0.0f64..50.0, 0.0f64..300.0, 0u64..40, 0u64..6, 0u64..50);
+    let machine = (1u32..9, 0.5f64..3.0, proptest::option::of(40u64..90));
+    let limit = || proptest::option::of(1u32..6);
+    (
+        proptest::collection::vec((0..PACKAGES, 0..PACKAGES), 0..60),
+        proptest::collection::vec(work, PACKAGES as usize),
+        proptest::collection::vec(machine, 1..4),
+        (limit(), limit(), any::<bool>()),
+    )
+        .prop_map(|(edges, works, machines, (slots_max, jobs_max, by_rank))| {
+            let mut graph = Graph::new();
+            for number in 0..PACKAGES {
+                graph.add(&number.to_string());
+            }
+            for (a, b) in edges.into_iter().filter(|(a, b)| a != b) {
+                graph.depend(PackageId(a.max(b)), PackageId(a.min(b)));
+            }
+            let works = works.into_iter().map(|(serial, rest, memory, per_core, files)| Work {
+                steps: vec![Step::Serial(serial), Step::Parallel(rest), Step::Serial(serial / 2.0)],
+                memory_bytes: memory,
+                memory_per_core_bytes: per_core,
+                files_bytes: files,
+                basis: Basis::Prior,
+            });
+            let machines = machines.into_iter();
+            Made {
+                graph: Arc::new(graph),
+                works: works.collect(),
+                machines: machines
+                    .map(|(cores, speed, memory_bytes)| Machine { cores, speed, memory_bytes })
+                    .collect(),
+                limits: Limits {
+                    slots_max,
+                    jobs_max,
+                    sharing: if by_rank { Sharing::ByRank } else { Sharing::Equally },
+                },
+            }
+        })
+}
+
+/// Watches a scheduler and checks for itself that every decision is allowed: it knows the graph, the machines and
+/// the actions, and nothing of the scheduler's state.
+struct Watched {
+    scheduler: Scheduler,
+    made: Made,
+    built: Vec<bool>,
+    /// The machine, the cores and the memory without that of further cores of what is being built.
+    running: BTreeMap<PackageId, (MachineId, u32, u64)>,
+    heard: Vec<(f64, Event, Vec<Action>)>,
+}
+
+impl Watched {
+    fn new(made: Made) -> Watched {
+        let scheduler =
+            Scheduler::new(made.graph.clone(), made.works.clone(), made.machines.clone(), made.limits)
+                .unwrap();
+        let built = vec![false; made.graph.len()];
+        Watched { scheduler, made, built, running: BTreeMap::new(), heard: Vec::new() }
+    }
+
+    fn check_bounds(&self) {
+        for (index, machine) in self.made.machines.iter().enumerate() {
+            let on = || self.running.iter().filter(|(_, (at, _, _))| at.index() == index);
+            let cores: u32 = on().map(|(_, (_, cores, _))| cores).sum();
+            assert!(cores <= machine.cores, "{cores} cores of {}", machine.cores);
+            let slots = self.made.limits.slots_max.unwrap_or(u32::MAX);
+            assert!(on().count() <= slots as usize);
+            let most = self.made.limits.jobs_max.unwrap_or(u32::MAX);
+            assert!(on().all(|(_, (_, cores, _))| (1..=most).contains(cores)));
+            let memory: u64 = on()
+                .map(|(id, (_, cores, memory))| {
+                    memory + self.made.works[id.index()].memory_per_core_bytes * u64::from(cores - 1)
+                })
+                .sum();
+            assert!(memory <= machine.memory_bytes.unwrap_or(u64::MAX), "{memory} of {machine:?}");
+        }
+    }
+}
+
+impl Policy for Watched {
+    fn apply(&mut self, now_seconds: f64, event: Event, actions: &mut Vec<Action>) {
+        if let Event::Ended { package, .. } = event {
+            self.built[package.index()] = true;
+            self.running.remove(&package);
+        }
+        self.scheduler.apply(now_seconds, event.clone(), actions);
+        for action in &*actions {
+            match *action {
+                Action::Start { package, machine, cores, files } => {
+                    let mut dependencies = self.made.graph.dependencies(package).iter();
+                    assert!(dependencies.all(|dependency| self.built[dependency.index()]));
+                    assert!(!self.built[package.index()] && !self.running.contains_key(&package));
+                    let work = &self.made.works[package.index()];
+                    let files = if files == Files::Memory { work.files_bytes } else { 0 };
+                    self.running.insert(package, (machine, cores, work.memory_bytes + files));
+                }
+                Action::Cores { package, cores } => self.running.get_mut(&package).unwrap().1 = cores,
+            }
+        }
+        self.check_bounds();
+        self.heard.push((now_seconds, event, actions.clone()));
+    }
+}
+
+proptest! {
+    /// Whatever the graph, the works and the machines: all is built, nothing before its dependencies, never more
+    /// cores, builds or memory than there are, no sooner than the bound, and the same events give the same actions.
+    #[test]
+    fn every_run_keeps_to_its_bounds_and_ends(made in made(), seed in any::<u64>()) {
+        let mut watched = Watched::new(made.clone());
+        let actual = crate::noise::noisy(&made.works, 0.5, seed);
+        let simulated = simulate(&made.graph, &actual, &made.machines, &mut watched).unwrap();
+        prop_assert_eq!(simulated.builds.len(), made.graph.len());
+        prop_assert!(watched.running.is_empty());
+        prop_assert!(simulated.jobs_per_core_max <= 1.0);
+        let bound = crate::rank::Bound::of(&made.graph, &actual, &made.machines);
+        prop_assert!(simulated.makespan_seconds >= bound.seconds() * (1.0 - 1e-9));
+        let mut again = Watched::new(made);
+        for (now_seconds, event, actions) in watched.heard {
+            prop_assert_eq!(apply(&mut again.scheduler, now_seconds, event), actions);
+        }
+    }
+
+    /// With failures, holds, bumps and retries in any order: what is left in the end waits for something that failed,
+    /// and after that was retried everything is built.
+    #[test]
+    fn nothing_is_forgotten(made in made(), choices in proptest::collection::vec(any::<u32>(), 1..300)) {
+        let len = made.graph.len() as u32;
+        let mut watched = Watched::new(made);
+        let mut actions = Vec::new();
+        watched.apply(0.0, Event::Begin, &mut actions);
+        let mut failed: Vec<PackageId> = Vec::new();
+        let mut choices = choices.into_iter();
+        let mut now_seconds = 0.0;
+        loop {
+            actions.clear();
+            now_seconds += 7.0;
+            let choice = choices.next();
+            let package = PackageId(choice.unwrap_or(0) / 16 % len);
+            let event = match choice.map(|choice| choice % 16) {
+                Some(0) => Event::Hold(package),
+                Some(1) => Event::Release(package),
+                Some(2) => Event::Bump(package),
+                Some(3) => Event::Wants { package, cores: 1 + package.0 % 9 },
+                Some(4) => match failed.pop() {
+                    Some(package) => Event::Retry(package),
+                    None => Event::Release(package),
+                },
+                _ => {
+                    let any = watched.running.len().max(1);
+                    match watched.running.keys().nth(package.index() % any).copied() {
+                        Some(package) if choice.is_some_and(|choice| choice % 16 == 5) => {
+                            failed.push(package);
+                            watched.scheduler.apply(now_seconds, ended(package, Outcome::Failed), &mut actions);
+                            watched.running.remove(&package);
+                            for action in &actions {
+                                if let Action::Start { package, machine, cores, .. } = *action {
+                                    watched.running.insert(package, (machine, cores, 0));
+                                }
+                            }
+                            continue;
+                        }
+                        Some(package) => built(package),
+                        None if choice.is_none() => match failed.pop() {
+                            Some(package) => Event::Retry(package),
+                            None => break,
+                        },
+                        None => continue,
+                    }
+                }
+            };
+            watched.made.limits.slots_max = None;
+            watched.made.machines.iter_mut().for_each(|machine| machine.memory_bytes = None);
+            watched.apply(now_seconds, event, &mut actions);
+        }
+        for package in (0..len).map(PackageId) {
+            actions.clear();
+            watched.apply(now_seconds, Event::Release(package), &mut actions);
+        }
+        while let Some(package) = watched.running.keys().next().copied() {
+            actions.clear();
+            now_seconds += 7.0;
+            watched.apply(now_seconds, built(package), &mut actions);
+        }
+        prop_assert!(watched.built.iter().all(|built| *built), "{:?}", watched.built);
+    }
+}

@@ -1,0 +1,137 @@
+//! The simulation: what it charges for, and that it believes no policy.
+
+use kilnyard_model::graph::{Graph, PackageId};
+use kilnyard_schedule::policies::{Jobs, Workers};
+use kilnyard_schedule::{
+    Action, Basis, Event, Files, Machine, MachineId, Policy, Simulated, SimulationError, Step, Work, simulate,
+};
+use std::sync::Arc;
+
+/// A policy that answers each event with what was written down for it.
+struct Scripted(Vec<Vec<Action>>);
+
+impl Policy for Scripted {
+    fn apply(&mut self, _now_seconds: f64, _event: Event, actions: &mut Vec<Action>) {
+        if !self.0.is_empty() {
+            actions.extend(self.0.remove(0));
+        }
+    }
+}
+
+fn start_on(package: u32, machine: u32, cores: u32) -> Action {
+    Action::Start { package: PackageId(package), machine: MachineId(machine), cores, files: Files::Memory }
+}
+
+fn start(package: u32, cores: u32) -> Action {
+    start_on(package, 0, cores)
+}
+
+fn cores(package: u32, cores: u32) -> Action {
+    Action::Cores { package: PackageId(package), cores }
+}
+
+/// `b` depends on `a`; `c` on nothing.
+fn graph() -> Graph {
+    let mut graph = Graph::new();
+    let (a, b, _) = (graph.add("a"), graph.add("b"), graph.add("c"));
+    graph.depend(b, a);
+    graph
+}
+
+fn play(works: &[Work], machines: &[Machine], script: &[&[Action]]) -> Result<Simulated, SimulationError> {
+    let script = script.iter().map(|actions| actions.to_vec()).collect();
+    simulate(&graph(), works, machines, &mut Scripted(script))
+}
+
+fn parallel(core_seconds: f64) -> Work {
+    Work { steps: vec![Step::Parallel(core_seconds)], ..Work::default() }
+}
+
+fn serial(seconds: f64) -> Work {
+    Work::serial(seconds, Basis::Recorded)
+}
+
+#[test]
+fn what_cannot_be_done_is_refused() {
+    let works = [serial(1.0), serial(1.0), serial(1.0)];
+    let machines = [Machine::of_cores(4)];
+    let message = |script: &[&[Action]]| play(&works, &machines, script).unwrap_err().to_string();
+    assert_eq!(message(&[&[start(1, 1)]]), "b was started before a was built");
+    assert_eq!(message(&[&[start(0, 1), start(0, 1)]]), "a was started twice");
+    assert_eq!(message(&[&[start(0, 1)], &[start(0, 1)]]), "a was started twice");
+    assert_eq!(message(&[&[start(0, 0)]]), "a was started without a core");
+    assert_eq!(message(&[&[start(0, 1), cores(0, 0)]]), "a was left without a core");
+    assert_eq!(message(&[&[cores(0, 1)]]), "a was given cores and is not being built");
+    assert_eq!(message(&[&[start_on(0, 1, 1)]]), "a was started on a machine that is not there");
+    assert_eq!(message(&[&[start(0, 1)]]), "nothing goes on and 2 packages are left, b among them");
+}
+
+#[test]
+fn more_jobs_than_cores_share_the_cores() {
+    let works = [parallel(40.0), parallel(0.0), parallel(40.0)];
+    // 8 jobs on 4 cores: 80 core-seconds take 20 seconds.
+    let crowded = [start(0, 4), start(2, 4)];
+    let played = play(&works, &[Machine::of_cores(4)], &[&crowded, &[], &[], &[start(1, 1)]]).unwrap();
+    assert_eq!(played.makespan_seconds, 20.0);
+    assert_eq!(played.jobs_per_core_max, 2.0);
+    assert_eq!(played.busy[0].cores, 4.0);
+    // 6 jobs on 4 cores: `a` gets two thirds of them.
+    let uneven = [start(0, 4), start(2, 2)];
+    let played = play(&works, &[Machine::of_cores(4)], &[&uneven, &[], &[], &[start(1, 1)]]).unwrap();
+    let ended = |package: u32| {
+        let mut builds = played.builds.iter();
+        builds.find(|built| built.package == PackageId(package)).unwrap().end_seconds
+    };
+    assert!((ended(0) - 15.0).abs() < 1e-9, "{}", ended(0));
+    // From then on `c` has its two jobs for itself: half of it was left.
+    assert!((ended(2) - 25.0).abs() < 1e-9, "{}", ended(2));
+}
+
+#[test]
+fn a_faster_machine_and_moved_cores_are_counted() {
+    let works = [parallel(40.0), serial(10.0), serial(30.0)];
+    let machines = [Machine { speed: 2.0, ..Machine::of_cores(4) }, Machine::of_cores(1)];
+    // `a` says that it can use all cores, and is given them.
+    let script: [&[Action]; 3] = [&[start(0, 1), start_on(2, 1, 1)], &[cores(0, 4)], &[start(1, 1)]];
+    let played = play(&works, &machines, &script).unwrap();
+    let ends: Vec<(u32, f64)> = played.builds.iter().map(|b| (b.package.0, b.end_seconds)).collect();
+    assert_eq!(ends, [(0, 5.0), (1, 10.0), (2, 30.0)]);
+    assert_eq!((played.builds[0].start_cores, played.builds[0].end_cores), (1, 4));
+}
+
+#[test]
+fn memory_is_added_up_as_it_was_expected() {
+    let work = Work { memory_bytes: 10, memory_per_core_bytes: 3, files_bytes: 100, ..parallel(8.0) };
+    let works = [work.clone(), serial(0.0), work];
+    let script: [&[Action]; 4] = [&[start(0, 3), start(2, 1)], &[], &[], &[start(1, 1)]];
+    let played = play(&works, &[Machine::of_cores(4)], &script).unwrap();
+    assert_eq!(played.memory_peak_bytes, 2 * 110 + 2 * 3);
+}
+
+/// Packages in the order in which they were started.
+fn order(played: &Simulated) -> Vec<u32> {
+    let mut builds: Vec<_> = played.builds.clone();
+    builds.sort_by(|a, b| a.start_seconds.total_cmp(&b.start_seconds));
+    builds.iter().map(|built| built.package.0).collect()
+}
+
+#[test]
+fn workers_take_the_package_with_the_most_dependents_and_keep_its_jobs() {
+    // `hub` has two dependents behind `middle`; `alone` is large and has none.
+    let mut graph = Graph::new();
+    let ids: Vec<PackageId> = ["alone", "leaf", "middle", "hub"].iter().map(|name| graph.add(name)).collect();
+    graph.depend(ids[2], ids[3]);
+    graph.depend(ids[1], ids[2]);
+    let graph = Arc::new(graph);
+    let works = vec![parallel(80.0), serial(1.0), serial(2.0), serial(3.0)];
+    let machines = [Machine::of_cores(4)];
+    let mut one = Workers::new(graph.clone(), &works, &machines, 1, Jobs::Each(2));
+    let played = simulate(&graph, &works, &machines, &mut one).unwrap();
+    assert_eq!(order(&played), [3, 2, 0, 1]);
+    assert_eq!(played.makespan_seconds, 3.0 + 2.0 + 40.0 + 1.0);
+    // bob gives the only one that can use them all jobs that are left.
+    let mut bob = Workers::new(graph.clone(), &works, &machines, 1, Jobs::Bob);
+    let played = simulate(&graph, &works, &machines, &mut bob).unwrap();
+    let alone = played.builds.iter().find(|built| built.package == ids[0]).unwrap();
+    assert!(alone.start_cores >= 2 && alone.start_cores == alone.end_cores, "{alone:?}");
+}

@@ -46,7 +46,8 @@ impl Plain {
         let ended = self.ended.take().filter(|ended| ended.package == package);
         let (done, total) = snapshot.done();
         match state {
-            PackageState::Building => {}
+            // Of thousands that stay as they are, the count is enough.
+            PackageState::Building | PackageState::UpToDate => {}
             PackageState::Waiting | PackageState::Ready if ended.is_none() => {}
             PackageState::Waiting | PackageState::Ready => self.say(&format!("again: {package}: {reason}")),
             PackageState::Failed => {

@@ -188,35 +188,39 @@ pub enum LaunchError {
     Start(PathBuf, #[source] io::Error),
 }
 
-/// How a command ended, and what the caller should tell people.
-#[derive(Debug)]
-pub struct Outcome {
-    /// The status of the command.
-    pub status: ExitStatus,
-    /// Things that were passed over.
-    pub warnings: Vec<String>,
-}
-
-impl Outcome {
-    /// The exit status as a shell would have it.
+impl LaunchError {
+    /// The exit status for it: a shell's for a command that is not there or cannot be started, else 1.
     pub fn code(&self) -> u8 {
-        const SIGNALLED: i32 = 128;
-        let code = self.status.code().or(self.status.signal().map(|signal| SIGNALLED + signal));
-        code.unwrap_or(i32::from(u8::MAX)) as u8
+        match self {
+            LaunchError::Start(_, error) if error.kind() == io::ErrorKind::NotFound => 127,
+            LaunchError::Start(..) => 126,
+            _ => 1,
+        }
     }
 }
 
-/// Runs a command in a session of its own.
-pub fn run(options: &Options, around: &Surroundings) -> Result<Outcome, LaunchError> {
+/// The exit status of a command as a shell has it.
+fn code_of(status: ExitStatus) -> u8 {
+    const SIGNALLED: i32 = 128;
+    let code = status.code().or(status.signal().map(|signal| SIGNALLED + signal));
+    code.unwrap_or(i32::from(u8::MAX)) as u8
+}
+
+/// Runs a command in a session of its own; its exit status as a shell has it. What was passed over, and people
+/// should know, is told.
+pub fn run(
+    options: &Options,
+    around: &Surroundings,
+    tell: impl Fn(&str),
+) -> Result<u8, LaunchError> {
     if let Some(key) = around.key.as_ref().filter(|key| !key.is_empty()) {
         return Err(LaunchError::Nested(key.into()));
     }
-    let mut warnings = Vec::new();
     let unknown = if options.is_unknown_real { Unknown::Real } else { Unknown::Root };
     let temporary = around.temporary.as_deref();
     let session = Session::make(&table_folders(temporary), &library_folders(temporary), unknown)?;
     match &options.load {
-        Some(path) if !path.exists() => warnings.push(format!("the state {} does not exist", path.display())),
+        Some(path) if !path.exists() => tell(&format!("the state {} does not exist", path.display())),
         Some(path) => load(path, &session)?,
         None => {}
     }
@@ -225,7 +229,7 @@ pub fn run(options: &Options, around: &Surroundings) -> Result<Outcome, LaunchEr
         let text = state::format(&state::of(session.table()));
         std::fs::write(path, text).map_err(|error| LaunchError::File("save", path.clone(), error))?;
     }
-    Ok(Outcome { status, warnings })
+    Ok(code_of(status))
 }
 
 fn load(path: &Path, session: &Session) -> Result<(), LaunchError> {

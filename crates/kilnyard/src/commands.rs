@@ -7,6 +7,7 @@ mod clean;
 mod demo;
 mod diff;
 mod doctor;
+pub mod fakeroot;
 mod history;
 mod init;
 mod log;
@@ -48,6 +49,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Shell(options) => shell::run(&yard()?, &options),
         Command::Publish(options) => publish::run(&yard()?, &options),
         Command::Clean(options) => clean::run(&yard()?, &options),
+        Command::Fakeroot { words } => Ok(fakeroot::run(words)),
         Command::Bench(options) => bench::run(yard, &options),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { folder } => manual::pages(&folder),

@@ -364,7 +364,7 @@ fn identities_are_checked() {
     assert_eq!((call!(c"setreuid", 0 => u32, 5 => u32), error()), (-1, libc::EPERM));
     let name = path("folder");
     assert_eq!(call!(c"mkdir", name.as_ptr() => *const c_char, 0o755 => u32), 0);
-    assert_eq!(owner("folder"), (5, 10));
+    assert_eq!(owner("folder"), (5, 3));
 }
 
 fn groups_are_kept() {

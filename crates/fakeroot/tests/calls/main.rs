@@ -46,16 +46,11 @@ fn be_fakeroot(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         preload: variable("LD_PRELOAD"),
         key: variable("FAKEROOTKEY"),
     };
-    match launch::run(&options, &around) {
-        Ok(outcome) => {
-            for warning in &outcome.warnings {
-                eprintln!("fakeroot: {warning}");
-            }
-            ExitCode::from(outcome.code())
-        }
+    match launch::run(&options, &around, |warning| eprintln!("fakeroot: {warning}")) {
+        Ok(code) => ExitCode::from(code),
         Err(error) => {
             eprintln!("fakeroot: failed to {error}");
-            ExitCode::from(98)
+            ExitCode::from(error.code())
         }
     }
 }

@@ -33,7 +33,7 @@ fn exit_statuses_are_the_commands() {
     assert_eq!(code(&["sh", "-c", "exit 7"]), Some(7));
     assert_eq!(code(&["sh", "-c", "kill -9 $$"]), Some(137));
     assert_eq!(code(&["true"]), Some(0));
-    assert_eq!(code(&["no-such-program"]), Some(98));
+    assert_eq!(code(&["no-such-program"]), Some(127));
 }
 
 /// Session file and library of a running session, as its programs see them.

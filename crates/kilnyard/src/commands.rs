@@ -1,6 +1,6 @@
 //! The commands, a file each.
 
-mod bench;
+pub mod bench;
 mod build;
 mod check;
 mod clean;

@@ -80,6 +80,8 @@ impl Folder {
     pub fn command(&self, words: &[OsString]) -> Command {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).current_dir(self.path()).env("LC_ALL", "C");
+        // Root's own may lead to folders that the user may not enter.
+        command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
         for name in ["FAKEROOTKEY", "LD_PRELOAD", "FAKEROOTDONTTRYCHOWN", "TMPDIR"] {
             command.env_remove(name);
         }

@@ -16,7 +16,9 @@ pub fn arguments() -> Option<Vec<OsString>> {
     if Path::new(&name).file_name().is_some_and(|name| name == "fakeroot") {
         return Some(words.collect());
     }
-    (words.next()? == "fakeroot").then(|| words.collect()).filter(|words| !asks_for_help(words))
+    let is_command = words.next()? == "fakeroot";
+    let words: Vec<OsString> = words.collect();
+    (is_command && !asks_for_help(&words)).then_some(words)
 }
 
 /// The help of this command is that of the other commands.

@@ -5,9 +5,7 @@
 //! `cp -a` and `install` fall back to `chmod`, which is seen here.
 
 use crate::facts::Named;
-use crate::next::{
-    E2BIG, EEXIST, EINVAL, ENODATA, ENOSPC, ENOTSUP, ERANGE, errno, fail, next, set_errno,
-};
+use crate::next::{E2BIG, EEXIST, EINVAL, ENODATA, ENOSPC, ENOTSUP, ERANGE, errno, fail, next, set_errno};
 use crate::session;
 use crate::shared::abi::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW};
 use crate::shared::attributes::{NAME_BYTES_MAX, VALUE_BYTES_MAX};
@@ -98,9 +96,11 @@ fn get(file: Named, name: *const c_char, to: *mut c_void, room: usize) -> isize 
     }
     if !table.is_untouched() {
         let Some(facts) = file.facts() else { return -1 };
-        // SAFETY: the caller's buffer has this much room; without room it may be null.
-        let buffer =
-            if room == 0 { &mut [][..] } else { unsafe { core::slice::from_raw_parts_mut(to.cast(), room) } };
+        let buffer = match room {
+            0 => &mut [][..],
+            // SAFETY: the caller's buffer has this much room; without room it may be null.
+            _ => unsafe { core::slice::from_raw_parts_mut(to.cast(), room) },
+        };
         match table.attribute(&facts, bytes, buffer) {
             Known::Nothing => {}
             Known::Absent => return fail(ENODATA) as isize,
@@ -218,7 +218,8 @@ fn merge(table: &Table<Mapping>, facts: &Facts, buffer: &mut [u8], on_disk: usiz
     table.attribute_names(facts, |name, is_there| {
         let mut at = 0;
         while at < end {
-            let length = buffer[at..end].iter().position(|letter| *letter == 0).map_or(end - at, |zero| zero + 1);
+            let length =
+                buffer[at..end].iter().position(|letter| *letter == 0).map_or(end - at, |zero| zero + 1);
             if buffer[at..at + length - 1] == *name {
                 buffer.copy_within(at + length..end, at);
                 end -= length;

@@ -120,6 +120,11 @@ pub fn makes_as() -> (u32, u32) {
     (USERS.get(FILES), GROUPS.get(FILES))
 }
 
+/// User, effective user, group, effective group.
+pub fn by_position(which: usize) -> u32 {
+    [USERS.get(REAL), USERS.get(EFFECTIVE), GROUPS.get(REAL), GROUPS.get(EFFECTIVE)][which]
+}
+
 macro_rules! getters {
     ($($name:ident $ids:ident $which:ident;)*) => {$(
         #[unsafe(no_mangle)]

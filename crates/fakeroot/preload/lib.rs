@@ -27,8 +27,7 @@ mod make;
 mod name;
 mod next;
 mod owner;
-
-
+mod raw;
 mod session;
 mod stat;
 mod walk;

@@ -5,9 +5,7 @@ use crate::identity;
 use crate::next::{EPERM, errno, fail, next, result};
 use crate::session;
 use crate::shared::abi::{AT_FDCWD, AT_SYMLINK_NOFOLLOW};
-use crate::shared::ownership::{
-    REGULAR, TYPE, View, is_device, mode_on_disk, narrow_number, pack_number,
-};
+use crate::shared::ownership::{REGULAR, TYPE, View, is_device, mode_on_disk, narrow_number, pack_number};
 use core::ffi::{c_char, c_int};
 
 unsafe extern "C" {
@@ -45,7 +43,7 @@ fn made_by_us(unknown: View, mode: u32, number: u32) -> View {
     View { user, group, mode, number }
 }
 
-pub fn make_node(file: Named, mode: u32, number: u64, real: impl FnOnce(u32, u64) -> c_int) -> c_int {
+fn make_node(file: Named, mode: u32, number: u64, real: impl FnOnce(u32, u64) -> c_int) -> c_int {
     let Some(table) = session::table() else { return real(mode, number) };
     let kind = if mode & TYPE == 0 { REGULAR } else { mode & TYPE };
     let on_disk = mode_on_disk(mode & 0o777, false);
@@ -65,20 +63,24 @@ pub fn make_node(file: Named, mode: u32, number: u64, real: impl FnOnce(u32, u64
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mkdir(path: *const c_char, mode: u32) -> c_int {
-    make_folder(Named::path(path, AT_SYMLINK_NOFOLLOW), mode, |mode| {
-        next!(mkdir(path => *const c_char, mode => u32))
-    })
+    make_folder(
+        Named::path(path, AT_SYMLINK_NOFOLLOW),
+        mode,
+        |mode| next!(mkdir(path => *const c_char, mode => u32)),
+    )
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mkdirat(folder: c_int, path: *const c_char, mode: u32) -> c_int {
-    make_folder(Named { folder, path, flags: AT_SYMLINK_NOFOLLOW }, mode, |mode| {
-        next!(mkdirat(folder => c_int, path => *const c_char, mode => u32))
-    })
+    make_folder(
+        Named { folder, path, flags: AT_SYMLINK_NOFOLLOW },
+        mode,
+        |mode| next!(mkdirat(folder => c_int, path => *const c_char, mode => u32)),
+    )
 }
 
 /// Every `mknod` is this one: older libcs have it under another name only.
-fn make_node_at(folder: c_int, path: *const c_char, mode: u32, number: u64) -> c_int {
+pub fn make_node_at(folder: c_int, path: *const c_char, mode: u32, number: u64) -> c_int {
     make_node(Named { folder, path, flags: AT_SYMLINK_NOFOLLOW }, mode, number, |mode, number| {
         const VERSION: c_int = 0;
         let mut number = number;

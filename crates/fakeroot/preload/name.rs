@@ -36,8 +36,7 @@ pub fn replace_name(
     const RENAME_EXCHANGE: c_uint = 2;
     let replaced = if flags & RENAME_EXCHANGE != 0 { None } else { known(new.0, new.1) };
     // Two names of one file are left as they are.
-    let replaced =
-        replaced.filter(|facts| known(old.0, old.1).is_none_or(|moved| moved.key != facts.key));
+    let replaced = replaced.filter(|facts| known(old.0, old.1).is_none_or(|moved| moved.key != facts.key));
     let result = real();
     if result == 0
         && let (Some(facts), Some(table)) = (replaced, session::table())
@@ -56,9 +55,7 @@ unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn unlinkat(folder: c_int, path: *const c_char, flags: c_int) -> c_int {
-    remove_name(folder, path, || {
-        next!(unlinkat(folder => c_int, path => *const c_char, flags => c_int))
-    })
+    remove_name(folder, path, || next!(unlinkat(folder => c_int, path => *const c_char, flags => c_int)))
 }
 
 #[unsafe(no_mangle)]
@@ -83,9 +80,12 @@ unsafe extern "C" fn renameat(
     new_folder: c_int,
     new: *const c_char,
 ) -> c_int {
-    replace_name((old_folder, old), (new_folder, new), 0, || {
-        next!(renameat(old_folder => c_int, old => *const c_char, new_folder => c_int, new => *const c_char))
-    })
+    replace_name(
+        (old_folder, old),
+        (new_folder, new),
+        0,
+        || next!(renameat(old_folder => c_int, old => *const c_char, new_folder => c_int, new => *const c_char)),
+    )
 }
 
 #[unsafe(no_mangle)]

@@ -67,23 +67,32 @@ pub fn change_mode(file: Named, mode: u32, real: impl FnOnce(u32) -> c_int) -> c
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn chown(path: *const c_char, user: u32, group: u32) -> c_int {
-    change_owner(Named::path(path, 0), user, group, || {
-        next!(chown(path => *const c_char, user => u32, group => u32))
-    })
+    change_owner(
+        Named::path(path, 0),
+        user,
+        group,
+        || next!(chown(path => *const c_char, user => u32, group => u32)),
+    )
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn lchown(path: *const c_char, user: u32, group: u32) -> c_int {
-    change_owner(Named::path(path, AT_SYMLINK_NOFOLLOW), user, group, || {
-        next!(lchown(path => *const c_char, user => u32, group => u32))
-    })
+    change_owner(
+        Named::path(path, AT_SYMLINK_NOFOLLOW),
+        user,
+        group,
+        || next!(lchown(path => *const c_char, user => u32, group => u32)),
+    )
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fchown(descriptor: c_int, user: u32, group: u32) -> c_int {
-    change_owner(Named::open(descriptor), user, group, || {
-        next!(fchown(descriptor => c_int, user => u32, group => u32))
-    })
+    change_owner(
+        Named::open(descriptor),
+        user,
+        group,
+        || next!(fchown(descriptor => c_int, user => u32, group => u32)),
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -94,9 +103,12 @@ unsafe extern "C" fn fchownat(
     group: u32,
     flags: c_int,
 ) -> c_int {
-    change_owner(Named { folder, path, flags }, user, group, || {
-        next!(fchownat(folder => c_int, path => *const c_char, user => u32, group => u32, flags => c_int))
-    })
+    change_owner(
+        Named { folder, path, flags },
+        user,
+        group,
+        || next!(fchownat(folder => c_int, path => *const c_char, user => u32, group => u32, flags => c_int)),
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -106,9 +118,11 @@ unsafe extern "C" fn chmod(path: *const c_char, mode: u32) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn lchmod(path: *const c_char, mode: u32) -> c_int {
-    change_mode(Named::path(path, AT_SYMLINK_NOFOLLOW), mode, |mode| {
-        next!(lchmod(path => *const c_char, mode => u32))
-    })
+    change_mode(
+        Named::path(path, AT_SYMLINK_NOFOLLOW),
+        mode,
+        |mode| next!(lchmod(path => *const c_char, mode => u32)),
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -118,7 +132,9 @@ unsafe extern "C" fn fchmod(descriptor: c_int, mode: u32) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fchmodat(folder: c_int, path: *const c_char, mode: u32, flags: c_int) -> c_int {
-    change_mode(Named { folder, path, flags }, mode, |mode| {
-        next!(fchmodat(folder => c_int, path => *const c_char, mode => u32, flags => c_int))
-    })
+    change_mode(
+        Named { folder, path, flags },
+        mode,
+        |mode| next!(fchmodat(folder => c_int, path => *const c_char, mode => u32, flags => c_int)),
+    )
 }

@@ -50,7 +50,9 @@ fn open() -> Option<&'static Table<Mapping>> {
         }
         Err(_) => {
             STATE.store(NONE, Ordering::Release);
-            kernel::complain(b"fakeroot: the session is gone (its launcher has ended); owners are real from here on\n");
+            kernel::complain(
+                b"fakeroot: the session is gone (its launcher has ended); owners are real from here on\n",
+            );
             None
         }
     }

@@ -19,7 +19,7 @@ static LAST_WAS_KNOWN: AtomicBool = AtomicBool::new(false);
 
 /// Looks at a file: by the real call, or by `statx`.
 #[inline]
-fn look(file: Named, to: *mut Stat, real: impl FnOnce() -> c_int) -> c_int {
+pub fn look(file: Named, to: *mut Stat, real: impl FnOnce() -> c_int) -> c_int {
     let Some(table) = session::table() else { return real() };
     if LAST_WAS_KNOWN.load(Relaxed) {
         return look_by_statx(table, file, to);
@@ -147,7 +147,7 @@ by_folder! {
 
 /// `statx` with its own flags; what the table has to know is asked for as well.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn statx(
+pub unsafe extern "C" fn statx(
     folder: c_int,
     path: *const c_char,
     flags: c_int,

@@ -81,8 +81,7 @@ type Visit = unsafe extern "C" fn(*const c_char, *mut Stat, c_int, *mut c_void) 
 
 /// Walks at once in one process, nested ones and those of other threads; one more gets ENOMEM.
 const WALKS_MAX: usize = 32;
-static VISITS: [AtomicPtr<c_void>; WALKS_MAX] =
-    [const { AtomicPtr::new(core::ptr::null_mut()) }; WALKS_MAX];
+static VISITS: [AtomicPtr<c_void>; WALKS_MAX] = [const { AtomicPtr::new(core::ptr::null_mut()) }; WALKS_MAX];
 
 /// What libc is given in place of the callback: a function for each walk, since it is given nothing by which
 /// it could know the walk.

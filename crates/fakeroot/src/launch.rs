@@ -138,7 +138,8 @@ impl Options {
         rest: &mut impl Iterator<Item = OsString>,
         shown: &str,
     ) -> Result<Option<Request>, OptionError> {
-        let mut value = || value.clone().or_else(|| rest.next()).ok_or(OptionError::NoValue(shown.to_owned()));
+        let mut value =
+            || value.clone().or_else(|| rest.next()).ok_or(OptionError::NoValue(shown.to_owned()));
         match letter {
             'i' => self.load = Some(value()?.into()),
             's' => self.save = Some(value()?.into()),
@@ -208,11 +209,7 @@ fn code_of(status: ExitStatus) -> u8 {
 
 /// Runs a command in a session of its own; its exit status as a shell has it. What was passed over, and people
 /// should know, is told.
-pub fn run(
-    options: &Options,
-    around: &Surroundings,
-    tell: impl Fn(&str),
-) -> Result<u8, LaunchError> {
+pub fn run(options: &Options, around: &Surroundings, tell: impl Fn(&str)) -> Result<u8, LaunchError> {
     if let Some(key) = around.key.as_ref().filter(|key| !key.is_empty()) {
         return Err(LaunchError::Nested(key.into()));
     }
@@ -240,7 +237,11 @@ fn load(path: &Path, session: &Session) -> Result<(), LaunchError> {
 }
 
 /// The environment of a session's programs.
-fn environment(session: &Session, options: &Options, preload: Option<&OsStr>) -> Vec<(&'static str, OsString)> {
+fn environment(
+    session: &Session,
+    options: &Options,
+    preload: Option<&OsStr>,
+) -> Vec<(&'static str, OsString)> {
     let mut libraries = session.library().as_os_str().to_owned();
     if let Some(others) = preload.filter(|others| !others.is_empty()) {
         libraries.push(":");

@@ -54,7 +54,8 @@ fn parse_line(line: &str, state: &mut State) -> Option<()> {
     const DECIMAL: u32 = 10;
     const HEXADECIMAL: u32 = 16;
     const OCTAL: u32 = 8;
-    let mut rest = line.strip_prefix("# born ").or(line.strip_prefix("# attribute ")).unwrap_or(line).split(',');
+    let mut rest =
+        line.strip_prefix("# born ").or(line.strip_prefix("# attribute ")).unwrap_or(line).split(',');
     let mut field = |name: &str| rest.next()?.strip_prefix(name)?.strip_prefix('=');
     let mut number = |name: &str, radix: u32| u64::from_str_radix(field(name)?, radix).ok();
     let key = Key { device: number("dev", HEXADECIMAL)?, inode: number("ino", DECIMAL)? };
@@ -180,7 +181,12 @@ mod tests {
     #[test]
     fn other_lines_are_refused_with_their_number() {
         let good = "dev=1,ino=2,mode=100644,uid=0,gid=0,nlink=1,rdev=0";
-        for bad in ["x", "dev=1", "dev=1,ino=2,mode=9,uid=0,gid=0,nlink=1,rdev=0", "# born dev=7,ino=7,nanoseconds=1"] {
+        for bad in [
+            "x",
+            "dev=1",
+            "dev=1,ino=2,mode=9,uid=0,gid=0,nlink=1,rdev=0",
+            "# born dev=7,ino=7,nanoseconds=1",
+        ] {
             let error = parse(&format!("{good}\n{bad}\n")).unwrap_err();
             assert_eq!((error.line, error.text.as_str()), (2, bad));
         }

@@ -22,7 +22,10 @@ fn structures_are_libcs() {
         user stx_uid, group stx_gid, mode stx_mode, inode stx_ino, size stx_size, blocks stx_blocks, born stx_btime,
         accessed stx_atime, changed stx_ctime, modified stx_mtime, number_major stx_rdev_major,
         number_minor stx_rdev_minor, device_major stx_dev_major, device_minor stx_dev_minor);
-    assert_eq!((abi::AT_EMPTY_PATH, abi::AT_SYMLINK_NOFOLLOW), (libc::AT_EMPTY_PATH, libc::AT_SYMLINK_NOFOLLOW));
+    assert_eq!(
+        (abi::AT_EMPTY_PATH, abi::AT_SYMLINK_NOFOLLOW),
+        (libc::AT_EMPTY_PATH, libc::AT_SYMLINK_NOFOLLOW)
+    );
     assert_eq!((abi::STATX_BASIC, abi::STATX_BIRTH), (libc::STATX_BASIC_STATS, libc::STATX_BTIME));
 }
 
@@ -38,7 +41,10 @@ fn a_statx_fills_the_same_stat() {
     assert_eq!(result, 0);
     stat.fill(&statx);
     let facts = std::fs::metadata(env!("CARGO_MANIFEST_DIR")).unwrap();
-    assert_eq!((stat.device, stat.inode, u64::from(stat.mode)), (facts.dev(), facts.ino(), u64::from(facts.mode())));
+    assert_eq!(
+        (stat.device, stat.inode, u64::from(stat.mode)),
+        (facts.dev(), facts.ino(), u64::from(facts.mode()))
+    );
     assert_eq!((stat.size, stat.blocks), (facts.size() as i64, facts.blocks() as i64));
     assert_eq!((stat.modified.seconds, stat.modified.nanoseconds), (facts.mtime(), facts.mtime_nsec()));
     assert_eq!((stat.changed.seconds, stat.accessed.nanoseconds), (facts.ctime(), facts.atime_nsec()));
@@ -55,17 +61,26 @@ fn regions_are_apart() {
         }
     }
     for power in 0..26 {
-        words.extend([layout::node(1 << power, 0), layout::node((1 << (power + 1)) - 1, layout::NODE_WORDS - 1)]);
+        words.extend([
+            layout::node(1 << power, 0),
+            layout::node((1 << (power + 1)) - 1, layout::NODE_WORDS - 1),
+        ]);
     }
-    words.extend([0, 1, layout::ATTRIBUTES_STEP, layout::ATTRIBUTES_MAX - 1].map(|at| layout::ATTRIBUTES_AT + at as usize));
+    words.extend(
+        [0, 1, layout::ATTRIBUTES_STEP, layout::ATTRIBUTES_MAX - 1]
+            .map(|at| layout::ATTRIBUTES_AT + at as usize),
+    );
     let mut regions = BTreeMap::new();
     for word in words {
         let (first, length, number) = layout::region(word);
         assert!((first..first + length).contains(&word), "{word}");
-        assert!(number < layout::REGIONS && first % layout::PAGE_WORDS == 0 && length % layout::PAGE_WORDS == 0);
+        assert!(
+            number < layout::REGIONS && first % layout::PAGE_WORDS == 0 && length % layout::PAGE_WORDS == 0
+        );
         assert_eq!(*regions.entry(first).or_insert((length, number)), (length, number));
     }
-    let ends: Vec<(usize, usize)> = regions.iter().map(|(first, (length, _))| (*first, first + length)).collect();
+    let ends: Vec<(usize, usize)> =
+        regions.iter().map(|(first, (length, _))| (*first, first + length)).collect();
     assert!(ends.windows(2).all(|pair| pair[0].1 <= pair[1].0));
     let mut numbers: Vec<usize> = regions.values().map(|(_, number)| *number).collect();
     numbers.sort_unstable();

@@ -27,7 +27,10 @@ impl Words {
             let hash = layout::Hash::of(key.device, key.inode);
             let stripe = hash.stripe();
             stripes.insert(stripe, Mutex::new(()));
-            words.extend([layout::STRIPE_LEVEL, layout::STRIPE_USED, layout::STRIPE_FREE].map(|field| layout::stripe(stripe, field)));
+            words.extend(
+                [layout::STRIPE_LEVEL, layout::STRIPE_USED, layout::STRIPE_FREE]
+                    .map(|field| layout::stripe(stripe, field)),
+            );
             words.push(hash.filter().0);
             let slots = layout::part_slots(0);
             // The slots of a search that meets one other entry, and what stands before and behind.

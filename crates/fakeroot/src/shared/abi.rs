@@ -119,7 +119,9 @@ impl Statx {
     /// What the table has to know of it.
     pub fn facts(&self) -> Facts {
         let birth = if self.mask & STATX_BIRTH != 0 {
-            (self.born.seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(u64::from(self.born.nanoseconds))
+            (self.born.seconds as u64)
+                .wrapping_mul(1_000_000_000)
+                .wrapping_add(u64::from(self.born.nanoseconds))
         } else {
             0
         };

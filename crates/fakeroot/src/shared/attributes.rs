@@ -141,7 +141,8 @@ pub fn without<M: Memory>(
     more: Option<(&[u8], Option<&[u8]>)>,
 ) -> Result<u64, Full> {
     let kept = || all(memory, list).filter(|attribute| !goes(memory, attribute));
-    let added = more.map_or(0, |(name, value)| HEAD_BYTES + (name.len() + value.map_or(0, <[u8]>::len)) as u64);
+    let added =
+        more.map_or(0, |(name, value)| HEAD_BYTES + (name.len() + value.map_or(0, <[u8]>::len)) as u64);
     let bytes = kept().map(|attribute| attribute.end() - attribute.name_at + HEAD_BYTES).sum::<u64>() + added;
     if bytes > LIST_BYTES_MAX {
         return Err(Full);

@@ -94,9 +94,7 @@ fn take(word: &AtomicU32, list: *mut Head) -> Held<'_> {
             value = now;
             continue;
         }
-        if value & WAITERS == 0
-            && word.compare_exchange(value, value | WAITERS, Relaxed, Relaxed).is_err()
-        {
+        if value & WAITERS == 0 && word.compare_exchange(value, value | WAITERS, Relaxed, Relaxed).is_err() {
             value = 0;
             continue;
         }

@@ -176,7 +176,7 @@ impl<M: Memory> Table<M> {
     fn read(&self, node: u64, key: Key) -> Result<Option<Entry>, Changed> {
         let field = |field| self.memory.load(layout::node(node, field), Relaxed);
         let generation = self.memory.load(layout::node(node, layout::NODE_GENERATION), Acquire);
-        if generation % 2 == 0 {
+        if generation.is_multiple_of(2) {
             return Ok(None);
         }
         let is_it = field(layout::NODE_DEVICE) == key.device && field(layout::NODE_INODE) == key.inode;
@@ -316,8 +316,7 @@ impl<M: Memory> Table<M> {
         if node >= ready {
             let end = (node / layout::NODES_STEP + 1) * layout::NODES_STEP;
             let begin = end - layout::NODES_STEP;
-            memory
-                .reserve(layout::node(begin, 0), (layout::NODES_STEP as usize) * layout::NODE_WORDS)?;
+            memory.reserve(layout::node(begin, 0), (layout::NODES_STEP as usize) * layout::NODE_WORDS)?;
             memory.raise(layout::HEADER_NODES_READY, end);
         }
         Ok(node)
@@ -402,7 +401,7 @@ impl<M: Memory> Table<M> {
         let nodes = self.memory.load(layout::HEADER_NODES, Acquire).min(ready);
         for node in 0..nodes {
             let field = |field| self.memory.load(layout::node(node, field), Acquire);
-            if field(layout::NODE_GENERATION) % 2 == 0 {
+            if field(layout::NODE_GENERATION).is_multiple_of(2) {
                 continue;
             }
             let key = Key { device: field(layout::NODE_DEVICE), inode: field(layout::NODE_INODE) };

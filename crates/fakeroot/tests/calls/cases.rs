@@ -43,6 +43,7 @@ pub const ALL: &[Case] = &[
     ("access_lists_are_refused_as_attributes", Fails, access_lists_are_refused_as_attributes),
     ("walks_by_fts", Passes, walks_by_fts),
     ("walks_by_nftw", Fails, walks_by_nftw),
+    ("calls_by_their_numbers", Fails, calls_by_their_numbers),
     ("children_see_it_at_once", Passes, children_see_it_at_once),
     ("without_the_library_it_is_real", Passes, without_the_library_it_is_real),
     ("thousands_of_entries", Passes, thousands_of_entries),
@@ -154,9 +155,11 @@ fn chmod_without_following_by_fchmodat() {
     make("file");
     symlink("file", "link").unwrap();
     let (at, flags, link, file) = (libc::AT_FDCWD, libc::AT_SYMLINK_NOFOLLOW, path("link"), path("file"));
-    let result = call!(c"fchmodat", at => c_int, link.as_ptr() => *const c_char, 0o600 => u32, flags => c_int);
+    let result =
+        call!(c"fchmodat", at => c_int, link.as_ptr() => *const c_char, 0o600 => u32, flags => c_int);
     assert_eq!((result, error()), (-1, libc::ENOTSUP));
-    let result = call!(c"fchmodat", at => c_int, file.as_ptr() => *const c_char, 0o4700 => u32, flags => c_int);
+    let result =
+        call!(c"fchmodat", at => c_int, file.as_ptr() => *const c_char, 0o4700 => u32, flags => c_int);
     assert_eq!((result, look("file").2), (0, 0o4700));
 }
 
@@ -182,11 +185,17 @@ fn devices() {
     assert_eq!(call!(c"mknodat", at => c_int, b => *const c_char, mode => u32, number => u64), 0);
     assert_eq!(call!(c"__xmknod", 0 => c_int, c => *const c_char, mode => u32, &number => *const u64), 0);
     let mode = libc::S_IFBLK | 0o666;
-    assert_eq!(call!(c"__xmknodat", 0 => c_int, at => c_int, d => *const c_char, mode => u32, &number => *const u64), 0);
+    assert_eq!(
+        call!(c"__xmknodat", 0 => c_int, at => c_int, d => *const c_char, mode => u32, &number => *const u64),
+        0
+    );
     for name in ["a", "b", "c", "d"] {
         let facts = fs::symlink_metadata(name).unwrap();
         assert_eq!((facts.rdev(), facts.uid(), facts.mode() & 0o7777), (number, 0, 0o644), "{name}");
-        assert_eq!((facts.file_type().is_block_device(), facts.file_type().is_char_device()), (name == "d", name != "d"));
+        assert_eq!(
+            (facts.file_type().is_block_device(), facts.file_type().is_char_device()),
+            (name == "d", name != "d")
+        );
     }
     chown("a", 3, 4);
     chmod("a", 0o600);
@@ -297,7 +306,8 @@ fn an_inode_used_again_is_new() {
         let inode = fs::metadata(&name).unwrap().ino();
         // The library does not see this one go.
         let gone = path(&name);
-        let status = Command::new("sh").args(["-c", "rm \"$0\"", &name]).env_remove("LD_PRELOAD").status().unwrap();
+        let status =
+            Command::new("sh").args(["-c", "rm \"$0\"", &name]).env_remove("LD_PRELOAD").status().unwrap();
         assert!(status.success() && !gone.is_empty());
         inode_again(inode);
         for entry in fs::read_dir(".").unwrap() {
@@ -309,7 +319,8 @@ fn an_inode_used_again_is_new() {
 
 fn ids(name: &CStr) -> (u32, u32, u32) {
     let (mut real, mut effective, mut saved) = (9, 9, 9);
-    let result = call!(name, &raw mut real => *mut u32, &raw mut effective => *mut u32, &raw mut saved => *mut u32);
+    let result =
+        call!(name, &raw mut real => *mut u32, &raw mut effective => *mut u32, &raw mut saved => *mut u32);
     assert_eq!(result, 0);
     (real, effective, saved)
 }
@@ -447,18 +458,30 @@ fn attributes_by_every_call() {
     let (text, length) = (value.as_ptr(), value.len());
     let mut room = [0u8; 64];
     let to = room.as_mut_ptr();
-    assert_eq!(call!(c"fsetxattr", descriptor => c_int, name => *const c_char, text => *const u8, length => usize,
-        0 => c_int), 0);
+    assert_eq!(
+        call!(c"fsetxattr", descriptor => c_int, name => *const c_char, text => *const u8, length => usize,
+        0 => c_int),
+        0
+    );
     assert_eq!(attribute(c"lgetxattr", "file", c"trusted.x"), Ok(value.to_vec()));
-    assert_eq!(call!(c"fgetxattr", descriptor => c_int, name => *const c_char, to => *mut u8, 64 => usize), 5);
+    assert_eq!(
+        call!(c"fgetxattr", descriptor => c_int, name => *const c_char, to => *mut u8, 64 => usize),
+        5
+    );
     assert_eq!(call!(c"fgetxattr", descriptor => c_int, name => *const c_char, to => *mut u8, 0 => usize), 5);
-    assert_eq!(call!(c"fgetxattr", descriptor => c_int, name => *const c_char, to => *mut u8, 2 => usize), -1);
+    assert_eq!(
+        call!(c"fgetxattr", descriptor => c_int, name => *const c_char, to => *mut u8, 2 => usize),
+        -1
+    );
     assert_eq!(error(), libc::ERANGE);
     assert!(call!(c"flistxattr", descriptor => c_int, to => *mut u8, 64 => usize) >= 10);
     assert!(call!(c"llistxattr", file => *const c_char, to => *mut u8, 64 => usize) >= 10);
     assert_eq!(call!(c"fremovexattr", descriptor => c_int, name => *const c_char), 0);
-    assert_eq!(call!(c"lsetxattr", file => *const c_char, name => *const c_char, text => *const u8, length => usize,
-        0 => c_int), 0);
+    assert_eq!(
+        call!(c"lsetxattr", file => *const c_char, name => *const c_char, text => *const u8, length => usize,
+        0 => c_int),
+        0
+    );
     assert_eq!(call!(c"lremovexattr", file => *const c_char, name => *const c_char), 0);
     assert_eq!(names("file"), [""; 0]);
 }
@@ -503,11 +526,17 @@ fn access_lists_are_refused_as_attributes() {
 fn access_lists_are_refused() {
     make("file");
     let (file, kind) = (path("file"), 0x8000);
-    assert_eq!(call!(c"acl_set_file", file.as_ptr() => *const c_char, kind => c_int, file.as_ptr() => *const c_char), -1);
+    assert_eq!(
+        call!(c"acl_set_file", file.as_ptr() => *const c_char, kind => c_int, file.as_ptr() => *const c_char),
+        -1
+    );
     assert_eq!(error(), libc::ENOTSUP);
     assert_eq!(call!(c"acl_set_fd", 0 => c_int, file.as_ptr() => *const c_char), -1);
     assert_eq!((call!(c"acl_get_fd", 0 => c_int), error()), (0, libc::ENOTSUP));
-    assert_eq!((call!(c"acl_get_file", file.as_ptr() => *const c_char, kind => c_int), error()), (0, libc::ENOTSUP));
+    assert_eq!(
+        (call!(c"acl_get_file", file.as_ptr() => *const c_char, kind => c_int), error()),
+        (0, libc::ENOTSUP)
+    );
 }
 
 fn tree() {
@@ -530,7 +559,8 @@ fn walks_by_fts() {
     let walk = unsafe {
         let open: unsafe extern "C" fn(*const *mut c_char, c_int, *const c_void) -> *mut c_void =
             std::mem::transmute(client::find(c"fts_open"));
-        let read: unsafe extern "C" fn(*mut c_void) -> *mut c_void = std::mem::transmute(client::find(c"fts_read"));
+        let read: unsafe extern "C" fn(*mut c_void) -> *mut c_void =
+            std::mem::transmute(client::find(c"fts_read"));
         const PHYSICAL: c_int = 0x10;
         let walk = open(list.as_ptr(), PHYSICAL, std::ptr::null());
         loop {
@@ -550,7 +580,12 @@ fn walks_by_fts() {
     assert_eq!(seen, 6, "two files, and two folders twice");
 }
 
-unsafe extern "C" fn visited(name: *const c_char, stat: *const libc::stat, _: c_int, place: *mut c_void) -> c_int {
+unsafe extern "C" fn visited(
+    name: *const c_char,
+    stat: *const libc::stat,
+    _: c_int,
+    place: *mut c_void,
+) -> c_int {
     // SAFETY: as nftw gives them.
     let (name, user) = unsafe { (CStr::from_ptr(name).to_str().unwrap(), (*stat).st_uid) };
     check_visited(name.rsplit('/').next().unwrap(), user);
@@ -578,6 +613,40 @@ fn walks_by_nftw() {
             FTW_PHYS => c_int);
         assert_eq!(result, 0);
     }
+}
+
+/// What `syscall` answers.
+fn by_number(number: libc::c_long, a: i64, b: i64, c: i64, d: i64, e: i64) -> i64 {
+    // SAFETY: the callers' arguments are those of the call.
+    unsafe { libc::syscall(number, a, b, c, d, e) }
+}
+
+fn calls_by_their_numbers() {
+    const FCHMODAT2: i64 = 452;
+    make("file");
+    let file = path("file");
+    let (at, name) = (i64::from(libc::AT_FDCWD), file.as_ptr() as i64);
+    assert_eq!(by_number(libc::SYS_getuid, 0, 0, 0, 0, 0), 0);
+    assert_eq!(by_number(libc::SYS_fchownat, at, name, 5, 6, 0), 0);
+    assert_eq!(owner("file"), (5, 6));
+    assert_eq!(by_number(libc::SYS_fchmodat, at, name, 0o4711, 0, 0), 0);
+    assert_eq!(look("file").2, 0o4711);
+    let nofollow = i64::from(libc::AT_SYMLINK_NOFOLLOW);
+    match by_number(FCHMODAT2, at, name, 0o2640, nofollow, 0) {
+        0 => assert_eq!(look("file").2, 0o2640),
+        // A kernel before 6.6.
+        _ => assert_eq!(error(), libc::ENOSYS),
+    }
+    let mut stat = client::empty();
+    assert_eq!(by_number(libc::SYS_newfstatat, at, name, &raw mut stat as i64, 0, 0), 0);
+    assert_eq!((stat.st_uid, stat.st_gid), (5, 6));
+    let folder = path("folder");
+    assert_eq!(by_number(libc::SYS_mkdirat, at, folder.as_ptr() as i64, 0o050, 0, 0), 0);
+    assert_eq!(look("folder").2 & 0o700, 0);
+    assert_eq!(by_number(libc::SYS_unlinkat, at, name, 0, 0, 0), 0);
+    make("file");
+    assert_eq!(owner("file"), (0, 0));
+    assert!(by_number(libc::SYS_getpid, 0, 0, 0, 0, 0) > 1);
 }
 
 fn children_see_it_at_once() {

@@ -45,7 +45,8 @@ pub fn by_path(name: &CStr, file: &str) -> Look {
     let function = find(name);
     // SAFETY: by libc's headers.
     let result = unsafe {
-        let function: unsafe extern "C" fn(*const c_char, *mut libc::stat) -> c_int = std::mem::transmute(function);
+        let function: unsafe extern "C" fn(*const c_char, *mut libc::stat) -> c_int =
+            std::mem::transmute(function);
         function(file.as_ptr(), &raw mut stat)
     };
     assert_eq!(result, 0, "{name:?} {file:?}: {}", std::io::Error::last_os_error());

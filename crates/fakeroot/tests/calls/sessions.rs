@@ -51,10 +51,12 @@ fn a_session_leaves_nothing() {
 
 fn a_killed_launchers_session_is_swept() {
     let folder = Folder::new();
-    let mut command = folder.command(&words(&ours(), &["sh", "-c", "echo $FAKEROOTKEY $LD_PRELOAD; exec sleep 60"]));
+    let mut command =
+        folder.command(&words(&ours(), &["sh", "-c", "echo $FAKEROOTKEY $LD_PRELOAD; exec sleep 60"]));
     let mut launcher = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(launcher.stdout.take().unwrap()), &mut line).unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(launcher.stdout.take().unwrap()), &mut line)
+        .unwrap();
     let (key, library) = line.trim().split_once(' ').unwrap();
     let (key, library) = (PathBuf::from(key), PathBuf::from(library));
     // Nobody sweeps a session whose launcher lives, however old it is.
@@ -139,7 +141,8 @@ fn unknown_files_may_be_real() {
 fn being_asked_to_end_reaches_the_command() {
     let folder = Folder::new();
     let script = "trap 'echo asked; exit 3' TERM; echo ready; while :; do sleep 0.05; done";
-    let mut launcher = folder.command(&words(&ours(), &["sh", "-c", script])).stdout(Stdio::piped()).spawn().unwrap();
+    let mut launcher =
+        folder.command(&words(&ours(), &["sh", "-c", script])).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = std::io::BufReader::new(launcher.stdout.take().unwrap());
     let mut line = String::new();
     std::io::BufRead::read_line(&mut lines, &mut line).unwrap();

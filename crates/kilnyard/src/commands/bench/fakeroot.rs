@@ -32,11 +32,12 @@ pub fn measure(pairs: u32) -> Result<Report> {
     let scratch = Scratch::temporary()?;
     let contenders = Contender::all();
     let mut rows: Vec<Row> = Vec::new();
-    let mut take = |name: String, label: String, contender: &Contender, value: f64| {
-        match rows.iter_mut().find(|row| row.name == name && row.contender == contender.name) {
-            Some(row) => row.values.push(value),
-            None => rows.push(Row { name, label, contender: contender.name, values: vec![value] }),
-        }
+    let mut take = |name: String, label: String, contender: &Contender, value: f64| match rows
+        .iter_mut()
+        .find(|row| row.name == name && row.contender == contender.name)
+    {
+        Some(row) => row.values.push(value),
+        None => rows.push(Row { name, label, contender: contender.name, values: vec![value] }),
     };
     for _ in 0..pairs {
         for contender in &contenders {
@@ -119,8 +120,12 @@ impl Findings {
                 ratios(&ours, &plain),
             );
             let more = ours.iter().zip(&plain).map(|(ours, plain)| ours - plain).collect();
-            let more =
-                Series::new(format!("{name}_more_seconds"), format!("{label}: ours less plain"), Unit::Seconds, more);
+            let more = Series::new(
+                format!("{name}_more_seconds"),
+                format!("{label}: ours less plain"),
+                Unit::Seconds,
+                more,
+            );
             match name.as_str() {
                 "exec" => self.judge(more.median() <= EXEC_SECONDS_MAX, &label),
                 "start" => self.judge(more.median() <= START_SECONDS_MAX, &label),
@@ -130,7 +135,12 @@ impl Findings {
             for other in &others {
                 let theirs = self.values(&name, other);
                 let key = format!("{name}_{}_to_ours", other.replace('-', "_"));
-                series.push(Series::new(key, format!("{label}: {other} to ours"), Unit::Ratio, ratios(theirs, &ours)));
+                series.push(Series::new(
+                    key,
+                    format!("{label}: {other} to ours"),
+                    Unit::Ratio,
+                    ratios(theirs, &ours),
+                ));
             }
         }
         let mut facts = Map::new();

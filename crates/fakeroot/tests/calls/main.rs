@@ -7,6 +7,7 @@
 
 mod cases;
 mod client;
+mod packages;
 mod sessions;
 mod system;
 

@@ -21,6 +21,7 @@ pub const ALL: &[Check] = &[
     ("unknown_files_may_be_real", unknown_files_may_be_real),
     ("being_asked_to_end_reaches_the_command", being_asked_to_end_reaches_the_command),
     ("other_libraries_stay_preloaded", other_libraries_stay_preloaded),
+    ("a_package_is_as_roots_own", crate::packages::a_package_is_as_roots_own),
 ];
 
 fn words(program: &[OsString], more: &[&str]) -> Vec<OsString> {

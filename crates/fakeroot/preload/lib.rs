@@ -27,6 +27,7 @@ mod make;
 mod name;
 mod next;
 mod owner;
+mod program;
 mod raw;
 mod session;
 mod stat;

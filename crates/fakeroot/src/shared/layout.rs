@@ -39,6 +39,9 @@ pub const HEADER_ATTRIBUTES_READY: usize = 5;
 /// What an unknown file looks like: 0 root's, 1 as it is.
 pub const HEADER_UNKNOWN: usize = 6;
 
+/// Of which programs something was said already: a bit for each, by its path.
+pub const HEADER_WARNED: usize = 7;
+
 /// How many locks, parts of the index and lists of free nodes there are.
 pub const STRIPES: usize = 64;
 /// Words of a stripe: one cache line, so that writers of different stripes do not disturb each other.

@@ -21,6 +21,8 @@ pub const ALL: &[Check] = &[
     ("unknown_files_may_be_real", unknown_files_may_be_real),
     ("being_asked_to_end_reaches_the_command", being_asked_to_end_reaches_the_command),
     ("other_libraries_stay_preloaded", other_libraries_stay_preloaded),
+    ("static_programs_are_named_once", static_programs_are_named_once),
+    ("programs_of_32_bits_are_refused", programs_of_32_bits_are_refused),
     ("a_package_is_as_roots_own", crate::packages::a_package_is_as_roots_own),
 ];
 
@@ -158,4 +160,65 @@ fn other_libraries_stay_preloaded() {
     let mut command = folder.command(&words(&ours(), &["sh", "-c", "echo $LD_PRELOAD"]));
     let output = command.env("LD_PRELOAD", "libc.so.6").output().unwrap();
     assert!(String::from_utf8_lossy(&output.stdout).trim_end().ends_with(".so:libc.so.6"));
+}
+
+/// A program for Linux that ends with status 0, of the machine's own kind but without a dynamic linker: an ELF header,
+/// one program header, and a few instructions.
+fn tiny_program(folder: &Folder, name: &str) -> PathBuf {
+    const HEADERS_BYTES: u64 = 64 + 56;
+    const BASE: u64 = 0x40_0000;
+    let (machine, code): (u16, &[u8]) = if cfg!(target_arch = "x86_64") {
+        (62, &[0x31, 0xff, 0xb8, 60, 0, 0, 0, 0x0f, 0x05])
+    } else {
+        (183, &[0x00, 0x00, 0x80, 0xd2, 0xa8, 0x0b, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4])
+    };
+    let mut file = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
+    let half = |file: &mut Vec<u8>, value: u16| file.extend(value.to_le_bytes());
+    let word = |file: &mut Vec<u8>, value: u32| file.extend(value.to_le_bytes());
+    let long = |file: &mut Vec<u8>, value: u64| file.extend(value.to_le_bytes());
+    half(&mut file, 2);
+    half(&mut file, machine);
+    word(&mut file, 1);
+    long(&mut file, BASE + HEADERS_BYTES);
+    long(&mut file, 64);
+    long(&mut file, 0);
+    word(&mut file, 0);
+    for value in [64, 56, 1, 0, 0, 0] {
+        half(&mut file, value);
+    }
+    word(&mut file, 1);
+    word(&mut file, 5);
+    let length = HEADERS_BYTES + code.len() as u64;
+    for value in [0, BASE, BASE, length, length, 0x1000] {
+        long(&mut file, value);
+    }
+    file.extend(code);
+    let path = folder.path().join(name);
+    std::fs::write(&path, file).unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    path
+}
+
+fn static_programs_are_named_once() {
+    let folder = Folder::new();
+    tiny_program(&folder, "tiny");
+    let script = "./tiny; ./tiny; env ./tiny; LD_PRELOAD= ./tiny";
+    let output = folder.command(&words(&ours(), &["sh", "-ec", script])).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let told: Vec<&str> = errors.lines().filter(|line| line.contains("is a static program")).collect();
+    assert!(told[0].contains("./tiny") && told.len() == 1, "{errors}");
+}
+
+fn programs_of_32_bits_are_refused() {
+    let folder = Folder::new();
+    let path = tiny_program(&folder, "old");
+    let mut bytes = std::fs::read(&path).unwrap();
+    const CLASS_32: u8 = 1;
+    bytes[4] = CLASS_32;
+    std::fs::write(&path, bytes).unwrap();
+    let output = folder.command(&words(&ours(), &["env", "./old"])).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(errors.contains("./old is a program of another machine or word length"), "{errors}");
 }

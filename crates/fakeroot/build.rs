@@ -23,6 +23,8 @@ fn main() {
     let flags = [
         "-nostartfiles",
         "-nostdlib",
+        // It puts everything into two segments, and the compiler's own linker into three.
+        "-fuse-ld=bfd",
         "-Wl,-z,noseparate-code",
         "-Wl,-z,norelro",
         "-Wl,--hash-style=gnu",

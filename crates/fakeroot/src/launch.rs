@@ -258,9 +258,14 @@ fn environment(
 /// The command's process, which being asked to end is passed on to; 0 before and after.
 static COMMAND: AtomicI32 = AtomicI32::new(0);
 
+/// A signal that came before the command's process was known.
+static EARLY: AtomicI32 = AtomicI32::new(0);
+
 extern "C" fn pass_on(signal: libc::c_int) {
     let process = COMMAND.load(Ordering::Acquire);
-    if process != 0 {
+    if process == 0 {
+        EARLY.store(signal, Ordering::Release);
+    } else {
         // SAFETY: kill has no conditions and may be called in a handler.
         unsafe { libc::kill(process, signal) };
     }
@@ -291,6 +296,10 @@ fn run_in(session: &Session, options: &Options, around: &Surroundings) -> Result
     let child = command.spawn();
     let mut child = child.map_err(|error| LaunchError::Start(words[0].clone().into(), error))?;
     COMMAND.store(child.id() as i32, Ordering::Release);
+    let early = EARLY.swap(0, Ordering::AcqRel);
+    if early != 0 {
+        pass_on(early);
+    }
     let status = child.wait();
     COMMAND.store(0, Ordering::Release);
     status.map_err(|error| LaunchError::Start(words[0].clone().into(), error))

@@ -8,7 +8,7 @@ pub struct Full;
 
 /// Words of 64 bits that many processes share, and a lock for each stripe.
 ///
-/// A trait, so that the model checker can put its own words under the table.
+/// A trait, so that the table's rules stand apart from how its words are mapped.
 pub trait Memory {
     /// Reads a word. One that cannot be reached reads as 0.
     fn load(&self, word: usize, order: Ordering) -> u64;

@@ -3,7 +3,7 @@
 //!
 //! Nothing here uses `std` or libc: the preload library is loaded into every program of a session, and what
 //! it needs from others is paid at every exec. So there is one description of the memory and one
-//! implementation of its protocol, which the model checker tries (`tests/ordering.rs`) and every process runs.
+//! implementation of its protocol.
 //!
 //! - [`abi`]: structures of libc and the kernel;
 //! - [`layout`]: where in the file what stands;

@@ -88,6 +88,14 @@ pub enum Command {
     Index(Index),
     /// Play a run through in simulated time: how long it takes on which machines, and what it is bound by.
     Simulate(Simulate),
+    /// Run a command that sees files as root does, without being root; a link to this program named fakeroot does
+    /// the same.
+    #[command(after_help = kilnyard_fakeroot::launch::USAGE)]
+    Fakeroot {
+        /// Options of fakeroot, and the command.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+        words: Vec<std::ffi::OsString>,
+    },
     /// Measure Kilnyard on this machine.
     Bench(Bench),
     /// Print the completions of a shell.
@@ -475,6 +483,8 @@ pub enum BenchName {
     Check,
     /// Publishing 2,000 packages after one changed.
     Publish,
+    /// The fakeroot beside plain calls, and beside other fakeroots that are installed.
+    Fakeroot,
     /// status, why, log and plan on a yard of 30,000 packages and 20 runs.
     Queries,
 }

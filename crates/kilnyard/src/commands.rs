@@ -1,12 +1,13 @@
 //! The commands, a file each.
 
-mod bench;
+pub mod bench;
 mod build;
 mod check;
 mod clean;
 mod demo;
 mod diff;
 mod doctor;
+pub mod fakeroot;
 mod history;
 mod index;
 mod init;
@@ -58,6 +59,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Clean(options) => clean::run(&yard()?, &options),
         Command::Index(options) => index::run(&options),
         Command::Simulate(options) => simulate::run(yard, &options),
+        Command::Fakeroot { words } => Ok(fakeroot::run(words)),
         Command::Bench(options) => bench::run(yard, &options),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { folder } => manual::pages(&folder),

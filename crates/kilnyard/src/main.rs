@@ -26,6 +26,12 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     // A build's root is entered by this program itself, started again.
     kilnyard_root::sandbox::become_sandbox_if_asked();
+    if let Some(code) = commands::bench::fakeroot::become_client_if_asked() {
+        return code;
+    }
+    if let Some(arguments) = commands::fakeroot::arguments() {
+        return commands::fakeroot::run(arguments);
+    }
     // What the users of roots read must be readable by others, whatever the shell's mask says; what must not
     // be, gets its mode by name.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));

@@ -9,6 +9,7 @@
 mod check;
 mod child;
 mod convert;
+pub mod fakeroot;
 mod figures;
 mod overhead;
 mod publish;
@@ -31,6 +32,7 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Bench) -> Result<ExitC
         BenchName::Overhead => overhead::measure(&yard()?, &options.package, options.pairs)?,
         BenchName::Check => check::measure(&yard()?, options.pairs)?,
         BenchName::Publish => publish::measure(options.pairs)?,
+        BenchName::Fakeroot => fakeroot::measure(options.pairs)?,
         BenchName::Queries => queries::measure(options.pairs)?,
     };
     if options.json {

@@ -44,6 +44,8 @@ pub enum Unit {
 impl Unit {
     fn show(self, value: f64) -> String {
         match self {
+            Unit::Seconds if value.abs() < 1e-6 => format!("{:.0} ns", value * 1e9),
+            Unit::Seconds if value.abs() < 1e-3 => format!("{:.1} µs", value * 1e6),
             Unit::Seconds if value.abs() < 1.0 => format!("{:.1} ms", value * 1e3),
             Unit::Seconds => format!("{value:.2} s"),
             Unit::Bytes => words::size(value as u64),

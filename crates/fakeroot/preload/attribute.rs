@@ -1,0 +1,311 @@
+//! Extended attributes and access lists.
+//!
+//! `security.` and `trusted.` are kept in the table: the disk would refuse them. `user.` goes to the disk, and into
+//! the table where the file system has none. Access lists are refused as by a file system without any, so that
+//! `cp -a` and `install` fall back to `chmod`, which is seen here.
+
+use crate::facts::Named;
+use crate::next::{E2BIG, EEXIST, EINVAL, ENODATA, ENOSPC, ENOTSUP, ERANGE, errno, fail, next, set_errno};
+use crate::session;
+use crate::shared::abi::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW};
+use crate::shared::attributes::{NAME_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::shared::mapping::Mapping;
+use crate::shared::operations::{Known, Refused, Set};
+use crate::shared::ownership::Facts;
+use crate::shared::table::Table;
+use core::ffi::{CStr, c_char, c_int, c_void};
+
+/// Who keeps an attribute.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keeper {
+    Table,
+    Disk,
+    Nobody,
+}
+
+fn keeper(name: &[u8]) -> Keeper {
+    if name.starts_with(b"security.") || name.starts_with(b"trusted.") {
+        Keeper::Table
+    } else if name.starts_with(b"system.posix_acl_") {
+        Keeper::Nobody
+    } else {
+        Keeper::Disk
+    }
+}
+
+/// The real calls, by whichever way the file is named.
+fn real_get(file: Named, name: *const c_char, to: *mut c_void, room: usize) -> isize {
+    if file.flags & AT_EMPTY_PATH != 0 {
+        next!(fgetxattr(file.folder => c_int, name => *const c_char, to => *mut c_void, room => usize) -> isize, or -1)
+    } else if file.flags & AT_SYMLINK_NOFOLLOW != 0 {
+        next!(lgetxattr(file.path => *const c_char, name => *const c_char, to => *mut c_void, room => usize) -> isize,
+            or -1)
+    } else {
+        next!(getxattr(file.path => *const c_char, name => *const c_char, to => *mut c_void, room => usize) -> isize,
+            or -1)
+    }
+}
+
+fn real_list(file: Named, to: *mut c_char, room: usize) -> isize {
+    if file.flags & AT_EMPTY_PATH != 0 {
+        next!(flistxattr(file.folder => c_int, to => *mut c_char, room => usize) -> isize, or -1)
+    } else if file.flags & AT_SYMLINK_NOFOLLOW != 0 {
+        next!(llistxattr(file.path => *const c_char, to => *mut c_char, room => usize) -> isize, or -1)
+    } else {
+        next!(listxattr(file.path => *const c_char, to => *mut c_char, room => usize) -> isize, or -1)
+    }
+}
+
+fn real_set(file: Named, name: *const c_char, value: *const c_void, bytes: usize, flags: c_int) -> c_int {
+    if file.flags & AT_EMPTY_PATH != 0 {
+        next!(fsetxattr(file.folder => c_int, name => *const c_char, value => *const c_void, bytes => usize,
+            flags => c_int))
+    } else if file.flags & AT_SYMLINK_NOFOLLOW != 0 {
+        next!(lsetxattr(file.path => *const c_char, name => *const c_char, value => *const c_void, bytes => usize,
+            flags => c_int))
+    } else {
+        next!(setxattr(file.path => *const c_char, name => *const c_char, value => *const c_void, bytes => usize,
+            flags => c_int))
+    }
+}
+
+fn real_remove(file: Named, name: *const c_char) -> c_int {
+    if file.flags & AT_EMPTY_PATH != 0 {
+        next!(fremovexattr(file.folder => c_int, name => *const c_char))
+    } else if file.flags & AT_SYMLINK_NOFOLLOW != 0 {
+        next!(lremovexattr(file.path => *const c_char, name => *const c_char))
+    } else {
+        next!(removexattr(file.path => *const c_char, name => *const c_char))
+    }
+}
+
+fn name_of<'a>(name: *const c_char) -> Result<&'a [u8], c_int> {
+    // SAFETY: the caller's string.
+    let bytes = unsafe { CStr::from_ptr(name) }.to_bytes();
+    if bytes.is_empty() || bytes.len() > NAME_BYTES_MAX { Err(ERANGE) } else { Ok(bytes) }
+}
+
+fn get(file: Named, name: *const c_char, to: *mut c_void, room: usize) -> isize {
+    let Some(table) = session::table() else { return real_get(file, name, to, room) };
+    let bytes = match name_of(name) {
+        Ok(bytes) => bytes,
+        Err(number) => return fail(number) as isize,
+    };
+    if keeper(bytes) == Keeper::Nobody {
+        return fail(ENOTSUP) as isize;
+    }
+    if !table.is_untouched() {
+        let Some(facts) = file.facts() else { return -1 };
+        let buffer = match room {
+            0 => &mut [][..],
+            // SAFETY: the caller's buffer has this much room; without room it may be null.
+            _ => unsafe { core::slice::from_raw_parts_mut(to.cast(), room) },
+        };
+        match table.attribute(&facts, bytes, buffer) {
+            Known::Nothing => {}
+            Known::Absent => return fail(ENODATA) as isize,
+            Known::Bytes(length) if room != 0 && length > room => return fail(ERANGE) as isize,
+            Known::Bytes(length) => return length as isize,
+        }
+    }
+    real_get(file, name, to, room)
+}
+
+fn refused(why: Refused) -> c_int {
+    fail(match why {
+        Refused::Missing => ENODATA,
+        Refused::Exists => EEXIST,
+        Refused::Full => ENOSPC,
+    })
+}
+
+/// Whether the disk has an attribute of this name.
+fn is_on_disk(file: Named, name: *const c_char) -> bool {
+    let before = errno();
+    let there = real_get(file, name, core::ptr::null_mut(), 0) >= 0;
+    set_errno(before);
+    there
+}
+
+fn set(file: Named, name: *const c_char, value: *const c_void, bytes: usize, flags: c_int) -> c_int {
+    const CREATE: c_int = 1;
+    const REPLACE: c_int = 2;
+    let Some(table) = session::table() else { return real_set(file, name, value, bytes, flags) };
+    let name_bytes = match name_of(name) {
+        Ok(bytes) => bytes,
+        Err(number) => return fail(number),
+    };
+    if bytes > VALUE_BYTES_MAX {
+        return fail(E2BIG);
+    }
+    let when = match flags {
+        0 => Set::Any,
+        CREATE => Set::Create,
+        REPLACE => Set::Replace,
+        _ => return fail(EINVAL),
+    };
+    match keeper(name_bytes) {
+        Keeper::Nobody => return fail(ENOTSUP),
+        Keeper::Disk => {
+            let result = real_set(file, name, value, bytes, flags);
+            if result == 0 || errno() != ENOTSUP || !name_bytes.starts_with(b"user.") {
+                return result;
+            }
+        }
+        Keeper::Table => {}
+    }
+    let Some(facts) = file.facts() else { return -1 };
+    // SAFETY: the caller's value has so many bytes; an empty one may be null.
+    let value = if bytes == 0 { &[] } else { unsafe { core::slice::from_raw_parts(value.cast(), bytes) } };
+    match table.set_attribute(&facts, name_bytes, Some(value), when, is_on_disk(file, name)) {
+        Ok(()) => 0,
+        Err(why) => refused(why),
+    }
+}
+
+fn remove(file: Named, name: *const c_char) -> c_int {
+    let Some(table) = session::table() else { return real_remove(file, name) };
+    let bytes = match name_of(name) {
+        Ok(bytes) => bytes,
+        Err(number) => return fail(number),
+    };
+    match keeper(bytes) {
+        Keeper::Nobody => return fail(ENOTSUP),
+        Keeper::Disk => {
+            let result = real_remove(file, name);
+            if result == 0 || errno() != ENOTSUP || !bytes.starts_with(b"user.") {
+                return result;
+            }
+        }
+        Keeper::Table => {}
+    }
+    let Some(facts) = file.facts() else { return -1 };
+    match table.set_attribute(&facts, bytes, None, Set::Replace, is_on_disk(file, name)) {
+        Ok(()) => 0,
+        Err(why) => refused(why),
+    }
+}
+
+fn list(file: Named, to: *mut c_char, room: usize) -> isize {
+    let Some(table) = session::table().filter(|table| !table.is_untouched()) else {
+        return real_list(file, to, room);
+    };
+    let Some(facts) = file.facts() else { return -1 };
+    let before = errno();
+    let mut on_disk = real_list(file, to, room);
+    if on_disk < 0 {
+        if errno() != ENOTSUP {
+            return -1;
+        }
+        set_errno(before);
+        on_disk = 0;
+    }
+    if room == 0 {
+        // Names of both are counted twice: it is a size that is enough.
+        let mut bytes = on_disk as usize;
+        table.attribute_names(&facts, |name, is_there| bytes += usize::from(is_there) * (name.len() + 1));
+        return bytes as isize;
+    }
+    // SAFETY: the caller's buffer has this much room.
+    let buffer: &mut [u8] = unsafe { core::slice::from_raw_parts_mut(to.cast(), room) };
+    merge(table, &facts, buffer, on_disk as usize)
+}
+
+/// Takes the names that the table knows out of what the disk has, and adds those that are there.
+fn merge(table: &Table<Mapping>, facts: &Facts, buffer: &mut [u8], on_disk: usize) -> isize {
+    let mut end = on_disk;
+    let mut does_fit = true;
+    table.attribute_names(facts, |name, is_there| {
+        let mut at = 0;
+        while at < end {
+            let length =
+                buffer[at..end].iter().position(|letter| *letter == 0).map_or(end - at, |zero| zero + 1);
+            if buffer[at..at + length - 1] == *name {
+                buffer.copy_within(at + length..end, at);
+                end -= length;
+            } else {
+                at += length;
+            }
+        }
+        if is_there {
+            match buffer.get_mut(end..end + name.len() + 1) {
+                Some(place) => {
+                    place[..name.len()].copy_from_slice(name);
+                    place[name.len()] = 0;
+                    end += name.len() + 1;
+                }
+                None => does_fit = false,
+            }
+        }
+    });
+    if does_fit { end as isize } else { fail(ERANGE) as isize }
+}
+
+macro_rules! calls {
+    ($($get:ident $list:ident $set:ident $remove:ident ($file:ident: $kind:ty) $named:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $get($file: $kind, name: *const c_char, to: *mut c_void, room: usize) -> isize {
+            get($named, name, to, room)
+        }
+
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $list($file: $kind, to: *mut c_char, room: usize) -> isize {
+            list($named, to, room)
+        }
+
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $set(
+            $file: $kind,
+            name: *const c_char,
+            value: *const c_void,
+            bytes: usize,
+            flags: c_int,
+        ) -> c_int {
+            set($named, name, value, bytes, flags)
+        }
+
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $remove($file: $kind, name: *const c_char) -> c_int {
+            remove($named, name)
+        }
+    )*};
+}
+calls! {
+    getxattr listxattr setxattr removexattr (path: *const c_char) Named::path(path, 0);
+    lgetxattr llistxattr lsetxattr lremovexattr (path: *const c_char) Named::path(path, AT_SYMLINK_NOFOLLOW);
+    fgetxattr flistxattr fsetxattr fremovexattr (descriptor: c_int) Named::open(descriptor);
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn acl_get_fd(descriptor: c_int) -> *mut c_void {
+    if session::table().is_none() {
+        return next!(acl_get_fd(descriptor => c_int) -> *mut c_void, or core::ptr::null_mut());
+    }
+    set_errno(ENOTSUP);
+    core::ptr::null_mut()
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn acl_get_file(path: *const c_char, kind: c_int) -> *mut c_void {
+    if session::table().is_none() {
+        return next!(acl_get_file(path => *const c_char, kind => c_int) -> *mut c_void, or core::ptr::null_mut());
+    }
+    set_errno(ENOTSUP);
+    core::ptr::null_mut()
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn acl_set_fd(descriptor: c_int, list: *mut c_void) -> c_int {
+    if session::table().is_none() {
+        return next!(acl_set_fd(descriptor => c_int, list => *mut c_void));
+    }
+    fail(ENOTSUP)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn acl_set_file(path: *const c_char, kind: c_int, list: *mut c_void) -> c_int {
+    if session::table().is_none() {
+        return next!(acl_set_file(path => *const c_char, kind => c_int, list => *mut c_void));
+    }
+    fail(ENOTSUP)
+}

@@ -1,0 +1,56 @@
+//! The environment, read without libc's `getenv`: shells bring one of their own, which knows their variables only.
+
+use core::ffi::{CStr, c_char, c_int};
+
+unsafe extern "C" {
+    static environ: *const *const c_char;
+    fn setenv(name: *const c_char, value: *const c_char, overwrite: c_int) -> c_int;
+}
+
+/// The value of a variable; it stays until somebody changes the environment.
+pub fn get(name: &[u8]) -> Option<&'static CStr> {
+    // SAFETY: environ is null or a list of strings with a null at its end; whoever changes it while others read it
+    // breaks libc's own rules.
+    unsafe {
+        let mut at = environ;
+        while !at.is_null() && !(*at).is_null() {
+            let text = CStr::from_ptr(*at);
+            if let Some(rest) = text.to_bytes().strip_prefix(name)
+                && rest.first() == Some(&b'=')
+            {
+                return Some(CStr::from_ptr((*at).add(name.len() + 1)));
+            }
+            at = at.add(1);
+        }
+        None
+    }
+}
+
+/// A variable as a number.
+pub fn number(name: &[u8]) -> Option<u32> {
+    core::str::from_utf8(get(name)?.to_bytes()).ok()?.parse().ok()
+}
+
+/// Sets a variable, for programs that are started later.
+pub fn set(name: &CStr, value: &CStr) {
+    // SAFETY: both are strings.
+    unsafe { setenv(name.as_ptr(), value.as_ptr(), 1) };
+}
+
+/// Room for the decimal digits of a number and a zero.
+pub type Digits = [u8; 11];
+
+/// A number as a string.
+pub fn digits(mut number: u32, room: &mut Digits) -> &CStr {
+    let mut at = room.len() - 1;
+    room[at] = 0;
+    loop {
+        at -= 1;
+        room[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    CStr::from_bytes_with_nul(&room[at..]).unwrap_or(c"")
+}

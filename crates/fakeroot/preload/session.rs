@@ -1,0 +1,59 @@
+//! The session of this process, opened when it is first needed.
+
+use crate::environment;
+use crate::shared::kernel;
+use crate::shared::mapping::Mapping;
+use crate::shared::table::Table;
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicU8, Ordering};
+
+static TABLE: Table<Mapping> = Table::new(Mapping::closed());
+static STATE: AtomicU8 = AtomicU8::new(UNASKED);
+const UNASKED: u8 = 0;
+const OPEN: u8 = 1;
+const NONE: u8 = 2;
+
+/// Bytes of a session's path at most, with the zero.
+const PATH_BYTES_MAX: usize = 512;
+
+/// The path: the environment may be freed by the program. Threads that open the session at once write the
+/// same bytes.
+static PATH: [AtomicU8; PATH_BYTES_MAX] = [const { AtomicU8::new(0) }; PATH_BYTES_MAX];
+
+/// The session's table; none if this process is in no session, and then everything is as it is.
+#[inline]
+pub fn table() -> Option<&'static Table<Mapping>> {
+    match STATE.load(Ordering::Acquire) {
+        OPEN => Some(&TABLE),
+        NONE => None,
+        _ => open(),
+    }
+}
+
+#[cold]
+fn open() -> Option<&'static Table<Mapping>> {
+    let key = environment::get(b"FAKEROOTKEY").map_or(&[][..], CStr::to_bytes);
+    // Another fakeroot's key is a number.
+    if key.first() != Some(&b'/') || key.len() >= PATH_BYTES_MAX {
+        STATE.store(NONE, Ordering::Release);
+        return None;
+    }
+    for (place, byte) in PATH.iter().zip(key) {
+        place.store(*byte, Ordering::Relaxed);
+    }
+    // SAFETY: a zero follows the bytes, and nobody writes other ones.
+    let path: &'static CStr = unsafe { CStr::from_ptr(PATH.as_ptr().cast()) };
+    match TABLE.memory().open(path) {
+        Ok(()) => {
+            STATE.store(OPEN, Ordering::Release);
+            Some(&TABLE)
+        }
+        Err(_) => {
+            STATE.store(NONE, Ordering::Release);
+            kernel::complain(
+                b"fakeroot: the session is gone (its launcher has ended); owners are real from here on\n",
+            );
+            None
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Looking at files.
+//!
+//! Almost all files that are looked at are unknown, and then the real call and a look at the filter is all. Where
+//! the filter has the inode, its birth has to be known as well, which `statx` alone tells: a second call. A
+//! process whose last file was a known one therefore begins with `statx`, and pays once.
+
+use crate::facts::Named;
+use crate::next::next;
+use crate::session;
+use crate::shared::abi::{AT_SYMLINK_NOFOLLOW, STATX_BASIC, STATX_BIRTH, Stat, Statx};
+use crate::shared::mapping::Mapping;
+use crate::shared::ownership::Unknown;
+use crate::shared::table::Table;
+use core::ffi::{c_char, c_int, c_uint};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Whether the last file that was looked at was a known one.
+static LAST_WAS_KNOWN: AtomicBool = AtomicBool::new(false);
+
+/// Looks at a file: by the real call, or by `statx`.
+#[inline]
+pub fn look(file: Named, to: *mut Stat, real: impl FnOnce() -> c_int) -> c_int {
+    let Some(table) = session::table() else { return real() };
+    if LAST_WAS_KNOWN.load(Relaxed) {
+        return look_by_statx(table, file, to);
+    }
+    let result = real();
+    if result == 0 {
+        // SAFETY: the caller's buffer, which the real call has filled.
+        show(table, file, unsafe { &mut *to });
+    }
+    result
+}
+
+/// Shows a file that was looked at as it looks in the session.
+#[inline]
+pub fn show(table: &Table<Mapping>, file: Named, stat: &mut Stat) {
+    if table.may_have(stat.key()) {
+        show_known(table, file, stat);
+    } else if table.unknown() == Unknown::Root {
+        stat.user = 0;
+        stat.group = 0;
+    }
+}
+
+#[cold]
+fn show_known(table: &Table<Mapping>, file: Named, stat: &mut Stat) {
+    let before = crate::next::errno();
+    let mut facts = stat.facts();
+    // What was looked at may have gone from its name meanwhile.
+    match file.facts() {
+        Some(born) if born.key == facts.key => facts.birth = born.birth,
+        _ => crate::next::set_errno(before),
+    }
+    let entry = table.entry(&facts);
+    LAST_WAS_KNOWN.store(entry.is_some(), Relaxed);
+    stat.show(table.view(&facts));
+}
+
+#[cold]
+fn look_by_statx(table: &Table<Mapping>, file: Named, to: *mut Stat) -> c_int {
+    let Some(mut statx) = file.statx() else { return -1 };
+    let facts = statx.facts();
+    let look = match table.entry(&facts) {
+        Some(entry) => crate::shared::ownership::view(&entry),
+        None => {
+            LAST_WAS_KNOWN.store(false, Relaxed);
+            table.unknown().view(&facts)
+        }
+    };
+    statx.show(look);
+    // SAFETY: the caller's buffer.
+    unsafe { (*to).fill(&statx) };
+    0
+}
+
+macro_rules! by_path {
+    ($($name:ident $versioned:ident $flags:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(path: *const c_char, to: *mut Stat) -> c_int {
+            look(Named::path(path, $flags), to, || next!($name(path => *const c_char, to => *mut Stat)))
+        }
+
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $versioned(version: c_int, path: *const c_char, to: *mut Stat) -> c_int {
+            look(Named::path(path, $flags), to, || {
+                next!($versioned(version => c_int, path => *const c_char, to => *mut Stat))
+            })
+        }
+    )*};
+}
+by_path! {
+    stat __xstat 0;
+    stat64 __xstat64 0;
+    lstat __lxstat AT_SYMLINK_NOFOLLOW;
+    lstat64 __lxstat64 AT_SYMLINK_NOFOLLOW;
+}
+
+macro_rules! by_descriptor {
+    ($($name:ident $versioned:ident;)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(descriptor: c_int, to: *mut Stat) -> c_int {
+            look(Named::open(descriptor), to, || next!($name(descriptor => c_int, to => *mut Stat)))
+        }
+
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $versioned(version: c_int, descriptor: c_int, to: *mut Stat) -> c_int {
+            look(Named::open(descriptor), to, || {
+                next!($versioned(version => c_int, descriptor => c_int, to => *mut Stat))
+            })
+        }
+    )*};
+}
+by_descriptor! {
+    fstat __fxstat;
+    fstat64 __fxstat64;
+}
+
+macro_rules! by_folder {
+    ($($name:ident $versioned:ident;)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(folder: c_int, path: *const c_char, to: *mut Stat, flags: c_int) -> c_int {
+            look(Named { folder, path, flags }, to, || {
+                next!($name(folder => c_int, path => *const c_char, to => *mut Stat, flags => c_int))
+            })
+        }
+
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $versioned(
+            version: c_int,
+            folder: c_int,
+            path: *const c_char,
+            to: *mut Stat,
+            flags: c_int,
+        ) -> c_int {
+            look(Named { folder, path, flags }, to, || {
+                next!($versioned(version => c_int, folder => c_int, path => *const c_char, to => *mut Stat,
+                    flags => c_int))
+            })
+        }
+    )*};
+}
+by_folder! {
+    fstatat __fxstatat;
+    fstatat64 __fxstatat64;
+}
+
+/// `statx` with its own flags; what the table has to know is asked for as well.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn statx(
+    folder: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mask: c_uint,
+    to: *mut Statx,
+) -> c_int {
+    let Some(table) = session::table() else {
+        return next!(statx(folder => c_int, path => *const c_char, flags => c_int, mask => c_uint,
+            to => *mut Statx));
+    };
+    let known = if table.is_untouched() { 0 } else { STATX_BASIC | STATX_BIRTH };
+    let result = next!(statx(folder => c_int, path => *const c_char, flags => c_int, mask | known => c_uint,
+        to => *mut Statx));
+    if result == 0 {
+        // SAFETY: the caller's buffer, which the real call has filled.
+        let statx = unsafe { &mut *to };
+        let facts = statx.facts();
+        if table.may_have(facts.key) {
+            statx.show(table.view(&facts));
+        } else if table.unknown() == Unknown::Root {
+            statx.user = 0;
+            statx.group = 0;
+        }
+    }
+    result
+}

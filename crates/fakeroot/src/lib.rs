@@ -1,0 +1,26 @@
+//! Ownership without privilege: programs see files that belong to root, and to whom they gave them, without being
+//! root.
+//!
+//! A [`Session`] is a file that every process of it maps: a table of the inodes that were given an owner, a mode or
+//! an attribute that the disk does not have. The preload library (`preload/`, carried in [`PRELOAD`]) asks it
+//! around libc's calls. There is no daemon and no message: an inode that nobody changed is told by one bit, without
+//! a lock. [`launch`] makes a session, runs one command in it, saves the state if asked, and removes the session.
+//!
+//! What must hold: a process that is killed at any moment makes nobody wait, and no value is ever half of one
+//! and half of another; a session is gone when its launcher is, at the latest when the next one begins.
+//!
+//! What it does not do: serve programs that make system calls without libc while they have a dynamic linker, and
+//! programs of another word length.
+//!
+//! Known downside: a launcher that is killed takes the session from processes that it leaves behind: programs that
+//! they start then see real owners, and say so.
+
+pub mod launch;
+mod session;
+pub mod shared;
+pub mod state;
+
+pub use session::{Session, SessionError};
+
+/// The preload library, as it is written beside a session.
+pub const PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libfakeroot-kilnyard.so"));

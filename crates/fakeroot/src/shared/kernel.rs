@@ -1,0 +1,197 @@
+//! System calls, without libc: the preload library must not set its callers' `errno` by accident, must not
+//! be led astray by other preloaded libraries while it looks after its own file, and each symbol that it would
+//! take from libc costs time at every exec.
+
+use core::arch::asm;
+
+/// Numbers of system calls, as the kernel's headers give them for each architecture.
+#[cfg(target_arch = "x86_64")]
+#[allow(missing_docs)]
+pub mod number {
+    pub const CLOSE: usize = 3;
+    pub const MMAP: usize = 9;
+    pub const MUNMAP: usize = 11;
+    pub const PREAD: usize = 17;
+    pub const WRITE: usize = 1;
+    pub const SIGPROCMASK: usize = 14;
+    pub const GETTID: usize = 186;
+    pub const FUTEX: usize = 202;
+    pub const GETEUID: usize = 107;
+    pub const OPENAT: usize = 257;
+    pub const GET_ROBUST_LIST: usize = 274;
+    pub const SET_ROBUST_LIST: usize = 273;
+    pub const FALLOCATE: usize = 285;
+}
+
+/// Numbers of system calls, as the kernel's headers give them for each architecture.
+#[cfg(target_arch = "aarch64")]
+#[allow(missing_docs)]
+pub mod number {
+    pub const CLOSE: usize = 57;
+    pub const MMAP: usize = 222;
+    pub const MUNMAP: usize = 215;
+    pub const PREAD: usize = 67;
+    pub const WRITE: usize = 64;
+    pub const SIGPROCMASK: usize = 135;
+    pub const GETTID: usize = 178;
+    pub const FUTEX: usize = 98;
+    pub const GETEUID: usize = 175;
+    pub const OPENAT: usize = 56;
+    pub const GET_ROBUST_LIST: usize = 100;
+    pub const SET_ROBUST_LIST: usize = 99;
+    pub const FALLOCATE: usize = 47;
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("fakeroot knows the system calls of x86_64 and aarch64 only");
+
+/// A system call. A result from -4095 to -1 is a negated error number.
+///
+/// # Safety
+/// As the call itself: pointers must be right for it.
+#[inline]
+pub unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
+    let [a, b, c, d, e, f] = arguments;
+    let result: isize;
+    // SAFETY: the caller answers for the arguments; the kernel changes nothing but what is named here.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        asm!(
+            "syscall",
+            inlateout("rax") number => result,
+            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack)
+        );
+        #[cfg(target_arch = "aarch64")]
+        asm!(
+            "svc 0",
+            in("x8") number,
+            inlateout("x0") a => result,
+            in("x1") b, in("x2") c, in("x3") d, in("x4") e, in("x5") f,
+            options(nostack)
+        );
+    }
+    result
+}
+
+/// The result of a system call, or the error's number.
+pub fn check(result: isize) -> Result<usize, i32> {
+    if (-4095..0).contains(&result) { Err(-result as i32) } else { Ok(result as usize) }
+}
+
+/// A call whose arguments point to nothing.
+#[inline]
+fn plain(number: usize, arguments: [usize; 6]) -> isize {
+    // SAFETY: no argument is an address.
+    unsafe { call(number, arguments) }
+}
+
+/// Relative to the current folder.
+const AT_FDCWD: usize = -100isize as usize;
+const O_RDONLY: usize = 0;
+const O_RDWR: usize = 2;
+const O_CLOEXEC: usize = 0o2_000_000;
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Open {
+    /// To read.
+    Read,
+    /// To read and to write.
+    Change,
+}
+
+/// A file that is closed when it is dropped.
+#[derive(Debug)]
+pub struct File(usize);
+
+impl File {
+    /// Opens a file that exists.
+    pub fn open(path: &core::ffi::CStr, how: Open) -> Result<File, i32> {
+        let flags = O_CLOEXEC | if how == Open::Read { O_RDONLY } else { O_RDWR };
+        // SAFETY: the path ends with a zero.
+        let result = unsafe { call(number::OPENAT, [AT_FDCWD, path.as_ptr() as usize, flags, 0, 0, 0]) };
+        check(result).map(File)
+    }
+
+    /// Maps so many bytes for reading and writing, shared with all others.
+    pub fn map(&self, offset_bytes: usize, bytes: usize) -> Result<usize, i32> {
+        const READ_AND_WRITE: usize = 3;
+        const MAP_SHARED: usize = 1;
+        check(plain(number::MMAP, [0, bytes, READ_AND_WRITE, MAP_SHARED, self.0, offset_bytes]))
+    }
+
+    /// Gives memory to a piece of the file, which grows to its end.
+    pub fn allocate(&self, offset_bytes: usize, bytes: usize) -> Result<(), i32> {
+        check(plain(number::FALLOCATE, [self.0, 0, offset_bytes, bytes, 0, 0])).map(drop)
+    }
+
+    /// Takes the memory of a piece away; it then reads as zeros.
+    pub fn punch(&self, offset_bytes: usize, bytes: usize) {
+        const KEEP_SIZE_AND_PUNCH_HOLE: usize = 3;
+        plain(number::FALLOCATE, [self.0, KEEP_SIZE_AND_PUNCH_HOLE, offset_bytes, bytes, 0, 0]);
+    }
+
+    /// Reads at a place of the file; how many bytes there were.
+    pub fn read_at(&self, buffer: &mut [u8], offset_bytes: usize) -> Result<usize, i32> {
+        let to = [self.0, buffer.as_mut_ptr() as usize, buffer.len(), offset_bytes, 0, 0];
+        // SAFETY: the buffer is as long as it says.
+        check(unsafe { call(number::PREAD, to) })
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        plain(number::CLOSE, [self.0, 0, 0, 0, 0, 0]);
+    }
+}
+
+/// Removes a mapping that nobody has seen yet.
+pub fn unmap(address: usize, bytes: usize) {
+    plain(number::MUNMAP, [address, bytes, 0, 0, 0, 0]);
+}
+
+/// Writes to standard error, for what somebody should know and no caller can be told.
+pub fn complain(text: &[u8]) {
+    // SAFETY: the text is as long as it says.
+    unsafe { call(number::WRITE, [2, text.as_ptr() as usize, text.len(), 0, 0, 0]) };
+}
+
+/// The thread's number.
+pub fn thread() -> u32 {
+    plain(number::GETTID, [0; 6]) as u32
+}
+
+/// Who the process really is.
+pub fn real_effective_user() -> u32 {
+    plain(number::GETEUID, [0; 6]) as u32
+}
+
+/// Sleeps while a word has this value, or until somebody wakes it.
+pub fn wait(word: &core::sync::atomic::AtomicU32, value: u32) {
+    const FUTEX_WAIT: usize = 0;
+    // SAFETY: the word outlives the call.
+    unsafe { call(number::FUTEX, [word.as_ptr() as usize, FUTEX_WAIT, value as usize, 0, 0, 0]) };
+}
+
+/// Wakes one that sleeps on a word.
+pub fn wake(word: &core::sync::atomic::AtomicU32) {
+    const FUTEX_WAKE: usize = 1;
+    // SAFETY: the word outlives the call.
+    unsafe { call(number::FUTEX, [word.as_ptr() as usize, FUTEX_WAKE, 1, 0, 0, 0]) };
+}
+
+/// Does something that no signal handler of this thread may interrupt.
+pub fn without_signals<R>(work: impl FnOnce() -> R) -> R {
+    const SET: usize = 2;
+    let set = |new: &u64, old: *mut u64| {
+        // SAFETY: both live for the call; the kernel's set has 8 bytes.
+        unsafe { call(number::SIGPROCMASK, [SET, core::ptr::from_ref(new) as usize, old as usize, 8, 0, 0]) };
+    };
+    let mut before = 0;
+    set(&u64::MAX, &raw mut before);
+    let result = work();
+    set(&before, core::ptr::null_mut());
+    result
+}

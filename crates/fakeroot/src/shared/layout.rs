@@ -1,0 +1,208 @@
+//! Where in the session file what stands. All in words of 64 bits, the same for every process.
+//!
+//! The first window (header, stripes, filter, the first index and the first nodes) is mapped at once by whoever
+//! opens a session. What grows stands at fixed places far behind it: the file has holes, and a place costs
+//! memory only once it is used.
+//!
+//! ```text
+//! header     one page: magic, what was ever inserted, how far nodes and attributes reach
+//! stripes    64 lines of 64 bytes: lock, level of the index, slots in use, free nodes
+//! filter     2^19 bits: clear means that no inode of this hash was ever inserted
+//! index      level 0: 64 parts of 64 slots
+//! nodes      the first 2,048
+//! ... hole ...
+//! index      level k at INDEX_FAR + its size; a part doubles when three quarters of it are used
+//! nodes      number n at NODES_FAR + n
+//! attributes
+//! ```
+
+/// Says that a file is a session of this layout. Another layout takes another number.
+pub const MAGIC: u64 = 0x6b69_6c6e_6661_6b31;
+
+/// Bytes of a word.
+pub const WORD_BYTES: usize = 8;
+/// Words of a page of 4,096 bytes.
+pub const PAGE_WORDS: usize = 512;
+
+/// The word that holds [`MAGIC`].
+pub const HEADER_MAGIC: usize = 0;
+/// Not 0 once anything was ever inserted.
+pub const HEADER_EVER: usize = 1;
+/// How many nodes were ever given out.
+pub const HEADER_NODES: usize = 2;
+/// Nodes below this number have memory behind them.
+pub const HEADER_NODES_READY: usize = 3;
+/// Words of attributes that were ever given out.
+pub const HEADER_ATTRIBUTES: usize = 4;
+/// Words of attributes that have memory behind them.
+pub const HEADER_ATTRIBUTES_READY: usize = 5;
+/// What an unknown file looks like: 0 root's, 1 as it is.
+pub const HEADER_UNKNOWN: usize = 6;
+
+/// Of which programs something was said already: a bit for each, by its path.
+pub const HEADER_WARNED: usize = 7;
+
+/// How many locks, parts of the index and lists of free nodes there are.
+pub const STRIPES: usize = 64;
+/// Words of a stripe: one cache line, so that writers of different stripes do not disturb each other.
+pub const STRIPE_WORDS: usize = 8;
+/// The first stripe.
+pub const STRIPES_AT: usize = PAGE_WORDS;
+/// In a stripe: the lock, in the lower half.
+pub const STRIPE_LOCK: usize = 0;
+/// In a stripe: the level of its part of the index.
+pub const STRIPE_LEVEL: usize = 1;
+/// In a stripe: slots that are not empty.
+pub const STRIPE_USED: usize = 2;
+/// In a stripe: the first free node, plus one.
+pub const STRIPE_FREE: usize = 3;
+
+/// Bits of the filter: 64 KiB, which keeps one false positive in ten with 50,000 entries.
+pub const FILTER_BITS: u64 = 1 << 19;
+/// The first word of the filter.
+pub const FILTER_AT: usize = STRIPES_AT + STRIPES * STRIPE_WORDS;
+
+/// Slots of a stripe's part at level 0.
+pub const PART_SLOTS: usize = 64;
+/// Slots of a whole level 0.
+pub const INDEX_SLOTS: usize = STRIPES * PART_SLOTS;
+/// The first slot of level 0.
+pub const INDEX_AT: usize = FILTER_AT + (FILTER_BITS / 64) as usize;
+/// Levels of the index: 2^26 slots at the last.
+pub const LEVELS: usize = 15;
+/// Behind this, level k begins at as many words as it has.
+const INDEX_FAR: usize = (4 << 30) / WORD_BYTES;
+
+/// Words of a node.
+pub const NODE_WORDS: usize = 8;
+/// In a node: the device that the file is on.
+pub const NODE_DEVICE: usize = 0;
+/// In a node: the inode number.
+pub const NODE_INODE: usize = 1;
+/// In a node: odd while it is alive; one more with each birth and each death.
+pub const NODE_GENERATION: usize = 2;
+/// In a node: user in the lower half, group in the upper.
+pub const NODE_OWNER: usize = 3;
+/// In a node: mode in the lower half, device number in the upper.
+pub const NODE_MODE: usize = 4;
+/// In a node: when the file was born, in nanoseconds since 1970; 0 if that is not known.
+pub const NODE_BIRTH: usize = 5;
+/// In a node: where its attributes stand (words from the first one), plus one; 0 for none.
+pub const NODE_ATTRIBUTES: usize = 6;
+/// In a node: links when it was last written; in a free node, the next free one plus one.
+pub const NODE_LINKS: usize = 7;
+/// Nodes of the first window.
+pub const NODES_NEAR: usize = 2048;
+/// The first node.
+pub const NODES_AT: usize = INDEX_AT + INDEX_SLOTS;
+/// Nodes at most: more than the index has slots for.
+pub const NODES_MAX: u64 = 1 << 26;
+/// Nodes that are given memory together.
+pub const NODES_STEP: u64 = 1024;
+const NODES_FAR: usize = (16 << 30) / WORD_BYTES;
+
+/// The end of the first window.
+pub const WINDOW_WORDS: usize = NODES_AT + NODES_NEAR * NODE_WORDS;
+
+/// The first word of attributes.
+pub const ATTRIBUTES_AT: usize = (64 << 30) / WORD_BYTES;
+/// Words of attributes at most: 8 GiB.
+pub const ATTRIBUTES_MAX: u64 = 1 << 30;
+/// Words of attributes that are given memory together: 32 KiB.
+pub const ATTRIBUTES_STEP: u64 = 4096;
+
+/// A stripe's field.
+pub const fn stripe(number: usize, field: usize) -> usize {
+    STRIPES_AT + number * STRIPE_WORDS + field
+}
+
+/// Slots of a stripe's part at a level.
+pub const fn part_slots(level: usize) -> usize {
+    PART_SLOTS << level
+}
+
+/// The first slot of a whole level.
+pub const fn level_at(level: usize) -> usize {
+    if level == 0 { INDEX_AT } else { INDEX_FAR + (INDEX_SLOTS << level) }
+}
+
+/// The first slot of a stripe's part at a level.
+pub const fn part_at(level: usize, stripe: usize) -> usize {
+    level_at(level) + stripe * part_slots(level)
+}
+
+/// A node's field.
+pub const fn node(number: u64, field: usize) -> usize {
+    let number = number as usize;
+    let at = if number < NODES_NEAR { NODES_AT } else { NODES_FAR };
+    at + number * NODE_WORDS + field
+}
+
+/// The region that is mapped for a word: its first word, its length in words, and a number of its own below
+/// [`REGIONS`]. Regions are pages, double in size, and are never mapped twice by a process.
+pub const fn region(word: usize) -> (usize, usize, usize) {
+    if word < WINDOW_WORDS {
+        (0, WINDOW_WORDS, 0)
+    } else if word < NODES_FAR {
+        doubling(INDEX_FAR, word, INDEX_SLOTS, 1)
+    } else if word < ATTRIBUTES_AT {
+        doubling(NODES_FAR, word, NODES_NEAR * NODE_WORDS, 1 + 32)
+    } else {
+        doubling(ATTRIBUTES_AT, word, ATTRIBUTES_STEP as usize, 1 + 64)
+    }
+}
+
+/// How many regions there can be.
+pub const REGIONS: usize = 1 + 3 * 32;
+
+/// The region of a word in a place whose n-th region is twice as long as the one before; the first has `first`
+/// words, and one more of that length stands before it.
+const fn doubling(place: usize, word: usize, first: usize, number: usize) -> (usize, usize, usize) {
+    let offset = word - place;
+    if offset < first {
+        return (place, first, number);
+    }
+    let power = (offset / first).ilog2() as usize;
+    (place + (first << power), first << power, number + 1 + power)
+}
+
+/// Where an inode's traces are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hash(pub u64);
+
+impl Hash {
+    /// The hash of an inode: a finalizer that lets each bit change each other one (multiply, shift and exclusive
+    /// or, with two odd constants from the digits of the golden ratio).
+    #[inline]
+    pub const fn of(device: u64, inode: u64) -> Hash {
+        let mut hash = inode ^ device.rotate_left(40);
+        hash = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        hash = (hash ^ (hash >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        Hash(hash ^ (hash >> 32))
+    }
+
+    /// The stripe.
+    #[inline]
+    pub const fn stripe(self) -> usize {
+        (self.0 % STRIPES as u64) as usize
+    }
+
+    /// The filter's word, and the bit in it.
+    #[inline]
+    pub const fn filter(self) -> (usize, u64) {
+        let bit = (self.0 >> 6) % FILTER_BITS;
+        (FILTER_AT + (bit / 64) as usize, 1 << (bit % 64))
+    }
+
+    /// Where the search in a part of so many slots begins.
+    #[inline]
+    pub const fn slot(self, slots: usize) -> usize {
+        (self.0 >> 6) as usize & (slots - 1)
+    }
+
+    /// What a slot keeps of the hash, to pass over most others.
+    #[inline]
+    pub const fn tag(self) -> u64 {
+        self.0 >> 32 << 32
+    }
+}

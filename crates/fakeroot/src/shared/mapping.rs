@@ -1,0 +1,133 @@
+//! The session file in a process's memory.
+//!
+//! The first window is mapped when a session is opened; regions that grow are mapped when they are first
+//! used, by opening the file again by its name: a descriptor that is kept would be closed by programs that
+//! close all they do not know. Mappings stay until the process ends.
+
+use super::kernel::{self, File, Open};
+use super::layout::{self, WORD_BYTES};
+use super::lock;
+use super::memory::{Full, Memory};
+use core::ffi::{CStr, c_char};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+
+/// A session's memory.
+#[derive(Debug)]
+pub struct Mapping {
+    regions: [AtomicUsize; layout::REGIONS],
+    path: AtomicPtr<c_char>,
+}
+
+impl Mapping {
+    /// No session yet.
+    pub const fn closed() -> Mapping {
+        Mapping {
+            regions: [const { AtomicUsize::new(0) }; layout::REGIONS],
+            path: AtomicPtr::new(core::ptr::null_mut()),
+        }
+    }
+
+    /// Opens a session. The path must stay where it is as long as the mapping. Several threads may do this
+    /// at once.
+    pub fn open(&self, path: &'static CStr) -> Result<(), i32> {
+        const NOT_A_SESSION: i32 = 22;
+        let file = File::open(path, Open::Change)?;
+        let mut magic = [0; WORD_BYTES];
+        if file.read_at(&mut magic, 0)? != WORD_BYTES || u64::from_ne_bytes(magic) != layout::MAGIC {
+            return Err(NOT_A_SESSION);
+        }
+        self.path.store(path.as_ptr().cast_mut(), Ordering::Release);
+        self.map(&file, 0, layout::WINDOW_WORDS, 0).map(drop)
+    }
+
+    fn map(&self, file: &File, first: usize, words: usize, number: usize) -> Result<usize, i32> {
+        let bytes = words * WORD_BYTES;
+        let address = file.map(first * WORD_BYTES, bytes)?;
+        let region = &self.regions[number];
+        match region.compare_exchange(0, address, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(address),
+            Err(others) => {
+                kernel::unmap(address, bytes);
+                Ok(others)
+            }
+        }
+    }
+
+    fn file(&self) -> Option<File> {
+        let path = self.path.load(Ordering::Acquire);
+        if path.is_null() {
+            return None;
+        }
+        // SAFETY: `open` was given a string that stays.
+        File::open(unsafe { CStr::from_ptr(path) }, Open::Change).ok()
+    }
+
+    #[inline]
+    fn word(&self, word: usize) -> Option<&AtomicU64> {
+        let (first, words, number) = layout::region(word);
+        let mut address = self.regions[number].load(Ordering::Acquire);
+        if address == 0 {
+            address = self.map_late(first, words, number)?;
+        }
+        // SAFETY: the region is mapped, never unmapped, and as long as it says; words are aligned.
+        Some(unsafe { &*((address + (word - first) * WORD_BYTES) as *const AtomicU64) })
+    }
+
+    #[cold]
+    fn map_late(&self, first: usize, words: usize, number: usize) -> Option<usize> {
+        self.map(&self.file()?, first, words, number).ok()
+    }
+}
+
+impl Memory for Mapping {
+    #[inline]
+    fn load(&self, word: usize, order: Ordering) -> u64 {
+        self.word(word).map_or(0, |word| word.load(order))
+    }
+
+    #[inline]
+    fn store(&self, word: usize, value: u64, order: Ordering) {
+        if let Some(word) = self.word(word) {
+            word.store(value, order);
+        }
+    }
+
+    fn add(&self, word: usize, value: u64) -> u64 {
+        self.word(word).map_or(u64::MAX, |word| word.fetch_add(value, Ordering::AcqRel))
+    }
+
+    fn set_bits(&self, word: usize, bits: u64, order: Ordering) {
+        if let Some(word) = self.word(word) {
+            word.fetch_or(bits, order);
+        }
+    }
+
+    fn raise(&self, word: usize, value: u64) {
+        if let Some(word) = self.word(word) {
+            word.fetch_max(value, Ordering::AcqRel);
+        }
+    }
+
+    fn fence(&self, order: Ordering) {
+        fence(order);
+    }
+
+    fn reserve(&self, word: usize, words: usize) -> Result<(), Full> {
+        let file = self.file().ok_or(Full)?;
+        file.allocate(word * WORD_BYTES, words * WORD_BYTES).map_err(|_| Full)?;
+        self.word(word).and(self.word(word + words - 1)).map(drop).ok_or(Full)
+    }
+
+    fn release(&self, word: usize, words: usize) {
+        if let Some(file) = self.file() {
+            file.punch(word * WORD_BYTES, words * WORD_BYTES);
+        }
+    }
+
+    fn locked<R>(&self, stripe: usize, work: impl FnOnce() -> R) -> Option<R> {
+        let word = self.word(layout::stripe(stripe, layout::STRIPE_LOCK))?;
+        // SAFETY: the lower half of an aligned word is an aligned half word; nobody uses it as a whole.
+        let lock = unsafe { &*(word.as_ptr() as *const AtomicU32) };
+        Some(lock::with(lock, work))
+    }
+}

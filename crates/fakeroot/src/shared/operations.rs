@@ -1,0 +1,211 @@
+//! The rules of ownership, applied to a session's table: what the preload library does around the real calls.
+
+use super::attributes::{self, ABSENT};
+use super::layout::HEADER_UNKNOWN;
+use super::memory::{Full, Memory};
+use super::ownership::{self, Facts, Unknown, View};
+use super::table::{Change, Entry, Key, Table};
+use core::sync::atomic::Ordering::Relaxed;
+
+/// What a new file's capabilities are kept in; changing its owner takes it away.
+pub const CAPABILITY: &[u8] = b"security.capability";
+
+/// Why an attribute cannot be had or changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// There is none.
+    Missing,
+    /// There is one.
+    Exists,
+    /// There is no memory left.
+    Full,
+}
+
+/// What is known of an attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// Nothing: ask the disk.
+    Nothing,
+    /// It is not there, whatever the disk says.
+    Absent,
+    /// It has a value of so many bytes.
+    Bytes(usize),
+}
+
+/// When an attribute may be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Set {
+    /// Always.
+    Any,
+    /// If there is none.
+    Create,
+    /// If there is one.
+    Replace,
+}
+
+impl<M: Memory> Table<M> {
+    /// Whom unknown files belong to.
+    pub fn unknown(&self) -> Unknown {
+        if self.memory().load(HEADER_UNKNOWN, Relaxed) == 0 { Unknown::Root } else { Unknown::Real }
+    }
+
+    /// The entry of a file. One that is about a file that had the inode before is dropped.
+    pub fn entry(&self, facts: &Facts) -> Option<Entry> {
+        let entry = self.find(facts.key)?;
+        if ownership::is_of(&entry, facts) {
+            return Some(entry);
+        }
+        // Nothing to do where that cannot be written down: it is not used.
+        let _ = self.change(facts.key, |entry| match entry {
+            Some(entry) if !ownership::is_of(&entry, facts) => Change::Remove,
+            _ => Change::Keep,
+        });
+        None
+    }
+
+    /// How a file looks.
+    pub fn view(&self, facts: &Facts) -> View {
+        match self.entry(facts) {
+            Some(entry) => ownership::view(&entry),
+            None => self.unknown().view(facts),
+        }
+    }
+
+    /// Changes how a file looks: `after` of how it looked.
+    fn change_look(&self, facts: &Facts, after: impl FnOnce(View) -> View, drop: &[u8]) -> Result<(), Full> {
+        let unknown = self.unknown();
+        let mut is_full = false;
+        self.change(facts.key, |entry| {
+            let entry = entry.filter(|entry| ownership::is_of(entry, facts));
+            let look = after(entry.map_or_else(|| unknown.view(facts), |entry| ownership::view(&entry)));
+            let mut list = entry.map_or(0, |entry| entry.attributes);
+            if !drop.is_empty() && attributes::find(self.memory(), list, drop).is_some() {
+                match attributes::with(self.memory(), list, drop, None) {
+                    Ok(without) => list = without,
+                    Err(Full) => is_full = true,
+                }
+            }
+            match ownership::entry_for(facts, look, list, unknown) {
+                Some(new) => Change::Put(new),
+                None => Change::Remove,
+            }
+        })?;
+        if is_full { Err(Full) } else { Ok(()) }
+    }
+
+    /// `chown`; [`ownership::UNCHANGED`] leaves one as it is.
+    pub fn chown(&self, facts: &Facts, user: u32, group: u32) -> Result<(), Full> {
+        if !self.may_have(facts.key) {
+            let look = self.unknown().view(facts);
+            if ownership::after_chown(look, user, group) == look {
+                return Ok(());
+            }
+        }
+        let drop = if facts.mode & ownership::TYPE == ownership::FOLDER { &[][..] } else { CAPABILITY };
+        self.change_look(facts, |look| ownership::after_chown(look, user, group), drop)
+    }
+
+    /// `chmod`, with the facts after the real one.
+    pub fn chmod(&self, facts: &Facts, mode: u32) -> Result<(), Full> {
+        if !self.may_have(facts.key) {
+            let look = self.unknown().view(facts);
+            if ownership::after_chmod(look, mode) == look {
+                return Ok(());
+            }
+        }
+        self.change_look(facts, |look| ownership::after_chmod(look, mode), &[])
+    }
+
+    /// A file was just made: by whom, with which mode, and as which device.
+    pub fn made(&self, facts: &Facts, look: View) -> Result<(), Full> {
+        self.change(facts.key, |_| match ownership::entry_for(facts, look, 0, self.unknown()) {
+            Some(entry) => Change::Put(entry),
+            None => Change::Remove,
+        })
+    }
+
+    /// A name of a file was removed; the facts are those before.
+    pub fn name_removed(&self, facts: &Facts) {
+        if ownership::was_last_name(facts) && self.may_have(facts.key) {
+            // Meanwhile the inode may be another file's, which is told by its birth. The change fails only where the
+            // lock cannot be reached, and then the entry is told in the same way.
+            let _ = self.change(facts.key, |entry| match entry {
+                Some(entry) if ownership::is_of(&entry, facts) => Change::Remove,
+                _ => Change::Keep,
+            });
+        }
+    }
+
+    /// Adds an entry as it was saved.
+    pub fn restore(&self, key: Key, entry: Entry) -> Result<(), Full> {
+        self.change(key, |_| Change::Put(entry))
+    }
+
+    /// Reads an attribute into a buffer, as far as it fits.
+    pub fn attribute(&self, facts: &Facts, name: &[u8], to: &mut [u8]) -> Known {
+        let list = self.entry(facts).map_or(0, |entry| entry.attributes);
+        match attributes::find(self.memory(), list, name) {
+            None => Known::Nothing,
+            Some(attribute) if attribute.value_bytes == ABSENT => Known::Absent,
+            Some(attribute) => {
+                let bytes = attribute.value_bytes as usize;
+                if bytes <= to.len() {
+                    attributes::copy_value(self.memory(), &attribute, &mut to[..bytes]);
+                }
+                Known::Bytes(bytes)
+            }
+        }
+    }
+
+    /// Sets an attribute, or makes it absent. Whether the disk has it decides where the table does not know.
+    pub fn set_attribute(
+        &self,
+        facts: &Facts,
+        name: &[u8],
+        value: Option<&[u8]>,
+        when: Set,
+        is_on_disk: bool,
+    ) -> Result<(), Refused> {
+        let unknown = self.unknown();
+        let mut result = Ok(());
+        let changed = self.change(facts.key, |entry| {
+            let entry = entry.filter(|entry| ownership::is_of(entry, facts));
+            let list = entry.map_or(0, |entry| entry.attributes);
+            let there = match attributes::find(self.memory(), list, name) {
+                Some(attribute) => attribute.value_bytes != ABSENT,
+                None => is_on_disk,
+            };
+            match (when, there) {
+                (Set::Create, true) => result = Err(Refused::Exists),
+                (Set::Replace, false) => result = Err(Refused::Missing),
+                _ => {}
+            }
+            if result.is_err() {
+                return Change::Keep;
+            }
+            let look = entry.map_or_else(|| unknown.view(facts), |entry| ownership::view(&entry));
+            match attributes::with(self.memory(), list, name, value) {
+                Ok(list) => match ownership::entry_for(facts, look, list, unknown) {
+                    Some(entry) => Change::Put(entry),
+                    None => Change::Remove,
+                },
+                Err(Full) => {
+                    result = Err(Refused::Full);
+                    Change::Keep
+                }
+            }
+        });
+        changed.map_err(|Full| Refused::Full).and(result)
+    }
+
+    /// Visits the names of a file's attributes, and whether each is there.
+    pub fn attribute_names(&self, facts: &Facts, mut visit: impl FnMut(&[u8], bool)) {
+        let list = self.entry(facts).map_or(0, |entry| entry.attributes);
+        let mut name = [0; attributes::NAME_BYTES_MAX];
+        for attribute in attributes::all(self.memory(), list) {
+            let name = &mut name[..(attribute.name_bytes as usize).min(attributes::NAME_BYTES_MAX)];
+            attributes::copy_name(self.memory(), &attribute, name);
+            visit(name, attribute.value_bytes != ABSENT);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What calls do to files, as far as a session is concerned. Pure: facts in, entries out.
+//!
+//! The rules are the kernel's for a process with all capabilities (chown(2), chmod(2), inode(7)), but for
+//! this: what nobody ever changed belongs to root, or to whom it belongs if the session says so.
+
+use super::table::{Entry, Key};
+
+/// The bits of a mode that are a type.
+pub const TYPE: u32 = 0o170_000;
+/// A folder.
+pub const FOLDER: u32 = 0o040_000;
+/// A regular file.
+pub const REGULAR: u32 = 0o100_000;
+/// A symbolic link.
+pub const LINK: u32 = 0o120_000;
+/// A character device.
+pub const CHARACTER: u32 = 0o020_000;
+/// A block device.
+pub const BLOCK: u32 = 0o060_000;
+const SET_USER: u32 = 0o4000;
+const SET_GROUP: u32 = 0o2000;
+const GROUP_EXECUTE: u32 = 0o010;
+const PERMISSIONS: u32 = 0o7777;
+
+/// "Leave it as it is", for a user or a group.
+pub const UNCHANGED: u32 = u32::MAX;
+
+/// A file as the kernel tells of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// The inode.
+    pub key: Key,
+    /// The mode, with the type.
+    pub mode: u32,
+    /// The user.
+    pub user: u32,
+    /// The group.
+    pub group: u32,
+    /// How many links it has.
+    pub links: u64,
+    /// The device number, packed.
+    pub number: u32,
+    /// When it was born, in nanoseconds since 1970; 0 if that is not known.
+    pub birth: u64,
+}
+
+/// Whom files belong to of which nothing is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unknown {
+    /// Root.
+    Root,
+    /// Whom they really belong to.
+    Real,
+}
+
+/// How a file looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct View {
+    /// The user.
+    pub user: u32,
+    /// The group.
+    pub group: u32,
+    /// The mode, with the type.
+    pub mode: u32,
+    /// The device number, packed.
+    pub number: u32,
+}
+
+impl Unknown {
+    /// How a file looks of which nothing is known.
+    pub fn view(self, facts: &Facts) -> View {
+        let (user, group) = match self {
+            Unknown::Root => (0, 0),
+            Unknown::Real => (facts.user, facts.group),
+        };
+        View { user, group, mode: facts.mode, number: facts.number }
+    }
+}
+
+/// Whether an entry is about this file, or about one that had the inode before. A device is a regular file
+/// on the disk.
+pub fn is_of(entry: &Entry, facts: &Facts) -> bool {
+    if entry.birth != 0 && facts.birth != 0 && entry.birth != facts.birth {
+        return false;
+    }
+    let kind = entry.mode & TYPE;
+    kind == facts.mode & TYPE || (is_device(kind) && facts.mode & TYPE == REGULAR)
+}
+
+/// Whether a mode is a device's.
+pub fn is_device(mode: u32) -> bool {
+    matches!(mode & TYPE, CHARACTER | BLOCK)
+}
+
+/// How a file looks with its entry.
+pub fn view(entry: &Entry) -> View {
+    View { user: entry.user, group: entry.group, mode: entry.mode, number: entry.number }
+}
+
+/// The entry that makes a file look so. None if it looks so without one.
+pub fn entry_for(facts: &Facts, look: View, attributes: u64, unknown: Unknown) -> Option<Entry> {
+    if attributes == 0 && look == unknown.view(facts) {
+        return None;
+    }
+    Some(Entry {
+        user: look.user,
+        group: look.group,
+        mode: look.mode,
+        number: look.number,
+        birth: facts.birth,
+        links: facts.links,
+        attributes,
+    })
+}
+
+/// After `chown`. A file loses its set-user-id bit, and its set-group-id bit if that means execution; a folder
+/// does not.
+pub fn after_chown(look: View, user: u32, group: u32) -> View {
+    let mut mode = look.mode;
+    if mode & TYPE != FOLDER {
+        mode &= !SET_USER;
+        if mode & GROUP_EXECUTE != 0 {
+            mode &= !SET_GROUP;
+        }
+    }
+    let or = |new, old| if new == UNCHANGED { old } else { new };
+    View { user: or(user, look.user), group: or(group, look.group), mode, ..look }
+}
+
+/// After `chmod`.
+pub fn after_chmod(look: View, mode: u32) -> View {
+    View { mode: look.mode & !PERMISSIONS | mode & PERMISSIONS, ..look }
+}
+
+/// What is really given to `chmod` and `mkdir`, so that the build's own user can still work with the file.
+pub fn mode_on_disk(mode: u32, is_folder: bool) -> u32 {
+    mode | if is_folder { 0o700 } else { 0o600 }
+}
+
+/// Whether a successful removal of one name removed the file.
+pub fn was_last_name(facts: &Facts) -> bool {
+    facts.mode & TYPE == FOLDER || facts.links <= 1
+}
+
+/// A device number in 32 bits, as the kernel packs it.
+pub fn pack_number(major: u32, minor: u32) -> u32 {
+    (minor & 0xff) | major << 8 | (minor & !0xff) << 12
+}
+
+/// Major and minor number of a packed device number.
+pub fn unpack_number(number: u32) -> (u32, u32) {
+    ((number >> 8) & 0xfff, (number & 0xff) | (number >> 12) & 0xf_ff00)
+}
+
+/// A device number as `stat` has it: libc's packing in 64 bits.
+pub fn wide_number(major: u32, minor: u32) -> u64 {
+    let (major, minor) = (u64::from(major), u64::from(minor));
+    (major & 0xfff) << 8 | (major & !0xfff) << 32 | minor & 0xff | (minor & !0xff) << 12
+}
+
+/// Major and minor number of what `stat` has.
+pub fn narrow_number(wide: u64) -> (u32, u32) {
+    let major = (wide >> 8) & 0xfff | (wide >> 32) & 0xffff_f000;
+    let minor = wide & 0xff | (wide >> 12) & 0xffff_ff00;
+    (major as u32, minor as u32)
+}

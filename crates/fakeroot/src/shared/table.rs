@@ -1,0 +1,422 @@
+//! The table: what a session knows of inodes.
+//!
+//! **Finding** takes no lock and never waits. The filter answers for almost all inodes. Else the stripe's part of
+//! the index is searched from the hash's slot on until an empty one; a slot names a node, and the node's key
+//! is compared. A node is read as: generation, key, words, generation again; if it changed meanwhile, the
+//! search begins anew. A dead generation is passed over, not waited for, so that a writer killed at any point
+//! stops nobody. A miss counts only if the part was not replaced meanwhile.
+//!
+//! **Changing** takes the lock of the stripe. A change of owner or mode is a store of one word. A new entry is
+//! written to a dead node, made alive, and then put into a slot. Killed before that, it leaves a node that
+//! nobody reaches, and nothing else. Removing makes the node dead, clears the slot, and puts the node on the
+//! stripe's list; killed in between, the slot names a dead node, which is as good as a cleared one, and
+//! the node is lost.
+//!
+//! **Growing** builds the next level's part under the lock of the stripe and then stores the level. Killed before
+//! that, the next one begins it anew. The old part is given back; who still reads it finds zeros, which is a
+//! miss, and looks at the level again.
+//!
+//! Known downside: attributes that were replaced, and nodes lost by a kill, are not used again.
+
+use super::layout::{self, Hash};
+use super::memory::{Full, Memory};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// An inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// The device that it is on, as `stat` tells it.
+    pub device: u64,
+    /// Its number.
+    pub inode: u64,
+}
+
+/// What is kept of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Entry {
+    /// The user.
+    pub user: u32,
+    /// The group.
+    pub group: u32,
+    /// The mode, with the type.
+    pub mode: u32,
+    /// The device number, as the kernel packs it into 32 bits.
+    pub number: u32,
+    /// When the file was born, in nanoseconds since 1970; 0 if that is not known.
+    pub birth: u64,
+    /// How many links it had; for saved states only.
+    pub links: u64,
+    /// Where its attributes stand, plus one; 0 for none.
+    pub attributes: u64,
+}
+
+impl Entry {
+    fn owner_word(&self) -> u64 {
+        u64::from(self.user) | u64::from(self.group) << 32
+    }
+
+    fn mode_word(&self) -> u64 {
+        u64::from(self.mode) | u64::from(self.number) << 32
+    }
+}
+
+/// A slot that was used and is free again: the search goes on behind it.
+const CLEARED: u64 = u32::MAX as u64;
+
+/// The table in some memory.
+#[derive(Debug)]
+pub struct Table<M> {
+    memory: M,
+}
+
+/// Where an entry was found.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    slot: usize,
+    node: u64,
+}
+
+/// What a change makes of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Nothing.
+    Keep,
+    /// This.
+    Put(Entry),
+    /// There is none any more.
+    Remove,
+}
+
+impl<M: Memory> Table<M> {
+    /// The table in this memory, which is one of zeros or one that a table was in.
+    pub const fn new(memory: M) -> Table<M> {
+        Table { memory }
+    }
+
+    /// The memory.
+    pub const fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    /// Whether nothing was ever inserted.
+    #[inline]
+    pub fn is_untouched(&self) -> bool {
+        self.memory.load(layout::HEADER_EVER, Acquire) == 0
+    }
+
+    /// Whether an inode may be in the table; false is certain.
+    #[inline]
+    pub fn may_have(&self, key: Key) -> bool {
+        if self.is_untouched() {
+            return false;
+        }
+        let (word, bit) = Hash::of(key.device, key.inode).filter();
+        self.memory.load(word, Acquire) & bit != 0
+    }
+
+    /// What is known of an inode.
+    #[inline]
+    pub fn find(&self, key: Key) -> Option<Entry> {
+        if self.may_have(key) { self.search(key) } else { None }
+    }
+
+    #[cold]
+    fn search(&self, key: Key) -> Option<Entry> {
+        let hash = Hash::of(key.device, key.inode);
+        let stripe = hash.stripe();
+        loop {
+            let level = self.level(stripe, Acquire);
+            match self.search_part(key, hash, stripe, level) {
+                Ok(Some((_, entry))) => return Some(entry),
+                // The entry was there and changed its life while it was read.
+                Err(Changed) => {}
+                Ok(None) => {
+                    self.memory.fence(Acquire);
+                    if self.level(stripe, Relaxed) == level {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    fn level(&self, stripe: usize, order: core::sync::atomic::Ordering) -> usize {
+        let level = self.memory.load(layout::stripe(stripe, layout::STRIPE_LEVEL), order);
+        (level as usize).min(layout::LEVELS - 1)
+    }
+
+    /// Searches one part; `Changed` if the node with this key lived another life at the end of reading it.
+    fn search_part(
+        &self,
+        key: Key,
+        hash: Hash,
+        stripe: usize,
+        level: usize,
+    ) -> Result<Option<(Place, Entry)>, Changed> {
+        let slots = layout::part_slots(level);
+        let part = layout::part_at(level, stripe);
+        for step in 0..slots {
+            let slot = part + ((hash.slot(slots) + step) & (slots - 1));
+            let value = self.memory.load(slot, Acquire);
+            if value == 0 {
+                break;
+            }
+            if value == CLEARED || value & !u64::from(u32::MAX) != hash.tag() {
+                continue;
+            }
+            let node = (value & u64::from(u32::MAX)) - 1;
+            if let Some(entry) = self.read(node, key)? {
+                return Ok(Some((Place { slot, node }, entry)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads a node, if it is alive and of this key.
+    fn read(&self, node: u64, key: Key) -> Result<Option<Entry>, Changed> {
+        let field = |field| self.memory.load(layout::node(node, field), Relaxed);
+        let generation = self.memory.load(layout::node(node, layout::NODE_GENERATION), Acquire);
+        if generation.is_multiple_of(2) {
+            return Ok(None);
+        }
+        let is_it = field(layout::NODE_DEVICE) == key.device && field(layout::NODE_INODE) == key.inode;
+        let owner = field(layout::NODE_OWNER);
+        let mode = field(layout::NODE_MODE);
+        let entry = Entry {
+            user: owner as u32,
+            group: (owner >> 32) as u32,
+            mode: mode as u32,
+            number: (mode >> 32) as u32,
+            birth: field(layout::NODE_BIRTH),
+            links: field(layout::NODE_LINKS),
+            // What it points to was written before.
+            attributes: self.memory.load(layout::node(node, layout::NODE_ATTRIBUTES), Acquire),
+        };
+        self.memory.fence(Acquire);
+        if field(layout::NODE_GENERATION) != generation {
+            return Err(Changed);
+        }
+        Ok(is_it.then_some(entry))
+    }
+
+    /// Changes what is known of an inode, alone among writers of its stripe: `decide` is given what is known
+    /// and says what shall be.
+    pub fn change(&self, key: Key, decide: impl FnOnce(Option<Entry>) -> Change) -> Result<(), Full> {
+        let hash = Hash::of(key.device, key.inode);
+        let stripe = hash.stripe();
+        self.memory.locked(stripe, || self.change_locked(key, hash, stripe, decide)).unwrap_or(Err(Full))
+    }
+
+    fn change_locked(
+        &self,
+        key: Key,
+        hash: Hash,
+        stripe: usize,
+        decide: impl FnOnce(Option<Entry>) -> Change,
+    ) -> Result<(), Full> {
+        let level = self.level(stripe, Acquire);
+        // Under the lock nobody else changes lives.
+        let found = self.search_part(key, hash, stripe, level).unwrap_or_default();
+        match (found, decide(found.map(|(_, entry)| entry))) {
+            (_, Change::Keep) | (None, Change::Remove) => Ok(()),
+            (None, Change::Put(entry)) => self.insert(key, hash, stripe, entry),
+            (Some((place, old)), Change::Put(entry)) => {
+                self.update(place.node, &old, &entry);
+                Ok(())
+            }
+            (Some((place, _)), Change::Remove) => {
+                self.remove(place, stripe, level);
+                Ok(())
+            }
+        }
+    }
+
+    /// Stores what differs, the owner last: who takes a file's mode bits with its owner, as `chown` does, must not
+    /// be seen to have given them away.
+    fn update(&self, node: u64, old: &Entry, new: &Entry) {
+        let store = |field, old: u64, new: u64| {
+            if old != new {
+                self.memory.store(layout::node(node, field), new, Release);
+            }
+        };
+        store(layout::NODE_ATTRIBUTES, old.attributes, new.attributes);
+        store(layout::NODE_LINKS, old.links, new.links);
+        store(layout::NODE_BIRTH, old.birth, new.birth);
+        store(layout::NODE_MODE, old.mode_word(), new.mode_word());
+        store(layout::NODE_OWNER, old.owner_word(), new.owner_word());
+    }
+
+    fn insert(&self, key: Key, hash: Hash, stripe: usize, entry: Entry) -> Result<(), Full> {
+        let memory = &self.memory;
+        let used = layout::stripe(stripe, layout::STRIPE_USED);
+        let mut level = self.level(stripe, Relaxed);
+        if memory.load(used, Relaxed) as usize >= layout::part_slots(level) / 4 * 3 {
+            level = self.grow(stripe, level)?;
+        }
+        let node = self.take_node(stripe)?;
+        let store = |field, value| memory.store(layout::node(node, field), value, Relaxed);
+        let generation = memory.load(layout::node(node, layout::NODE_GENERATION), Relaxed);
+        // It was made dead, if it ever lived, before what follows is written: who still reads it will see that.
+        memory.fence(Release);
+        store(layout::NODE_DEVICE, key.device);
+        store(layout::NODE_INODE, key.inode);
+        store(layout::NODE_OWNER, entry.owner_word());
+        store(layout::NODE_MODE, entry.mode_word());
+        store(layout::NODE_BIRTH, entry.birth);
+        store(layout::NODE_ATTRIBUTES, entry.attributes);
+        store(layout::NODE_LINKS, entry.links);
+        memory.store(layout::node(node, layout::NODE_GENERATION), generation | 1, Release);
+        // Whoever asks the filter must not miss what is in the index.
+        let (word, bit) = hash.filter();
+        if memory.load(word, Relaxed) & bit == 0 {
+            memory.set_bits(word, bit, Release);
+        }
+        if memory.load(layout::HEADER_EVER, Relaxed) == 0 {
+            memory.store(layout::HEADER_EVER, 1, Release);
+        }
+        // Counted before it is used: a kill in between must not make the count too small.
+        memory.store(used, memory.load(used, Relaxed) + 1, Relaxed);
+        if !self.put(hash, stripe, level, hash.tag() | (node + 1)) {
+            memory.store(used, memory.load(used, Relaxed) - 1, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Puts a value into the first slot of its search that is free; whether that was an empty one. There is
+    /// one, as a quarter of the slots is never used.
+    fn put(&self, hash: Hash, stripe: usize, level: usize, value: u64) -> bool {
+        let memory = &self.memory;
+        let slots = layout::part_slots(level);
+        let part = layout::part_at(level, stripe);
+        for step in 0..slots {
+            let slot = part + ((hash.slot(slots) + step) & (slots - 1));
+            let there = memory.load(slot, Relaxed);
+            if there == 0 || there == CLEARED {
+                memory.store(slot, value, Release);
+                return there == 0;
+            }
+        }
+        false
+    }
+
+    /// A dead node: one that was freed, or one that was never used.
+    fn take_node(&self, stripe: usize) -> Result<u64, Full> {
+        let memory = &self.memory;
+        let head = layout::stripe(stripe, layout::STRIPE_FREE);
+        let first = memory.load(head, Relaxed);
+        if first != 0 {
+            memory.store(head, memory.load(layout::node(first - 1, layout::NODE_LINKS), Relaxed), Relaxed);
+            return Ok(first - 1);
+        }
+        let node = memory.add(layout::HEADER_NODES, 1);
+        if node >= layout::NODES_MAX {
+            return Err(Full);
+        }
+        let ready = memory.load(layout::HEADER_NODES_READY, Acquire);
+        if node >= ready {
+            let end = (node / layout::NODES_STEP + 1) * layout::NODES_STEP;
+            let begin = end - layout::NODES_STEP;
+            memory.reserve(layout::node(begin, 0), (layout::NODES_STEP as usize) * layout::NODE_WORDS)?;
+            memory.raise(layout::HEADER_NODES_READY, end);
+        }
+        Ok(node)
+    }
+
+    /// Moves a stripe's entries to a part twice as large; its level.
+    fn grow(&self, stripe: usize, level: usize) -> Result<usize, Full> {
+        let memory = &self.memory;
+        let larger = level + 1;
+        if larger == layout::LEVELS {
+            return Err(Full);
+        }
+        let (part, slots) = (layout::part_at(larger, stripe), layout::part_slots(larger));
+        memory.reserve(part, slots)?;
+        // Somebody may have been killed here before.
+        for slot in part..part + slots {
+            if memory.load(slot, Relaxed) != 0 {
+                memory.store(slot, 0, Relaxed);
+            }
+        }
+        let mut used = 0;
+        let (old_part, old_slots) = (layout::part_at(level, stripe), layout::part_slots(level));
+        for slot in old_part..old_part + old_slots {
+            let value = memory.load(slot, Relaxed);
+            if value == 0 || value == CLEARED {
+                continue;
+            }
+            let node = (value & u64::from(u32::MAX)) - 1;
+            let field = |field| memory.load(layout::node(node, field), Relaxed);
+            if field(layout::NODE_GENERATION) % 2 == 1 {
+                let hash = Hash::of(field(layout::NODE_DEVICE), field(layout::NODE_INODE));
+                used += u64::from(self.put(hash, stripe, larger, value));
+            }
+        }
+        memory.store(layout::stripe(stripe, layout::STRIPE_LEVEL), larger as u64, Release);
+        // After the level, so that a kill in between leaves a count that is too large.
+        memory.store(layout::stripe(stripe, layout::STRIPE_USED), used, Relaxed);
+        if old_slots >= layout::PAGE_WORDS {
+            memory.release(old_part, old_slots);
+        }
+        Ok(larger)
+    }
+
+    fn remove(&self, place: Place, stripe: usize, level: usize) {
+        let memory = &self.memory;
+        let word = layout::node(place.node, layout::NODE_GENERATION);
+        memory.store(word, memory.load(word, Relaxed) + 1, Release);
+        self.clear_slot(place.slot, stripe, level);
+        let head = layout::stripe(stripe, layout::STRIPE_FREE);
+        // The list runs through a field that readers of a dead node pass over.
+        memory.fence(Release);
+        memory.store(layout::node(place.node, layout::NODE_LINKS), memory.load(head, Relaxed), Relaxed);
+        memory.store(head, place.node + 1, Relaxed);
+    }
+
+    /// Clears a slot. Where the search ends right behind it, it and the cleared ones before it become empty:
+    /// nobody's search went further.
+    fn clear_slot(&self, slot: usize, stripe: usize, level: usize) {
+        let memory = &self.memory;
+        let slots = layout::part_slots(level);
+        let part = layout::part_at(level, stripe);
+        memory.store(slot, CLEARED, Release);
+        let at = |offset: usize| part + (offset & (slots - 1));
+        let offset = slot - part;
+        if memory.load(at(offset + 1), Relaxed) != 0 {
+            return;
+        }
+        let used = layout::stripe(stripe, layout::STRIPE_USED);
+        for back in 0..slots {
+            let slot = at(offset + slots - back);
+            if memory.load(slot, Relaxed) != CLEARED {
+                break;
+            }
+            memory.store(slot, 0, Release);
+            memory.store(used, memory.load(used, Relaxed).saturating_sub(1), Relaxed);
+        }
+    }
+
+    /// Visits every entry that can be found; not for a table that others change.
+    pub fn visit(&self, mut visit: impl FnMut(Key, Entry)) {
+        let ready = self.memory.load(layout::HEADER_NODES_READY, Acquire);
+        let nodes = self.memory.load(layout::HEADER_NODES, Acquire).min(ready);
+        for node in 0..nodes {
+            let field = |field| self.memory.load(layout::node(node, field), Acquire);
+            if field(layout::NODE_GENERATION).is_multiple_of(2) {
+                continue;
+            }
+            let key = Key { device: field(layout::NODE_DEVICE), inode: field(layout::NODE_INODE) };
+            let hash = Hash::of(key.device, key.inode);
+            let level = self.level(hash.stripe(), Acquire);
+            // One that was killed before it was put into the index does not count.
+            if let Ok(Some((place, entry))) = self.search_part(key, hash, hash.stripe(), level)
+                && place.node == node
+            {
+                visit(key, entry);
+            }
+        }
+    }
+}
+
+/// A node changed its life while it was read.
+#[derive(Clone, Copy, Debug)]
+struct Changed;

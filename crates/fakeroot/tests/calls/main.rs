@@ -1,0 +1,96 @@
+//! The suite of calls: every wrapped call, in real processes, run in our fakeroot and in the installed one.
+//!
+//! A case is a function that makes calls and looks at what comes of them. The harness starts this program again
+//! in a session and in an empty folder of its own, as an ordinary user even if root runs the tests, and the case is
+//! what runs there. A case that the installed fakeroot passes as well is known to be right; those that it fails
+//! are its defects, which this one must not have.
+
+mod cases;
+mod client;
+mod packages;
+mod sessions;
+mod system;
+
+use kilnyard_fakeroot::launch::{self, Options, Request, Surroundings};
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Whether the installed fakeroot is known to pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Installed {
+    /// It passes, which shows that the case is right.
+    Passes,
+    /// It fails: a defect, or something that it does not wrap.
+    Fails,
+}
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    match arguments.next().as_ref().and_then(|word| word.to_str()) {
+        Some("as-fakeroot") => be_fakeroot(arguments),
+        Some("as-client") => be_client(arguments.next()),
+        _ => {
+            let trials = trials();
+            libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+        }
+    }
+}
+
+/// What the command `kilnyard fakeroot` does, without the rest of the program.
+fn be_fakeroot(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let Ok(Request::Run(options)) = Options::parse(arguments) else { return ExitCode::from(99) };
+    let variable = |name| std::env::var_os(name);
+    let around = Surroundings {
+        temporary: variable("TMPDIR").map(Into::into),
+        shell: variable("SHELL"),
+        preload: variable("LD_PRELOAD"),
+        key: variable("FAKEROOTKEY"),
+    };
+    match launch::run(&options, &around, |warning| eprintln!("fakeroot: {warning}")) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("fakeroot: failed to {error}");
+            ExitCode::from(error.code())
+        }
+    }
+}
+
+fn be_client(name: Option<OsString>) -> ExitCode {
+    let name = name.unwrap_or_default();
+    let case = cases::ALL.iter().find(|(case, ..)| name == *case).unwrap();
+    case.2();
+    ExitCode::SUCCESS
+}
+
+fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for (name, installed, _) in cases::ALL {
+        trials.push(Trial::test(format!("ours::{name}"), || run(&system::ours(), name)));
+        if *installed == Installed::Passes {
+            trials.push(Trial::test(format!("installed::{name}"), || match system::installed() {
+                Some(program) => run(&program, name),
+                None => Ok(()),
+            }));
+        }
+    }
+    for (name, check) in sessions::ALL {
+        trials.push(Trial::test(format!("sessions::{name}"), move || {
+            check();
+            Ok(())
+        }));
+    }
+    trials
+}
+
+/// Runs a case in a session in an empty folder.
+fn run(fakeroot: &[OsString], name: &str) -> Result<(), Failed> {
+    let folder = system::Folder::new();
+    let mut words = fakeroot.to_vec();
+    words.extend(["--".into(), system::program().into(), "as-client".into(), name.into()]);
+    let output = folder.command(&words).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("{}\n{}", output.status, String::from_utf8_lossy(&output.stderr)).into())
+}

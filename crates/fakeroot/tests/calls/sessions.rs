@@ -1,0 +1,224 @@
+//! Whole sessions: options, states, signals, what is left behind.
+
+use crate::system::{Folder, installed, ours};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+/// A name and a check.
+pub type Check = (&'static str, fn());
+
+pub const ALL: &[Check] = &[
+    ("exit_statuses_are_the_commands", exit_statuses_are_the_commands),
+    ("a_session_leaves_nothing", a_session_leaves_nothing),
+    ("a_killed_launchers_session_is_swept", a_killed_launchers_session_is_swept),
+    ("sessions_are_not_nested", sessions_are_not_nested),
+    ("states_keep_everything", states_keep_everything),
+    ("a_state_that_is_missing_is_a_warning", a_state_that_is_missing_is_a_warning),
+    ("states_are_read_by_the_installed_one", states_are_read_by_the_installed_one),
+    ("states_of_the_installed_one_are_read", states_of_the_installed_one_are_read),
+    ("unknown_files_may_be_real", unknown_files_may_be_real),
+    ("being_asked_to_end_reaches_the_command", being_asked_to_end_reaches_the_command),
+    ("other_libraries_stay_preloaded", other_libraries_stay_preloaded),
+    ("static_programs_are_named_once", static_programs_are_named_once),
+    ("programs_of_32_bits_are_refused", programs_of_32_bits_are_refused),
+    ("a_package_is_as_roots_own", crate::packages::a_package_is_as_roots_own),
+];
+
+fn words(program: &[OsString], more: &[&str]) -> Vec<OsString> {
+    program.iter().cloned().chain(more.iter().map(OsString::from)).collect()
+}
+
+fn exit_statuses_are_the_commands() {
+    let folder = Folder::new();
+    let code = |more: &[&str]| folder.command(&words(&ours(), more)).status().unwrap().code();
+    assert_eq!(code(&["sh", "-c", "exit 7"]), Some(7));
+    assert_eq!(code(&["sh", "-c", "kill -9 $$"]), Some(137));
+    assert_eq!(code(&["true"]), Some(0));
+    assert_eq!(code(&["no-such-program"]), Some(127));
+}
+
+/// Session file and library of a running session, as its programs see them.
+fn files(folder: &Folder) -> (String, String) {
+    let seen = folder.shell(&[], "echo \"$FAKEROOTKEY $LD_PRELOAD\"");
+    let (key, library) = seen.split_once(' ').unwrap();
+    assert!(library.contains("fakeroot"));
+    (key.to_owned(), library.to_owned())
+}
+
+fn a_session_leaves_nothing() {
+    let (key, library) = files(&Folder::new());
+    assert!(!PathBuf::from(key).exists() && !PathBuf::from(library).exists());
+}
+
+fn a_killed_launchers_session_is_swept() {
+    let folder = Folder::new();
+    let mut command =
+        folder.command(&words(&ours(), &["sh", "-c", "echo $FAKEROOTKEY $LD_PRELOAD; exec sleep 60"]));
+    let mut launcher = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(launcher.stdout.take().unwrap()), &mut line)
+        .unwrap();
+    let (key, library) = line.trim().split_once(' ').unwrap();
+    let (key, library) = (PathBuf::from(key), PathBuf::from(library));
+    // Nobody sweeps a session whose launcher lives, however old it is.
+    let old = std::time::SystemTime::now() - Duration::from_secs(3600);
+    for path in [&key, &library] {
+        std::fs::File::open(path).unwrap().set_modified(old).unwrap();
+    }
+    files(&Folder::new());
+    assert!(key.exists() && library.exists());
+    launcher.kill().unwrap();
+    launcher.wait().unwrap();
+    files(&Folder::new());
+    files(&Folder::new());
+    assert!(!key.exists() && !library.exists());
+}
+
+fn sessions_are_not_nested() {
+    let folder = Folder::new();
+    let mut command = folder.command(&words(&ours(), &["true"]));
+    let output = command.env("FAKEROOTKEY", "17").output().unwrap();
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot be nested"));
+}
+
+const CHANGE: &str = "umask 022; touch file plain; mkdir folder; chown 5:6 file; chmod 4711 file; \
+    mknod device c 259 70000; chown 1:2 folder; ln -s file link; chown -h 3:4 link";
+const LOOK: &str = "stat -c '%n %u %g %a %F %t %T' file plain folder device link";
+const LOOKS: &str = "file 5 6 4711 regular empty file 0 0\nplain 0 0 644 regular empty file 0 0\n\
+    folder 1 2 755 directory 0 0\ndevice 0 0 644 character special file 103 11170\nlink 3 4 777 symbolic link 0 0";
+
+fn states_keep_everything() {
+    let folder = Folder::new();
+    let capable = "setfattr -n security.capability -v 0x0100000200200000000000000000000000000000 plain";
+    folder.shell(&["-s", "state"], &format!("{CHANGE}; {capable}"));
+    assert_eq!(folder.shell(&["-i", "state", "-s", "state"], LOOK), LOOKS);
+    let shown = folder.shell(&["-i", "state"], "getcap plain");
+    assert_eq!(shown, "plain cap_net_raw=ep");
+}
+
+fn a_state_that_is_missing_is_a_warning() {
+    let folder = Folder::new();
+    let output = folder.command(&words(&ours(), &["-i", "none", "true"])).output().unwrap();
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("does not exist"));
+}
+
+fn states_are_read_by_the_installed_one() {
+    let Some(installed) = installed() else { return };
+    let folder = Folder::new();
+    let capable = "setfattr -n security.x -v 0x01 plain";
+    folder.shell(&["-s", "state"], &format!("{CHANGE}; {capable}"));
+    let output = folder.command(&words(&installed, &["-i", "state", "sh", "-c", LOOK])).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim_end(), LOOKS);
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+fn states_of_the_installed_one_are_read() {
+    let Some(installed) = installed() else { return };
+    let folder = Folder::new();
+    let status = folder.command(&words(&installed, &["-s", "state", "sh", "-ec", CHANGE])).status().unwrap();
+    assert!(status.success());
+    // It ends after its client.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while std::fs::read(folder.path().join("state")).unwrap_or_default().is_empty() {
+        assert!(Instant::now() < deadline, "fakeroot saves nothing");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(folder.shell(&["-i", "state"], LOOK), LOOKS);
+}
+
+fn unknown_files_may_be_real() {
+    let folder = Folder::new();
+    let me = folder.command(&["id".into(), "-u".into()]).output().unwrap();
+    let me = String::from_utf8(me.stdout).unwrap().trim_end().to_owned();
+    let script = "touch file other; chmod 600 file; chmod 4755 other; mkdir folder; mkdir -m 500 closed; chmod 750 folder; \
+        stat -c %u . file other folder closed; chown 0 file; stat -c '%u' file; echo $FAKED_MODE";
+    let shown = folder.shell(&["-u"], script);
+    let unchanged = format!("{me}\n").repeat(5);
+    assert_eq!(shown, format!("{unchanged}0\nunknown-is-real"));
+}
+
+fn being_asked_to_end_reaches_the_command() {
+    let folder = Folder::new();
+    let script = "trap 'echo asked; exit 3' TERM; echo ready; while :; do sleep 0.05; done";
+    let mut launcher =
+        folder.command(&words(&ours(), &["sh", "-c", script])).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufReader::new(launcher.stdout.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut lines, &mut line).unwrap();
+    // SAFETY: our own child.
+    unsafe { libc::kill(launcher.id() as i32, libc::SIGTERM) };
+    std::io::BufRead::read_line(&mut lines, &mut line).unwrap();
+    assert_eq!((line.as_str(), launcher.wait().unwrap().code()), ("ready\nasked\n", Some(3)));
+}
+
+fn other_libraries_stay_preloaded() {
+    let folder = Folder::new();
+    let mut command = folder.command(&words(&ours(), &["sh", "-c", "echo $LD_PRELOAD"]));
+    let output = command.env("LD_PRELOAD", "libc.so.6").output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).trim_end().ends_with(".so:libc.so.6"));
+}
+
+/// A program for Linux that ends with status 0, of the machine's own kind but without a dynamic linker: an ELF header,
+/// one program header, and a few instructions.
+fn tiny_program(folder: &Folder, name: &str) -> PathBuf {
+    const HEADERS_BYTES: u64 = 64 + 56;
+    const BASE: u64 = 0x40_0000;
+    let (machine, code): (u16, &[u8]) = if cfg!(target_arch = "x86_64") {
+        (62, &[0x31, 0xff, 0xb8, 60, 0, 0, 0, 0x0f, 0x05])
+    } else {
+        (183, &[0x00, 0x00, 0x80, 0xd2, 0xa8, 0x0b, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4])
+    };
+    let mut file = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
+    let half = |file: &mut Vec<u8>, value: u16| file.extend(value.to_le_bytes());
+    let word = |file: &mut Vec<u8>, value: u32| file.extend(value.to_le_bytes());
+    let long = |file: &mut Vec<u8>, value: u64| file.extend(value.to_le_bytes());
+    half(&mut file, 2);
+    half(&mut file, machine);
+    word(&mut file, 1);
+    long(&mut file, BASE + HEADERS_BYTES);
+    long(&mut file, 64);
+    long(&mut file, 0);
+    word(&mut file, 0);
+    for value in [64, 56, 1, 0, 0, 0] {
+        half(&mut file, value);
+    }
+    word(&mut file, 1);
+    word(&mut file, 5);
+    let length = HEADERS_BYTES + code.len() as u64;
+    for value in [0, BASE, BASE, length, length, 0x1000] {
+        long(&mut file, value);
+    }
+    file.extend(code);
+    let path = folder.path().join(name);
+    std::fs::write(&path, file).unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    path
+}
+
+fn static_programs_are_named_once() {
+    let folder = Folder::new();
+    tiny_program(&folder, "tiny");
+    let script = "./tiny; ./tiny; env ./tiny; LD_PRELOAD= ./tiny";
+    let output = folder.command(&words(&ours(), &["sh", "-ec", script])).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let told: Vec<&str> = errors.lines().filter(|line| line.contains("is a static program")).collect();
+    assert!(told[0].contains("./tiny") && told.len() == 1, "{errors}");
+}
+
+fn programs_of_32_bits_are_refused() {
+    let folder = Folder::new();
+    let path = tiny_program(&folder, "old");
+    let mut bytes = std::fs::read(&path).unwrap();
+    const CLASS_32: u8 = 1;
+    bytes[4] = CLASS_32;
+    std::fs::write(&path, bytes).unwrap();
+    let output = folder.command(&words(&ours(), &["env", "./old"])).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(errors.contains("./old is a program of another machine or word length"), "{errors}");
+}

@@ -1,0 +1,72 @@
+//! Who is measured: no fakeroot, ours, and those that are installed.
+
+use super::super::scratch::Scratch;
+use super::client::ARGUMENT;
+use crate::error::{Context, Error, Kind, Result};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+pub const PLAIN: &str = "plain";
+pub const OURS: &str = "kilnyard";
+
+/// One way to run a command.
+pub struct Contender {
+    pub name: &'static str,
+    /// What comes before the command.
+    pub words: Vec<&'static str>,
+}
+
+impl Contender {
+    /// Those that are there.
+    pub fn all() -> Vec<Contender> {
+        let known = [
+            (PLAIN, vec![]),
+            (OURS, vec!["/proc/self/exe", "fakeroot", "--"]),
+            ("fakeroot-sysv", vec!["fakeroot-sysv", "--"]),
+            ("fakeroot-tcp", vec!["fakeroot-tcp", "--"]),
+            ("pseudo", vec!["fakeroot-pseudo"]),
+        ];
+        let known = known.into_iter().map(|(name, words)| Contender { name, words });
+        known.filter(Contender::is_there).collect()
+    }
+
+    fn is_there(&self) -> bool {
+        self.words.is_empty() || self.command(&["true"]).status().is_ok_and(|status| status.success())
+    }
+
+    /// A command by this way. Owners that root could really give are not tried: no ordinary user could.
+    pub fn command(&self, more: &[&str]) -> Command {
+        let words: Vec<&str> = self.words.iter().chain(more).copied().collect();
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).stdin(Stdio::null()).stderr(Stdio::null());
+        command.env("FAKEROOTDONTTRYCHOWN", "1").env_remove("FAKEROOTKEY");
+        command
+    }
+
+    /// Runs this program as a client; the seconds that it prints.
+    pub fn client(&self, scratch: &Scratch, words: &[&str]) -> Result<f64> {
+        let program = std::env::current_exe().or_internal("find this program")?;
+        let program = program.to_string_lossy().into_owned();
+        let words: Vec<&str> = [program.as_str(), ARGUMENT].iter().chain(words).copied().collect();
+        let mut command = self.command(&words);
+        let output = command.current_dir(scratch.path(".")).output();
+        let output = output.context(Kind::Machine, format!("run {}", self.name))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let seconds = text.trim().parse().ok().filter(|_| output.status.success());
+        seconds.ok_or_else(|| Error::new(Kind::Machine, format!("{} {words:?} {}", self.name, output.status)))
+    }
+
+    /// How long it takes to run `true`, at best.
+    pub fn start(&self, scratch: &Scratch) -> Result<f64> {
+        const STARTS: u32 = 40;
+        let mut best = f64::INFINITY;
+        for _ in 0..STARTS {
+            let mut command = self.command(&["true"]);
+            let started = Instant::now();
+            let status = command.current_dir(scratch.path(".")).status();
+            status.context(Kind::Machine, format!("start {}", self.name))?;
+            best = best.min(started.elapsed().as_secs_f64());
+        }
+        Ok(best)
+    }
+}

@@ -1,0 +1,119 @@
+//! A tree of many files: given to somebody, listed, packed and copied, beside root itself.
+
+use super::super::child;
+use super::super::figures::{Report, Series, Unit, ratios};
+use super::super::scratch::Scratch;
+use super::contender::{Contender, OURS, PLAIN};
+use crate::error::{Context, Kind, Result};
+use serde_json::json;
+
+/// How many files there are.
+const FILES: usize = 50_000;
+/// Files of a folder.
+const FOLDER_FILES: usize = 500;
+/// What a step may cost, to root.
+pub const RATIO_MAX: f64 = 1.1;
+/// What a file may take up in the session.
+pub const BYTES_MAX: u64 = 128;
+
+/// Whom it is measured with; the others need minutes for it.
+const CONTENDERS: [&str; 3] = [PLAIN, OURS, "fakeroot-sysv"];
+
+/// The steps, each on the tree as the ones before left it.
+const STEPS: [(&str, &str); 4] = [
+    ("chown", "chown -R 5:6 tree"),
+    ("find", "find tree -ls >list"),
+    ("tar", "tar cf - tree >archive"),
+    ("cp", "cp -a tree copy"),
+];
+
+/// Adds what is found to a report. Root alone has something to compare with.
+pub fn measure(pairs: u32, scratch: &Scratch, contenders: &[Contender], report: &mut Report) -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        report.notes.push("trees of files are compared with root itself, and so by root only".to_owned());
+        return Ok(());
+    }
+    let contenders: Vec<&Contender> =
+        contenders.iter().filter(|contender| CONTENDERS.contains(&contender.name)).collect();
+    let mut values: Vec<Vec<Vec<f64>>> = vec![vec![Vec::new(); STEPS.len()]; contenders.len()];
+    let mut bytes_each = Vec::new();
+    for _ in 0..pairs {
+        for (contender, values) in contenders.iter().zip(&mut values) {
+            super::super::go_on()?;
+            make_tree(scratch)?;
+            let seconds = steps(scratch, contender)?;
+            for (values, seconds) in values.iter_mut().zip(seconds) {
+                values.push(seconds);
+            }
+            if contender.name == OURS {
+                let size = fs_err::read_to_string(scratch.path("session-bytes"))
+                    .or_internal("read the session's size")?;
+                bytes_each.push(size.trim().parse::<f64>().unwrap_or(f64::INFINITY) / (2 * FILES) as f64);
+            }
+        }
+    }
+    let place = |name: &str| contenders.iter().position(|contender| contender.name == name);
+    for (step, (name, command)) in STEPS.iter().enumerate() {
+        for (contender, values) in contenders.iter().zip(&values) {
+            let key = format!("{name}_{}_cpu_seconds", contender.name.replace('-', "_"));
+            let label = format!("{command}, CPU, {}", contender.name);
+            report.series.push(Series::new(key, label, Unit::Seconds, values[step].clone()));
+        }
+        if let (Some(ours), Some(plain)) = (place(OURS), place(PLAIN)) {
+            let ratio = ratios(&values[ours][step], &values[plain][step]);
+            let label = format!("{command}, CPU: ours to root");
+            let ratio = Series::new(format!("{name}_to_root"), label, Unit::Ratio, ratio);
+            judge(report, ratio.median() <= RATIO_MAX, command);
+            report.series.push(ratio);
+        }
+    }
+    let memory = Series::new("session_bytes_each", "memory of a file", Unit::Bytes, bytes_each);
+    judge(report, memory.median() < BYTES_MAX as f64, "memory");
+    report.series.push(memory);
+    report.facts.insert("files".to_owned(), json!(FILES));
+    Ok(())
+}
+
+fn judge(report: &mut Report, is_met: bool, what: &str) {
+    report.is_met = report.is_met.map(|before| before && is_met);
+    if !is_met {
+        report.notes.push(format!("missed: {what}"));
+    }
+}
+
+fn make_tree(scratch: &Scratch) -> Result<()> {
+    let failed = "make the tree of the benchmark";
+    for name in ["tree", "copy"] {
+        if scratch.path(name).exists() {
+            fs_err::remove_dir_all(scratch.path(name)).context(Kind::Machine, failed)?;
+        }
+    }
+    for number in 0..FILES / FOLDER_FILES {
+        let folder = scratch.path(&format!("tree/folder-{number}"));
+        fs_err::create_dir_all(&folder).context(Kind::Machine, failed)?;
+        for number in 0..FOLDER_FILES {
+            fs_err::File::create(folder.join(format!("file-{number}"))).context(Kind::Machine, failed)?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs the steps in one session; CPU seconds of each, daemons not counted. The shell's own clock measures them.
+fn steps(scratch: &Scratch, contender: &Contender) -> Result<Vec<f64>> {
+    let times: Vec<String> = STEPS
+        .iter()
+        .map(|(name, command)| format!("bash -c 'TIMEFORMAT=\"%U %S\"; time {command}' 2>time-{name}"))
+        .collect();
+    let size = "[ ! -e \"$FAKEROOTKEY\" ] || echo $((512 * $(stat -c %b \"$FAKEROOTKEY\"))) >session-bytes";
+    let script = format!("set -e; {}; {size}", times.join("; "));
+    let mut command = contender.command(&["sh", "-c", &script]);
+    command.current_dir(scratch.path("."));
+    child::measure(command, None, &[0])?;
+    let read = |name: &str| {
+        let text =
+            fs_err::read_to_string(scratch.path(&format!("time-{name}"))).or_internal("read a time")?;
+        let numbers = text.split_whitespace().filter_map(|word| word.parse::<f64>().ok());
+        Ok(numbers.sum())
+    };
+    STEPS.iter().map(|(name, _)| read(name)).collect()
+}

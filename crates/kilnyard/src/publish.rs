@@ -70,9 +70,8 @@ fn make(
     key: &Key,
 ) -> Result<(Publication, u64)> {
     // What is not in the set any more is not published any more; what is, but could not be built, stays.
-    let left_out = workshop.left_out();
-    let is_in_set =
-        |name: &str| workshop.graph().find(name).is_some() || left_out.iter().any(|left| left.name == name);
+    let left_out: HashSet<&str> = workshop.left_out().iter().map(|left| left.name.as_str()).collect();
+    let is_in_set = |name: &str| workshop.graph().find(name).is_some() || left_out.contains(name);
     let mut outputs = store.outputs().map_err(store_error)?;
     outputs.retain(|row| is_in_set(&row.package));
     let binaries = outputs.iter().map(|row| binary(row, distfiles)).collect::<Result<Vec<_>>>()?;

@@ -16,6 +16,7 @@ pub const CASES: &[Trial] = &[
     ("all_parts_of_a_source_go_together", all_parts_go_together),
     ("a_shell_that_hides_new_files_does_not_matter", a_shell_that_hides_new_files),
     ("bad_sources_are_refused_before_anything_is_built", bad_sources_are_refused),
+    ("a_source_that_unpacks_outside_its_folder_is_refused", unpacks_outside),
     ("a_live_run_takes_requests", a_live_run_takes_requests),
     ("clean_removes_what_nothing_names", clean_removes_what_nothing_names),
 ];
@@ -211,6 +212,30 @@ fn bad_sources_are_refused(shared: &Shared) {
     fs::write(&dsc, &bytes).unwrap();
     fs::write(yard.path("sources/one_1.0.tar.xz"), "not what it was").unwrap();
     yard.run(&["plan"]).exits(2).says(&["one_1.0.tar.xz is not what"]);
+}
+
+fn unpacks_outside(shared: &Shared) {
+    let yard = shared.yard("outside", &[good("escapes", ""), good("other", "")]);
+    let (tar, dsc) = (yard.path("sources/escapes_1.0.tar.xz"), yard.path("sources/escapes_1.0.dsc"));
+    let before = fs::read(&tar).unwrap();
+    // One more member, whose name leads out of the source's folder and of the folder of all builds.
+    let script = "cd \"$1\" && mkdir x && cd x && tar -xf \"$2\" && echo out > escaped && \
+                  tar -cJf \"$2\" --transform 's,^escaped$,escapes-1.0/../../../usr/bin/escaped,' -P escapes-1.0 escaped";
+    let mut pack = std::process::Command::new("sh");
+    pack.args(["-c", script, "sh"]).arg(&yard.folder).arg(&tar);
+    crate::support::Ended::from(pack.output().unwrap()).exits(0);
+    let after = fs::read(&tar).unwrap();
+    let size = |bytes: &[u8]| format!(" {} escapes_1.0.tar.xz", bytes.len());
+    let hash = crate::support::archive::hex_of;
+    let text = fs::read_to_string(&dsc).unwrap();
+    fs::write(&dsc, text.replace(&size(&before), &size(&after)).replace(&hash(&before), &hash(&after)))
+        .unwrap();
+    yard.build().exits(1);
+    assert_eq!(yard.states(&["escapes", "other"]), ["failed", "built"]);
+    let why = yard.json(&["why", "escapes", "--json"]);
+    assert_eq!(why["build"]["failure"]["stage"], "unpack", "{why}");
+    assert!(why.to_string().contains("'..'"), "{why}");
+    assert!(!Path::new("/usr/bin/escaped").exists());
 }
 
 fn a_live_run_takes_requests(shared: &Shared) {

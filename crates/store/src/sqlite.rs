@@ -9,14 +9,17 @@ use crate::rows::{
 };
 use crate::{Number, Store, StoreError};
 use kilnyard_model::result::PackageState;
-use rusqlite::Connection;
+use rusqlite::TransactionBehavior::Immediate;
+use rusqlite::{Connection, ErrorCode};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The format that this version writes.
 const FORMAT: i64 = 1;
 /// How long a writer waits for another process's decision.
 const BUSY_WAIT: Duration = Duration::from_secs(20);
+/// How often it looks again where SQLite does not wait by itself.
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
 /// A store in one SQLite file.
 #[derive(Debug)]
@@ -30,8 +33,19 @@ impl Sqlite {
     pub fn open(path: &Path) -> Result<Sqlite, StoreError> {
         let connection = Connection::open(path).map_err(|e| database(path, e))?;
         let mut store = Sqlite { connection, path: path.to_owned() };
-        store.prepare()?;
-        Ok(store)
+        let began = Instant::now();
+        loop {
+            match store.prepare() {
+                // Another process makes the same store at this moment. SQLite does not wait by itself where the
+                // journal's mode changes.
+                Err(StoreError::Database { source, .. })
+                    if is_busy(&source) && began.elapsed() < BUSY_WAIT =>
+                {
+                    std::thread::sleep(BUSY_PAUSE);
+                }
+                other => return other.map(|()| store),
+            }
+        }
     }
 
     /// Reads several things as they are together, whatever other processes write meanwhile.
@@ -52,8 +66,15 @@ impl Sqlite {
                 "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY;",
             )
             .map_err(wrap)?;
-        let transaction = self.connection.transaction().map_err(wrap)?;
-        let found: i64 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(wrap)?;
+        let format = |connection: &Connection| -> rusqlite::Result<i64> {
+            connection.query_row("PRAGMA user_version", [], |row| row.get(0))
+        };
+        // Who only reads need not wait for who writes.
+        if format(&self.connection).map_err(wrap)? == FORMAT {
+            return Ok(());
+        }
+        let transaction = self.connection.transaction_with_behavior(Immediate).map_err(wrap)?;
+        let found = format(&transaction).map_err(wrap)?;
         if found > FORMAT {
             return Err(StoreError::TooNew { path, found, known: FORMAT });
         }
@@ -71,6 +92,10 @@ impl Sqlite {
     fn unreadable(&self, what: &'static str, reason: impl ToString) -> StoreError {
         StoreError::Unreadable { path: self.path.clone(), what, reason: reason.to_string() }
     }
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
 fn database(path: &Path, source: rusqlite::Error) -> StoreError {

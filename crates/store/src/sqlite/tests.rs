@@ -273,3 +273,17 @@ fn what_is_no_database_is_refused() {
     let error = Sqlite::open(&path).unwrap_err().to_string();
     assert!(error.contains("kilnyard.db"), "{error}");
 }
+
+#[test]
+fn many_make_one_store_at_once() {
+    for _ in 0..20 {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store.db");
+        std::thread::scope(|scope| {
+            let opened: Vec<_> = (0..8).map(|_| scope.spawn(|| Sqlite::open(&path).map(|_| ()))).collect();
+            for opened in opened {
+                opened.join().unwrap().unwrap();
+            }
+        });
+    }
+}

@@ -101,8 +101,8 @@ pub fn pkg_summary(data: &[u8]) {
     assert!(rest.trim_matches(['\n', '\r']).is_empty(), "{rest:?}");
 }
 
-/// Keys, one a line, and a place and a byte that change the file: all keys are found, and in a changed file nothing
-/// is found that was not there.
+/// Keys, one a line, and places and bytes that change the file: all keys are found, and a changed file gives an answer
+/// or an error.
 pub fn look_up(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let [keys, change] = parts(text);

@@ -25,7 +25,7 @@ mod status;
 mod why;
 
 use crate::cli::{Arguments, Command};
-use crate::error::{Error, Result};
+use crate::error::{Context, Error, Kind, Result};
 use crate::yard::{Yard, store_error};
 use kilnyard_store::{RunState, Sqlite, Store};
 use std::io::Write;
@@ -66,11 +66,18 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     }
 }
 
-/// Writes data to standard output; whoever stops reading has had enough.
+/// Writes data to standard output.
 fn print(text: &str) -> Result<ExitCode> {
     let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    Ok(ExitCode::SUCCESS)
+    printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// What came of writing data to standard output: whoever stops reading has had enough, but a full disk is an error.
+fn printed(written: std::io::Result<()>) -> Result<ExitCode> {
+    match written {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        other => other.context(Kind::Machine, "write to standard output").map(|()| ExitCode::SUCCESS),
+    }
 }
 
 /// Prints a value as JSON.

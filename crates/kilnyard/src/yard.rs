@@ -38,8 +38,10 @@ impl Yard {
             missing.causes.push(error.to_string());
             missing.hint("kilnyard init debian --release bookworm PACKAGE..., which makes one")
         })?;
-        let config = Config::parse(&text, &path)?;
+        let mut config = Config::parse(&text, &path)?;
         let folder = fs_err::canonicalize(folder).or_internal("find the yard")?;
+        // What the configuration names is found from any folder.
+        config.debian.keyring = folder.join(&config.debian.keyring);
         Ok(Yard { folder, config })
     }
 

@@ -98,6 +98,11 @@ fn a_bad_scan_is_named_and_nothing_is_written() {
     std::fs::write(&scan, SCAN).unwrap();
     resolve(&scan, &["--export", "/nowhere/out"]).exits(3).says(&["failed to write /nowhere/out"]);
     resolve(&scan, &["--export", "/dev/full"]).exits(3).says(&["No space left"]);
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = support::command();
+    command.args(["resolve", "--ecosystem", "pkgsrc", "--import"]).arg(&scan).stdout(full);
+    let ended: Ended = command.output().unwrap().into();
+    ended.exits(3).says(&["failed to write to standard output", "No space left"]);
 }
 
 fn one_package_is_found_in_an_index() {

@@ -8,6 +8,7 @@ use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 /// How often the limit and the cancel flag are looked at.
@@ -64,12 +65,12 @@ pub fn capture(mut command: Command, limits: CaptureLimits, cancel: &AtomicBool)
         let read = |from: Option<Box<dyn Read + Send>>| {
             let mut bytes = Vec::new();
             if let Some(from) = from {
-                let count = from.take(limits.output_bytes_max + 1).read_to_end(&mut bytes).unwrap_or(0);
+                let count = from.take(limits.output_bytes_max + 1).read_to_end(&mut bytes)?;
                 if count as u64 > limits.output_bytes_max {
                     has_too_much.store(true, Ordering::Relaxed);
                 }
             }
-            bytes
+            io::Result::Ok(bytes)
         };
         let output = output.map(|output| Box::new(output) as Box<dyn Read + Send>);
         let errors = errors.map(|errors| Box::new(errors) as Box<dyn Read + Send>);
@@ -97,8 +98,10 @@ pub fn capture(mut command: Command, limits: CaptureLimits, cancel: &AtomicBool)
         };
         // Whoever it left behind would hold the pipes open.
         end_group(&child);
-        let taken = |bytes: std::thread::ScopedJoinHandle<Vec<u8>>| bytes.join().unwrap_or_default();
-        let (output, errors) = (taken(output), taken(errors));
+        let taken = |bytes: ScopedJoinHandle<io::Result<Vec<u8>>>| {
+            bytes.join().unwrap_or_else(|_| Err(io::Error::other("a thread that reads output ended")))
+        };
+        let (output, errors) = (taken(output)?, taken(errors)?);
         let end = if has_too_much.load(Ordering::Relaxed) { CaptureEnd::OutputLimit } else { end };
         Ok(Captured { end, output, errors })
     })

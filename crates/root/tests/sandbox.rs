@@ -20,6 +20,9 @@ fn main() {
     let tests = vec![
         test("a_command_runs_as_nobody_outside", a_command_runs_as_nobody_outside),
         test("an_ordinary_user_has_no_way_to_privileges", an_ordinary_user_has_no_way_to_privileges),
+        test("root_of_the_root_may_install_and_not_mount", root_of_the_root_may_install_and_not_mount),
+        test("a_program_begins_as_anywhere", a_program_begins_as_anywhere),
+        test("a_shell_cannot_type_for_the_person_outside", a_shell_cannot_type_for_the_person_outside),
         test("the_machine_is_out_of_sight", the_machine_is_out_of_sight),
         test("there_is_no_network_but_loopback", there_is_no_network_but_loopback),
         test("what_is_written_goes_to_the_upper_layer", what_is_written_goes_to_the_upper_layer),
@@ -124,6 +127,42 @@ fn an_ordinary_user_has_no_way_to_privileges(yard: &Yard) -> Result<(), Failed> 
     assert!(status.contains("NoNewPrivs:\t1"), "{status}");
     assert!(status.contains("CapEff:\t0000000000000000"), "{status}");
     assert!(status.contains("CapPrm:\t0000000000000000"), "{status}");
+    Ok(())
+}
+
+fn root_of_the_root_may_install_and_not_mount(yard: &Yard) -> Result<(), Failed> {
+    let script = "mkdir /x && touch /x/f && chown 7:7 /x/f && chmod 4755 /x/f && stat -c '%u %a' /x/f";
+    assert_eq!(yard.run(User::Root, script)?, "7 4755\n");
+    // What is shown for reading stays so, and no new file system comes.
+    for script in
+        ["mount -t tmpfs none /tmp", "mount -o remount,rw /sys", "unshare --mount true", "mknod /x b 7 0"]
+    {
+        let Err(RunError::Command { code, .. }) = yard.run(User::Root, script) else {
+            return Err(format!("{script} was allowed").into());
+        };
+        assert_ne!(code, 127, "{script} could not be tried");
+    }
+    Ok(())
+}
+
+fn a_program_begins_as_anywhere(yard: &Yard) -> Result<(), Failed> {
+    // Test programs of Rust ignore SIGPIPE, and their mask is a person's. The C library keeps signals 32 and 33
+    // for itself, and posix_spawn(3) leaves them ignored.
+    let seen = yard
+        .run(PLAIN, "umask; sed -n 's/^SigIgn:.*\\(.\\{8\\}\\)$/\\1/p' /proc/self/status; yes | head -n 1")?;
+    assert!(["0022\n00000000\ny\n", "0022\n80000000\ny\n"].contains(&seen.as_str()), "{seen}");
+    Ok(())
+}
+
+fn a_shell_cannot_type_for_the_person_outside(yard: &Yard) -> Result<(), Failed> {
+    // Without a terminal the request would be refused as one that makes no sense (25), not as forbidden (1).
+    let python =
+        "import fcntl, sys\ntry: fcntl.ioctl(0, 0x5412, b'x')\nexcept OSError as e: sys.exit(e.errno)";
+    let mut sandbox = yard.sandbox(PLAIN, &format!("exec python3 -c \"{python}\" < /dev/null"));
+    sandbox.is_interactive = true;
+    assert_eq!(sandbox.run_interactively(&yard.path("specification"))?, 1);
+    sandbox.task = Task::Program(["/bin/sh", "-c", "exit 5"].map(str::to_owned).into());
+    assert_eq!(sandbox.run_interactively(&yard.path("specification"))?, 5);
     Ok(())
 }
 

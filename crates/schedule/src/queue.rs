@@ -145,15 +145,7 @@ pub fn expected_seconds(graph: &Graph, estimates_seconds: &[f64], ranks: &[f64],
 mod tests {
     use super::*;
     use crate::rank::ranks;
-
-    fn sample() -> (Graph, Vec<f64>) {
-        let mut graph = Graph::new();
-        let ids: Vec<_> = ["attr", "acl", "rsync", "zlib", "long"].iter().map(|n| graph.add(n)).collect();
-        graph.depend(ids[1], ids[0]);
-        graph.depend(ids[2], ids[1]);
-        graph.depend(ids[2], ids[3]);
-        (graph, vec![10.0, 20.0, 40.0, 5.0, 60.0])
-    }
+    use crate::rank::tests::sample;
 
     #[test]
     fn the_queue_follows_rank_and_bumps() {

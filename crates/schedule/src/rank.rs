@@ -163,11 +163,12 @@ impl Ranks {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn sample() -> (Graph, Vec<f64>) {
+    /// Five packages and their times.
+    pub(crate) fn sample() -> (Graph, Vec<f64>) {
         let mut graph = Graph::new();
         let ids: Vec<_> = ["attr", "acl", "rsync", "zlib", "long"].iter().map(|n| graph.add(n)).collect();
         graph.depend(ids[1], ids[0]);

@@ -2,7 +2,7 @@
 
 use super::{print, print_json};
 use crate::error::{Kind, Result};
-use crate::yard::{Yard, own_ids};
+use crate::yard::{CONFIG, Yard, own_ids};
 use crate::{scan, signals, words};
 use kilnyard_root::probe;
 use serde_json::json;
@@ -59,11 +59,17 @@ pub fn text(findings: &[Finding]) -> String {
 pub fn examine(folder: &Path) -> Vec<Finding> {
     let existing = folder.ancestors().find(|path| path.is_dir() && !path.as_os_str().is_empty());
     let existing = existing.unwrap_or(Path::new("."));
-    let yard = Yard::open(folder).ok();
-    let ring = yard.as_ref().map_or(Path::new(DEBIAN_KEYRING), |yard| &yard.config.debian.keyring);
+    let opened = folder.join(CONFIG).exists().then(|| Yard::open(folder)).transpose();
+    let yard = opened.as_ref().ok().and_then(Option::as_ref);
+    let ring = yard.map_or(Path::new(DEBIAN_KEYRING), |yard| &yard.config.debian.keyring);
     let mut findings = vec![system(), machine(), mmdebstrap(), keyring(ring), disk(existing)];
     findings.push(roots(existing));
-    findings.extend(yard.as_ref().map(mirror));
+    findings.extend(yard.map(mirror));
+    findings.extend(opened.as_ref().err().map(|error| {
+        let text =
+            std::iter::once(&error.message).chain(&error.causes).cloned().collect::<Vec<_>>().join(": ");
+        Finding { help: error.hints.first().cloned(), ..finding("yard", false, text) }
+    }));
     findings
 }
 

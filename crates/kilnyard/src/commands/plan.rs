@@ -1,6 +1,6 @@
 //! `kilnyard plan`: what a build would do, in which order, and why.
 
-use super::print;
+use super::{print, printed};
 use crate::cli;
 use crate::error::{Context, Result};
 use crate::plan::{current_plan, keep_current};
@@ -96,14 +96,10 @@ fn print_as_json(store: &Sqlite) -> Result<ExitCode> {
     };
     let mut out = BufWriter::with_capacity(CHUNK_BYTES, std::io::stdout().lock());
     match serde_json::to_writer_pretty(&mut out, &value) {
-        // Whoever stops reading has had enough.
-        Err(error) if error.is_io() => {}
-        Err(error) => return Err(error).or_internal("write the plan"),
-        Ok(()) => {
-            let _ = writeln!(out).and_then(|()| out.flush());
-        }
+        Err(error) if error.is_io() => printed(Err(error.into())),
+        Err(error) => Err(error).or_internal("write the plan"),
+        Ok(()) => printed(writeln!(out).and_then(|()| out.flush())),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Prints a plan for people: the longest paths first.

@@ -1,5 +1,6 @@
 //! `kilnyard resolve`: exact dependencies for a scan file, without a yard.
 
+use super::printed;
 use crate::cli::{Resolve, ScanFamily};
 use crate::error::{Context, Error, Kind, Result};
 use crate::{unpack, words};
@@ -35,12 +36,7 @@ pub fn run(options: &Resolve) -> Result<ExitCode> {
 /// Writes the scan with the dependencies; a file is there whole or not at all.
 fn export(stanzas: &[Stanza], resolved: &Resolved, path: Option<&Path>) -> Result<()> {
     let Some(path) = path.filter(|path| path.as_os_str() != "-") else {
-        let written = write(stanzas, resolved, io::stdout().lock());
-        return match written {
-            // Whoever stops reading has had enough.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            other => other.context(Kind::Machine, "write the scan"),
-        };
+        return printed(write(stanzas, resolved, io::stdout().lock())).map(|_| ());
     };
     let failed = format!("write {}", path.display());
     if fs_err::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {

@@ -1,7 +1,7 @@
 //! `kilnyard scan --ecosystem pkgsrc --tree DIR`: asks the directories of a tree for their packages, several at
 //! once, and only those that could say something else than the last time.
 
-use super::print_json;
+use super::{print_json, printed};
 use crate::cli::{Scan, ScanFamily};
 use crate::error::{Context, Error, Kind, Result};
 use crate::{signals, words};
@@ -257,9 +257,8 @@ fn export(order: &[String], found: &Found, options: &Scan) -> Result<()> {
         }
         _ => {
             let mut out = std::io::stdout().lock();
-            // Whoever stops reading has had enough.
-            let _ = stanzas().try_for_each(|stanzas| out.write_all(stanzas)).and_then(|()| out.flush());
-            Ok(())
+            let written = stanzas().try_for_each(|stanzas| out.write_all(stanzas)).and_then(|()| out.flush());
+            printed(written).map(|_| ())
         }
     }
 }

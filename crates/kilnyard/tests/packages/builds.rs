@@ -18,6 +18,7 @@ pub const CASES: &[Trial] = &[
     ("bad_sources_are_refused_before_anything_is_built", bad_sources_are_refused),
     ("a_source_that_unpacks_outside_its_folder_is_refused", unpacks_outside),
     ("a_live_run_takes_requests", a_live_run_takes_requests),
+    ("a_request_before_a_run_comes_before_its_first_decision", a_request_before_a_run),
     ("clean_removes_what_nothing_names", clean_removes_what_nothing_names),
 ];
 
@@ -132,17 +133,18 @@ fn only_what_changed_is_built_again(shared: &Shared) {
 fn a_part_of_the_set(shared: &Shared) {
     let yard =
         shared.yard("part", &[good("one", ""), good("two", "one"), good("three", ""), good("four", "")]);
-    let whole = yard.run(&["build", "--no-scan", "--dry-run"]).exits(0).says(&["4 packages to build"]);
+    yard.run(&["build", "--no-scan", "--dry-run"]).exits(0).says(&["4 packages to build"]);
     let part = yard.run(&["build", "--no-scan", "--dry-run", "two"]).exits(0).says(&["2 packages to build"]);
     assert!(!part.stdout.contains("three"), "{}", part.stdout);
-    assert_ne!(whole.stdout.lines().last(), Some("path: three"));
     yard.run(&["build", "--no-scan", "five"]).exits(2).says(&["five is not among", " plan lists them"]);
+    let whole_seconds = yard.json(&["plan", "--json"])["expected_seconds"].as_f64().unwrap();
+    yard.run(&["build", "--no-scan", "three"]).exits(0).says(&["1 package to look at", "1 built"]);
+    // All of it has a path of two.
+    let part_seconds = yard.json(&["status", "--json"])["expected_seconds"].as_f64().unwrap();
+    assert!(0.0 < part_seconds && part_seconds < whole_seconds, "{part_seconds} {whole_seconds}");
     yard.run(&["build", "--no-scan", "two"]).exits(0).says(&["2 packages to look at", "2 built"]);
-    let run = &yard.json(&["status", "--json"]);
-    let planned: f64 = yard.json(&["plan", "--json"])["expected_seconds"].as_f64().unwrap();
-    assert!(planned > 0.0 && run["expected_seconds"].as_f64().unwrap() > 0.0);
-    assert_eq!(run["counts"]["built"], 2);
-    yard.build().exits(0).says(&["2 up-to-date"]);
+    assert_eq!(yard.json(&["status", "--json"])["counts"]["built"], 2);
+    yard.build().exits(0).says(&["3 up-to-date"]);
 }
 
 fn what_nobody_knows_is_named(shared: &Shared) {
@@ -257,6 +259,20 @@ fn a_live_run_takes_requests(shared: &Shared) {
     let started =
         |name: &str| yard.json(&["history", name, "--json"])[0]["started_seconds"].as_f64().unwrap();
     assert!(started("c") < started("b") && started("c") < started("a"), "c was not bumped");
+}
+
+fn a_request_before_a_run(shared: &Shared) {
+    let yard = shared.yard("early", &[good("a", ""), good("b", ""), good("c", "")]);
+    yard.run(&["plan"]).exits(0);
+    yard.run(&["bump", "c"]).exits(0).says(&["the next run"]);
+    yard.run(&["skip", "b"]).exits(2).says(&["no run is going on"]);
+    yard.run(&["build", "--no-scan", "--slots", "1"]).exits(0).says(&["somebody asked to bump c"]);
+    let started =
+        |name: &str| yard.json(&["history", name, "--json"])[0]["started_seconds"].as_f64().unwrap();
+    assert!(started("c") < started("a") && started("c") < started("b"), "c was not the first");
+    yard.run(&["retry", "a"])
+        .exits(2)
+        .says(&["a is built, so there is nothing to try again", "build --force a"]);
 }
 
 fn clean_removes_what_nothing_names(shared: &Shared) {

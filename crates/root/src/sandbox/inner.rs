@@ -100,7 +100,10 @@ fn become_command(sandbox: &Sandbox, arguments: &[CString], environment: &[CStri
     // SAFETY: numbers alone; the default action has no handler.
     unsafe {
         libc::umask(0o022);
-        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        for signal in 1..libc::SIGSYS + 1 {
+            // Two of them cannot be ignored in the first place, and say so.
+            libc::signal(signal, libc::SIG_DFL);
+        }
     }
     if let User::Plain { user, group } = sandbox.user {
         if let Err(e) = system::become_user(user, group) {

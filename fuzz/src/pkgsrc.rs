@@ -1,7 +1,7 @@
 //! pkgsrc's scan files, versions, patterns and summaries, and files for look-ups.
 
 use crate::{parts, text};
-use kilnyard_ecosystem::pkgsrc::kept::Kept;
+use kilnyard_ecosystem::pkgsrc::kept::{Kept, Places};
 use kilnyard_ecosystem::pkgsrc::pattern::{PackageName, Pattern};
 use kilnyard_ecosystem::pkgsrc::resolve::{Outcome, Rules, Scanned, resolve};
 use kilnyard_ecosystem::pkgsrc::scan_file::ScanFile;
@@ -83,7 +83,7 @@ pub fn kept(data: &[u8]) {
     std::fs::write(&path, [b"kilnyard-scan 1 facts\n", data].concat()).unwrap();
     let kept = Kept::read(&path, "facts").unwrap();
     // No file that is named is there, so nothing of it can be right.
-    let absent = folder.path().join("absent");
+    let absent = Places { tree: folder.path().join("absent"), inside: None };
     assert!(kept.current(&absent).keys().all(|_| text(data).is_none_or(|text| text.contains(" /"))));
 }
 

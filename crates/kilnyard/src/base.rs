@@ -1,7 +1,7 @@
 //! The base root: what every build root begins with, made once for a release and kept.
 
 use crate::error::{Context, Error, Kind, Result};
-use crate::scan::write_whole;
+use crate::files::write_whole;
 use crate::yard::Yard;
 use kilnyard_ecosystem::debian::Base;
 use kilnyard_mirror::Sha256Hex;
@@ -14,10 +14,6 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// Packages of every root besides the essential and build-essential ones. apt installs dependencies, and
-/// fakeroot lets sources without `Rules-Requires-Root: no` see files owned by root.
-const INCLUDED: &str = "fakeroot";
 
 /// What is written about the base that is there.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -37,14 +33,9 @@ pub fn find(yard: &Yard) -> Option<Base> {
 
 /// What a base is made from: a change asks for a new one.
 fn asked(yard: &Yard) -> String {
-    let debian = &yard.config.debian;
-    format!(
-        "{} {:?} {:?} {} {INCLUDED} 1",
-        debian.release,
-        debian.suites,
-        debian.components,
-        yard.config.architecture()
-    )
+    let root = yard.config.root();
+    let packages = root.packages.join(",");
+    format!("{} {:?} {:?} {} {packages} 1", root.release, root.suites, root.components, root.architecture)
 }
 
 /// The base, made if it is not there.
@@ -58,33 +49,16 @@ pub fn ensure(yard: &Yard, ids: &IdMap, cancel: &AtomicBool, say: &dyn Fn(&str))
     fs_err::create_dir_all(&work).context(Kind::Machine, failed)?;
     let tar = work.join("base.tar");
     bootstrap(yard, ids, &tar, &work, cancel)?;
-    // What an earlier process was killed over.
-    for entry in fs_err::read_dir(yard.path("layers")).context(Kind::Machine, failed)?.flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if name.ends_with(".part") && entry.path().is_dir() {
-            remove(yard, ids, &format!("layers/{name}"))?;
-        }
-    }
+    remove_parts(yard, ids)?;
     let layer_part = format!("layers/base-{}.part", std::process::id());
-    let part = yard.path(&layer_part);
-    fs_err::create_dir(&part).context(Kind::Machine, failed)?;
-    probe::give_to_root(&part, ids).context(Kind::Machine, failed)?;
+    make_layer(yard, ids, &layer_part)?;
     unpack(yard, ids, &tar, &layer_part)?;
     fs_err::remove_file(&tar).context(Kind::Machine, failed)?;
     let _ = fs_err::remove_dir_all(&work);
     let list = set_up(yard, ids, &layer_part)?;
     let digest = Sha256Hex::of(list.as_bytes()).as_str().to_owned();
-    let layer = format!("layers/base-{}-{}", yard.config.debian.release, &digest[..12]);
-    let path = yard.path(&layer);
-    // The record that says that the layer is there must not reach the disk before the layer.
-    let folder = fs_err::File::open(&part).context(Kind::Machine, failed)?;
-    rustix::fs::syncfs(folder.file()).context(Kind::Machine, failed)?;
-    if path.exists() {
-        // Made before for another configuration with the same result.
-        remove(yard, ids, &layer_part)?;
-    } else {
-        fs_err::rename(&part, &path).context(Kind::Machine, failed)?;
-    }
+    let layer = format!("layers/base-{}-{}", yard.config.root().release, &digest[..12]);
+    put_layer(yard, ids, &layer_part, &layer)?;
     let packages =
         list.lines().filter_map(|line| line.split_once(' ')).map(|(n, v)| (n.to_owned(), v.to_owned()));
     let made = Made { asked: asked(yard), layer, digest, packages: packages.collect() };
@@ -93,8 +67,40 @@ pub fn ensure(yard: &Yard, ids: &IdMap, cancel: &AtomicBool, say: &dyn Fn(&str))
     Ok(Base { layer: made.layer, digest: made.digest, packages: made.packages })
 }
 
+/// Removes layers that an earlier process was killed over.
+pub fn remove_parts(yard: &Yard, ids: &IdMap) -> Result<()> {
+    let entries = fs_err::read_dir(yard.path("layers")).context(Kind::Machine, "look for layers")?;
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.ends_with(".part") && entry.path().is_dir() {
+            remove(yard, ids, &format!("layers/{name}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the folder of a new layer.
+pub fn make_layer(yard: &Yard, ids: &IdMap, layer: &str) -> Result<()> {
+    let path = yard.path(layer);
+    let made = fs_err::create_dir(&path).and_then(|()| probe::give_to_root(&path, ids));
+    made.context(Kind::Machine, "make the folder of a layer")
+}
+
+/// Gives a layer that is whole its name.
+pub fn put_layer(yard: &Yard, ids: &IdMap, part: &str, layer: &str) -> Result<()> {
+    let failed = format!("keep {layer}");
+    // A record that says that the layer is there must not reach the disk before the layer.
+    let folder = fs_err::File::open(yard.path(part)).context(Kind::Machine, &failed)?;
+    rustix::fs::syncfs(folder.file()).context(Kind::Machine, &failed)?;
+    if yard.path(layer).exists() {
+        // Made before for another configuration with the same result.
+        return remove(yard, ids, part);
+    }
+    fs_err::rename(yard.path(part), yard.path(layer)).context(Kind::Machine, &failed)
+}
+
 fn bootstrap(yard: &Yard, ids: &IdMap, tar: &Path, work: &Path, cancel: &AtomicBool) -> Result<()> {
-    let debian = &yard.config.debian;
+    let root = yard.config.root();
     let mode = if ids.by_helper { "unshare" } else { "root" };
     let log_path = yard.path("logs/base.log");
     let log = fs_err::File::create(&log_path).context(Kind::Machine, "write logs/base.log")?;
@@ -121,14 +127,14 @@ fn bootstrap(yard: &Yard, ids: &IdMap, tar: &Path, work: &Path, cancel: &AtomicB
     command
         .args(["--variant=buildd", "--format=tar", "--skip=output/dev"])
         .arg(format!("--mode={mode}"))
-        .arg(format!("--include={INCLUDED}"))
-        .arg(format!("--architectures={}", yard.config.architecture()))
-        .args([debian.release.as_str()])
+        .args(root.packages.iter().map(|package| format!("--include={package}")))
+        .arg(format!("--architectures={}", root.architecture))
+        .args([root.release.as_str()])
         .arg(tar);
-    for suite in std::iter::once(&debian.release).chain(&debian.suites) {
-        let mirror = &debian.mirror.all()[0];
-        let keyring = debian.keyring.display();
-        command.arg(format!("deb [signed-by={keyring}] {mirror} {suite} {}", debian.components.join(" ")));
+    for suite in std::iter::once(&root.release).chain(&root.suites) {
+        let mirror = &root.mirror.all()[0];
+        let keyring = root.keyring.display();
+        command.arg(format!("deb [signed-by={keyring}] {mirror} {suite} {}", root.components.join(" ")));
     }
     command.env("TMPDIR", work).stdin(Stdio::null()).stdout(log).stderr(log_again).process_group(0);
     // What unshare starts cannot outlive it; what mmdebstrap starts alone has to be ended by it.
@@ -165,7 +171,8 @@ fn bootstrap(yard: &Yard, ids: &IdMap, tar: &Path, work: &Path, cancel: &AtomicB
     }
 }
 
-fn machine_sandbox(yard: &Yard, ids: &IdMap, task: Task) -> Sandbox {
+/// A sandbox in which the root's ids reach the machine's own files, for what roots are made of.
+pub fn machine_sandbox(yard: &Yard, ids: &IdMap, task: Task) -> Sandbox {
     Sandbox {
         folder: yard.folder.clone(),
         ids: ids.clone(),
@@ -175,14 +182,16 @@ fn machine_sandbox(yard: &Yard, ids: &IdMap, task: Task) -> Sandbox {
         directory: yard.folder.clone(),
         environment: vec![("PATH".to_owned(), "/usr/sbin:/usr/bin:/sbin:/bin".to_owned())],
         is_interactive: false,
+        has_network: false,
     }
 }
 
-/// Unpacks with the ids of the root. Device nodes cannot be made there and are not needed.
-fn unpack(yard: &Yard, ids: &IdMap, tar: &Path, layer: &str) -> Result<()> {
+/// Unpacks an archive of the yard into a layer, with the ids of the root. Device nodes cannot be made there and are
+/// not needed.
+pub fn unpack(yard: &Yard, ids: &IdMap, tar: &Path, layer: &str) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let readable = std::fs::Permissions::from_mode(0o644);
-    fs_err::set_permissions(tar, readable).context(Kind::Machine, "open the base's archive")?;
+    fs_err::set_permissions(tar, readable).context(Kind::Machine, "open the archive")?;
     let arguments =
         ["tar", "--extract", "--numeric-owner", "--preserve-permissions", "--exclude=./dev/*", "--directory"];
     let relative = tar.strip_prefix(&yard.folder).unwrap_or(tar).display().to_string();
@@ -190,7 +199,7 @@ fn unpack(yard: &Yard, ids: &IdMap, tar: &Path, layer: &str) -> Result<()> {
     arguments.extend([layer.to_owned(), "--file".to_owned(), relative]);
     let mut sandbox = machine_sandbox(yard, ids, Task::Program(arguments));
     sandbox.directory = ".".into();
-    sandbox.run().map(|_| ()).context(Kind::Machine, "unpack the base root")
+    sandbox.run().map(|_| ()).context(Kind::Machine, "unpack the archive of a layer")
 }
 
 /// Removes a layer.

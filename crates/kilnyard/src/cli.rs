@@ -150,6 +150,40 @@ pub enum Init {
         #[arg(value_name = "PACKAGE")]
         packages: Vec<String>,
     },
+    /// A yard of packages of a pkgsrc tree.
+    Pkgsrc(InitPkgsrc),
+}
+
+/// `init pkgsrc`.
+#[derive(Debug, Args)]
+pub struct InitPkgsrc {
+    /// The tree's folder, such as /usr/pkgsrc.
+    #[arg(long, value_name = "DIR", default_value = "/usr/pkgsrc")]
+    pub tree: PathBuf,
+    /// An archive of a bootstrapped prefix; without one the tree's bootstrap/bootstrap makes it.
+    #[arg(long, value_name = "FILE")]
+    pub bootstrap_kit: Option<PathBuf>,
+    /// Where packages are installed, as the kit was bootstrapped.
+    #[arg(long, value_name = "DIR")]
+    pub prefix: Option<String>,
+    /// The make program, inside a root; PREFIX/bin/bmake by default.
+    #[arg(long, value_name = "PATH")]
+    pub make: Option<String>,
+    /// Settings that make reads after those of the kit.
+    #[arg(long, value_name = "FILE")]
+    pub mk_conf: Option<PathBuf>,
+    /// Where the tree's distfiles are kept; a folder of the yard by default.
+    #[arg(long, value_name = "DIR")]
+    pub distfiles: Option<PathBuf>,
+    /// The Debian release that roots are made of.
+    #[arg(long, value_name = "NAME", default_value = "bookworm")]
+    pub release: String,
+    /// The archive's address; by default the one that this machine's apt uses.
+    #[arg(long, value_name = "URL")]
+    pub mirror: Option<String>,
+    /// Directories of the tree, such as mail/mutt; the whole tree where none is given.
+    #[arg(value_name = "LOCATION")]
+    pub locations: Vec<String>,
 }
 
 /// `plan`.

@@ -1,44 +1,73 @@
 //! `kilnyard.toml`: what a person says of a yard.
 
+mod debian;
+mod pkgsrc;
+mod root;
+
+pub use debian::{Debian, template as debian_template};
+pub use pkgsrc::{Pkgsrc, Template as PkgsrcTemplate, template as pkgsrc_template};
+pub use root::DebianRoot;
+
 use crate::error::{Error, Result};
-use kilnyard_ecosystem::debian::{Cycles, Settings, relation, source::Parts};
+use kilnyard_ecosystem::debian::relation;
+use kilnyard_ecosystem::pkgsrc::scan_file::is_location;
 use kilnyard_process::{Limits, LogLimits};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
-/// The whole file.
-#[derive(Clone, Debug, Deserialize)]
+/// The whole file, as it is read.
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Config {
-    /// The sources to build.
+struct File {
     #[serde(default)]
+    packages: Packages,
+    packages_file: Option<PathBuf>,
+    debian: Option<Debian>,
+    pkgsrc: Option<Pkgsrc>,
+    #[serde(default)]
+    build: Build,
+    #[serde(default)]
+    repository: Repository,
+}
+
+/// A configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What to build.
     pub packages: Packages,
     /// A file with more of them, one a line.
     pub packages_file: Option<PathBuf>,
-    /// What is Debian's own.
-    pub debian: Debian,
+    /// The package family, with what is its own.
+    pub family: Family,
     /// How builds are done.
-    #[serde(default)]
     pub build: Build,
     /// What the repository says of itself.
-    #[serde(default)]
     pub repository: Repository,
 }
 
-/// Which sources.
+/// The package families, each with its table.
+#[derive(Clone, Debug)]
+pub enum Family {
+    /// Sources of a Debian release.
+    Debian(Debian),
+    /// Packages of a pkgsrc tree.
+    Pkgsrc(Pkgsrc),
+}
+
+/// Which packages.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(untagged)]
 pub enum Packages {
-    /// These, by name or as paths of `.dsc` files.
+    /// These: sources by name or as paths of `.dsc` files; directories of a tree.
     Some(Vec<String>),
-    /// `"all"`: every source of the release.
+    /// `"all"`: every source of the release, every directory of the tree.
     All(All),
 }
 
 /// The word `all`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 pub enum All {
-    /// Every source of the release.
+    /// Everything there is.
     #[serde(rename = "all")]
     All,
 }
@@ -47,93 +76,6 @@ impl Default for Packages {
     fn default() -> Self {
         Packages::Some(Vec::new())
     }
-}
-
-/// The table `debian`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Debian {
-    /// The release's codename.
-    pub release: String,
-    /// The architecture; this machine's by default.
-    pub architecture: Option<String>,
-    /// The base address of the archive, or several with the same content.
-    pub mirror: Mirrors,
-    /// Further suites of the same archive whose packages count, such as `bookworm-updates`.
-    #[serde(default)]
-    pub suites: Vec<String>,
-    /// Components.
-    #[serde(default = "main_component")]
-    pub components: Vec<String>,
-    /// Who may sign the archive.
-    #[serde(default = "debian_keyring")]
-    pub keyring: PathBuf,
-    /// `dependent` (`dpkg-buildpackage -B`) or `all` (`-b`).
-    #[serde(default = "dependent")]
-    pub parts: Parts,
-    /// Whether the sources' own tests run.
-    #[serde(default)]
-    pub checks: bool,
-    /// Further build profiles.
-    #[serde(default)]
-    pub profiles: Vec<String>,
-    /// What is put behind versions.
-    #[serde(default = "suffix")]
-    pub version_suffix: String,
-    /// Who stands in changelog entries.
-    #[serde(default = "maintainer")]
-    pub maintainer: String,
-    /// How cycles are cut: `archive` or `profile`.
-    #[serde(default)]
-    pub cycles: CyclesWord,
-}
-
-/// One address or several.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
-pub enum Mirrors {
-    /// One.
-    One(String),
-    /// Several, tried in order.
-    Several(Vec<String>),
-}
-
-impl Mirrors {
-    /// All addresses, without a slash at the end.
-    pub fn all(&self) -> Vec<String> {
-        let all = match self {
-            Mirrors::One(mirror) => std::slice::from_ref(mirror),
-            Mirrors::Several(mirrors) => mirrors,
-        };
-        all.iter().map(|mirror| mirror.trim_end_matches('/').to_owned()).collect()
-    }
-}
-
-/// See [`Cycles`].
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CyclesWord {
-    /// The archive's binary packages stand in.
-    #[default]
-    Archive,
-    /// Only build profiles cut.
-    Profile,
-}
-
-fn main_component() -> Vec<String> {
-    vec!["main".to_owned()]
-}
-fn debian_keyring() -> PathBuf {
-    "/usr/share/keyrings/debian-archive-keyring.gpg".into()
-}
-fn dependent() -> Parts {
-    Parts::Dependent
-}
-fn suffix() -> String {
-    "+bk".to_owned()
-}
-fn maintainer() -> String {
-    "Kilnyard <kilnyard@localhost>".to_owned()
 }
 
 /// The table `build`.
@@ -181,6 +123,52 @@ pub struct Repository {
     pub origin: String,
 }
 
+impl Build {
+    fn check(&self) -> std::result::Result<(), String> {
+        if self.slots == Some(0) || self.jobs == Some(0) {
+            return Err("slots and jobs must be at least 1".to_owned());
+        }
+        if self.wall_minutes_max == 0 || self.idle_minutes_max == 0 {
+            return Err("limits must be at least 1 minute".to_owned());
+        }
+        let bounded = [
+            ("slots", self.slots.unwrap_or(1).into(), SLOTS_MAX),
+            ("jobs", self.jobs.unwrap_or(1).into(), JOBS_MAX),
+            ("wall-minutes-max", self.wall_minutes_max, MINUTES_MAX),
+            ("idle-minutes-max", self.idle_minutes_max, MINUTES_MAX),
+            ("log-mebibytes-max", self.log_mebibytes_max, LOG_MEBIBYTES_MAX),
+        ];
+        match bounded.into_iter().find(|(_, value, max)| value > max) {
+            Some((key, value, max)) => Err(format!("{key} is {value}, and {max} is the most")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The lines of a template that are the same in every yard.
+const COMMON_TEMPLATE: &str = r#"[build]
+# slots = 2                        # builds at once; by cores and memory
+# jobs = 2                         # processes of one build; all cores
+# test = true                      # install and remove outputs in a clean root
+# wall-minutes-max = 720
+# idle-minutes-max = 60
+# log-mebibytes-max = 32
+# failed-roots-max = 10            # kept for `kilnyard shell`
+# mirror-bytes-per-second-min = 10000
+
+[repository]
+# origin = "Kilnyard"
+"#;
+
+/// Words as a list of TOML, one a line.
+fn list_of(words: &[String]) -> String {
+    words.iter().map(|word| format!("  {},\n", quoted(word))).collect()
+}
+
+fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}
+
 impl Default for Repository {
     fn default() -> Self {
         Repository { origin: "Kilnyard".to_owned() }
@@ -199,103 +187,53 @@ const LOG_MEBIBYTES_MAX: u64 = 1 << 20;
 impl Config {
     /// Reads a configuration; errors say where they are.
     pub fn parse(text: &str, path: &Path) -> Result<Config> {
-        let config: Config = toml::from_str(text).map_err(|error| {
+        let file: File = toml::from_str(text).map_err(|error| {
             let mut wrong = Error::usage(format!("{} is not right", path.display()));
             wrong.causes = error.to_string().lines().map(str::to_owned).collect();
             wrong
         })?;
-        config.check().map_err(|reason| Error::usage(format!("{}: {reason}", path.display())))?;
+        let wrong = |reason| Error::usage(format!("{}: {reason}", path.display()));
+        let family = match (file.debian, file.pkgsrc) {
+            (Some(debian), None) => Family::Debian(debian),
+            (None, Some(pkgsrc)) => Family::Pkgsrc(pkgsrc),
+            (None, None) => {
+                return Err(wrong("it has no table of a family: [debian] or [pkgsrc]".to_owned()));
+            }
+            (Some(_), Some(_)) => {
+                return Err(wrong("it has two families, [debian] and [pkgsrc]: a yard has one".to_owned()));
+            }
+        };
+        let (packages, packages_file) = (file.packages, file.packages_file);
+        let config =
+            Config { packages, packages_file, family, build: file.build, repository: file.repository };
+        config.check().map_err(wrong)?;
         Ok(config)
     }
 
     fn check(&self) -> std::result::Result<(), String> {
-        let word = |name: &str, value: &str| {
-            let is_word = !value.is_empty()
-                && value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'/'))
-                && !value.contains("..")
-                && !value.starts_with('/');
-            is_word.then_some(()).ok_or_else(|| format!("`{value}` cannot be a {name}"))
-        };
-        word("release", &self.debian.release)?;
-        self.debian.suites.iter().try_for_each(|suite| word("suite", suite))?;
-        self.debian.components.iter().try_for_each(|component| word("component", component))?;
-        if self.debian.components.is_empty() {
-            return Err("components is empty".to_owned());
+        match &self.family {
+            Family::Debian(debian) => debian.check()?,
+            Family::Pkgsrc(pkgsrc) => pkgsrc.check()?,
         }
-        if self.debian.mirror.all().is_empty() {
-            return Err("mirror is empty".to_owned());
-        }
-        for mirror in self.debian.mirror.all() {
-            if !["http://", "https://", "file:///"].iter().any(|scheme| mirror.starts_with(scheme)) {
-                return Err(format!(
-                    "the mirror `{mirror}` does not begin with http://, https:// or file:///"
-                ));
+        self.build.check()
+    }
+
+    /// What is Debian's own; an error in a yard of another family.
+    pub fn debian(&self) -> Result<&Debian> {
+        match &self.family {
+            Family::Debian(debian) => Ok(debian),
+            Family::Pkgsrc(_) => {
+                Err(Error::usage("this is a yard of pkgsrc, and that asks for one of Debian"))
             }
         }
-        let suffix = &self.debian.version_suffix;
-        let is_suffix = suffix.starts_with(['+', '~'])
-            && suffix.len() > 1
-            && suffix[1..].bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.')
-            && !suffix.ends_with(|c: char| c.is_ascii_digit());
-        if !is_suffix {
-            return Err(format!(
-                "version-suffix `{suffix}` must begin with + or ~ and end with a letter: a number follows it"
-            ));
-        }
-        if self.debian.maintainer.contains(['\n', '\r']) || !self.debian.maintainer.contains('<') {
-            return Err("maintainer must be of the form `Name <address>`".to_owned());
-        }
-        if self.build.slots == Some(0) || self.build.jobs == Some(0) {
-            return Err("slots and jobs must be at least 1".to_owned());
-        }
-        if self.build.wall_minutes_max == 0 || self.build.idle_minutes_max == 0 {
-            return Err("limits must be at least 1 minute".to_owned());
-        }
-        let build = &self.build;
-        let bounded = [
-            ("slots", build.slots.unwrap_or(1).into(), SLOTS_MAX),
-            ("jobs", build.jobs.unwrap_or(1).into(), JOBS_MAX),
-            ("wall-minutes-max", build.wall_minutes_max, MINUTES_MAX),
-            ("idle-minutes-max", build.idle_minutes_max, MINUTES_MAX),
-            ("log-mebibytes-max", build.log_mebibytes_max, LOG_MEBIBYTES_MAX),
-        ];
-        match bounded.into_iter().find(|(_, value, max)| value > max) {
-            Some((key, value, max)) => Err(format!("{key} is {value}, and {max} is the most")),
-            None => Ok(()),
-        }
     }
 
-    /// The settings of the Debian module, for this machine's architecture unless it is said.
-    pub fn debian_settings(&self) -> Settings {
-        Settings {
-            release: self.debian.release.clone(),
-            architecture: self.architecture(),
-            mirrors: self.debian.mirror.all(),
-            parts: self.debian.parts,
-            runs_checks: self.debian.checks,
-            profiles: self.debian.profiles.clone(),
-            version_suffix: self.debian.version_suffix.clone(),
-            maintainer: self.debian.maintainer.clone(),
-            cycles: match self.debian.cycles {
-                CyclesWord::Archive => Cycles::Archive,
-                CyclesWord::Profile => Cycles::Profile,
-            },
+    /// The root that builds begin with.
+    pub fn root(&self) -> DebianRoot {
+        match &self.family {
+            Family::Debian(debian) => debian.root(),
+            Family::Pkgsrc(pkgsrc) => pkgsrc.root.clone(),
         }
-    }
-
-    /// The architecture, by Debian's name.
-    pub fn architecture(&self) -> String {
-        self.debian.architecture.clone().unwrap_or_else(|| {
-            let name = match std::env::consts::ARCH {
-                "x86_64" => "amd64",
-                "x86" => "i386",
-                "aarch64" => "arm64",
-                "arm" => "armhf",
-                "powerpc64" => "ppc64el",
-                other => other,
-            };
-            name.to_owned()
-        })
     }
 
     /// Limits of each command.
@@ -311,7 +249,8 @@ impl Config {
         LogLimits { head_bytes_max: self.build.log_mebibytes_max << 20, ..LogLimits::default() }
     }
 
-    /// The names and `.dsc` files that are asked for, from the configuration and its file; none for all.
+    /// The names, `.dsc` files or directories that are asked for, from the configuration and its file; none for
+    /// all.
     pub fn package_names(&self, yard: &Path) -> Result<Option<Vec<String>>> {
         let mut names = match &self.packages {
             Packages::All(All::All) => return Ok(None),
@@ -325,59 +264,21 @@ impl Config {
             names.extend(lines.filter(|line| !line.is_empty()).map(str::to_owned));
         }
         for name in &names {
-            if !name.ends_with(".dsc") && !relation::is_name(name) {
-                return Err(Error::usage(format!("`{name}` cannot be the name of a source package")));
+            match &self.family {
+                Family::Debian(_) if !name.ends_with(".dsc") && !relation::is_name(name) => {
+                    return Err(Error::usage(format!("`{name}` cannot be the name of a source package")));
+                }
+                Family::Pkgsrc(_) if !is_location(name) => {
+                    return Err(Error::usage(format!("`{name}` cannot be a directory of a tree"))
+                        .hint("category/package, such as mail/mutt"));
+                }
+                _ => {}
             }
         }
         let mut seen = std::collections::HashSet::new();
         names.retain(|name| seen.insert(name.clone()));
         Ok(Some(names))
     }
-}
-
-/// What `kilnyard init debian` writes.
-pub fn template(release: &str, mirror: &str, packages: &[String]) -> String {
-    let quoted = |text: &str| toml::Value::from(text).to_string();
-    let mut list = String::new();
-    for package in packages {
-        list.push_str(&format!("  {},\n", quoted(package)));
-    }
-    format!(
-        r#"# A yard of Kilnyard. `kilnyard build` builds it; `kilnyard doctor` checks this machine.
-
-# Source packages by name, or paths of .dsc files; "all" for every source of the release.
-packages = [
-{list}]
-# packages-file = "packages.txt"   # more of them, one a line
-
-[debian]
-release = {release}
-mirror = {mirror}
-# suites = ["bookworm-updates"]    # more suites of the same mirror
-# components = ["main"]
-# keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
-# parts = "dependent"              # as dpkg-buildpackage -B; "all" as -b
-# checks = false                   # run the sources' own tests
-# profiles = []                    # build profiles
-# version-suffix = "+bk"           # a rebuilt 1.2-3 is 1.2-3+bk1
-# cycles = "archive"               # who stands in: "archive" binaries, or a build "profile"
-
-[build]
-# slots = 2                        # builds at once; by cores and memory
-# jobs = 2                         # processes of one build; all cores
-# test = true                      # install and remove outputs in a clean root
-# wall-minutes-max = 720
-# idle-minutes-max = 60
-# log-mebibytes-max = 32
-# failed-roots-max = 10            # kept for `kilnyard shell`
-# mirror-bytes-per-second-min = 10000
-
-[repository]
-# origin = "Kilnyard"
-"#,
-        release = quoted(release),
-        mirror = quoted(mirror),
-    )
 }
 
 #[cfg(test)]
@@ -390,7 +291,7 @@ mod tests {
 
     #[test]
     fn what_init_writes_is_read_and_its_comments_are_the_defaults() {
-        let text = template("bookworm", "http://deb.example/debian", &["zlib".into(), "acl".into()]);
+        let text = debian_template("bookworm", "http://deb.example/debian", &["zlib".into(), "acl".into()]);
         let config = parse(&text).unwrap();
         assert_eq!(config.package_names(Path::new("/")).unwrap(), Some(vec!["zlib".into(), "acl".into()]));
         let uncommented: String = text
@@ -407,15 +308,15 @@ mod tests {
             })
             .collect();
         let all = parse(&uncommented).unwrap();
-        assert_eq!(all.debian_settings(), config.debian_settings());
+        assert_eq!(all.debian().unwrap().settings(), config.debian().unwrap().settings());
         assert_eq!((all.limits(), all.log_limits()), (config.limits(), config.log_limits()));
         assert_eq!((all.build.slots, all.build.test), (Some(2), true));
     }
 
     #[test]
     fn a_misspelt_key_is_refused_with_its_line() {
-        let text =
-            template("bookworm", "http://deb.example/debian", &[]).replace("# slots = 2 ", "slotz = 2 #");
+        let text = debian_template("bookworm", "http://deb.example/debian", &[])
+            .replace("# slots = 2 ", "slotz = 2 #");
         let error = parse(&text).unwrap_err().to_string();
         assert!(error.contains("slotz") && error.contains("slots"), "{error}");
         let line = text.lines().position(|line| line.starts_with("slotz")).unwrap() + 1;
@@ -424,7 +325,7 @@ mod tests {
 
     #[test]
     fn values_that_cannot_be_are_refused() {
-        let good = template("bookworm", "http://deb.example/debian", &[]);
+        let good = debian_template("bookworm", "http://deb.example/debian", &[]);
         for (from, to) in [
             ("\"bookworm\"", "\"../x\""),
             ("http://deb.example/debian", "ftp://x"),

@@ -1,27 +1,23 @@
 //! From a yard to a plan: the set resolved, what is there compared with what would be built.
 
-use crate::base;
-use crate::error::{Context, Error, Kind, Result};
-use crate::scan::{self, Index};
+use crate::error::{Context, Error, Result};
+use crate::family::{self, Set};
+use crate::mirror::open_distfiles;
 use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::Ecosystem;
-use kilnyard_ecosystem::debian::deb822::Stanza;
-use kilnyard_ecosystem::debian::relation;
-use kilnyard_ecosystem::debian::source::Sources;
-use kilnyard_ecosystem::debian::universe::Universe;
-use kilnyard_ecosystem::debian::{Base, Workshop};
 use kilnyard_mirror::{DistfileStore, Sha256Hex};
 use kilnyard_model::graph::{PackageId, StandIn};
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{Current, PackageRow, Plan, PlanRow, Store};
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
 use std::sync::Arc;
 
 /// A resolved yard and what is to be done in it.
 pub struct Planned {
     /// The set.
-    pub workshop: Arc<Workshop>,
+    pub set: Set,
+    /// The same, without its family.
+    pub workshop: Arc<dyn Ecosystem>,
     /// What is there of each package.
     pub current: HashMap<String, Current>,
     /// The plan, as it is kept in the store.
@@ -63,7 +59,7 @@ impl Planned {
         }
         let names: HashSet<&str> = included.iter().map(|id| graph.name(*id)).collect();
         self.plan.packages.retain(|row| names.contains(row.package.name.as_str()));
-        self.plan.cuts = cuts(&self.workshop, |id| included.contains(&id));
+        self.plan.cuts = cuts(&*self.workshop, |id| included.contains(&id));
         self.foresee();
         Ok(())
     }
@@ -123,14 +119,11 @@ pub fn shape(yard: &Yard) -> Shape {
 
 /// A hash of everything that a plan is made from, read without reading the index, and how many builds the
 /// store knew.
-pub fn digest(yard: &Yard, index: &Index, base: Option<&Base>, store: &impl Store) -> Result<String> {
-    let config =
-        fs_err::read_to_string(yard.path(crate::yard::CONFIG)).or_internal("read the configuration")?;
+pub fn digest(yard: &Yard, store: &impl Store) -> Result<String> {
+    let config = fs_err::read_to_string(yard.path(crate::yard::CONFIG));
+    let config = config.or_internal("read the configuration")?;
     let names = yard.config.package_names(&yard.folder)?;
-    let mut text = format!("{config}\n{}\n{names:?}\n{:?}\n", index.identity, base.map_or("", |b| &b.digest));
-    for name in names.iter().flatten().filter(|name| name.ends_with(".dsc")) {
-        text.push_str(&fs_err::read_to_string(yard.path(name)).unwrap_or_default());
-    }
+    let text = format!("{config}\n{names:?}\n{}", family::inputs(yard, names.as_deref())?);
     Ok(format!("{}-{}", Sha256Hex::of(text.as_bytes()).as_str(), store.next_build().map_err(store_error)?))
 }
 
@@ -139,104 +132,23 @@ pub fn inputs_of(digest: &str) -> &str {
     digest.split_once('-').map_or(digest, |(inputs, _)| inputs)
 }
 
-/// Reads the index and resolves the set.
-pub fn resolve(yard: &Yard, index: &Index, base: Base, distfiles: &DistfileStore) -> Result<Workshop> {
-    let settings = yard.config.debian_settings();
-    let mut universe = Universe::new(settings.context());
-    let mut sources = Sources::default();
-    index.read(yard, &mut universe, &mut sources)?;
-    let names = match yard.config.package_names(&yard.folder)? {
-        None => {
-            let all = sources.all().into_iter();
-            let built = all.filter(|source| source.builds_on(&settings.architecture, settings.parts));
-            built.map(|source| source.name().to_owned()).collect()
-        }
-        Some(names) => {
-            let names = names.into_iter().map(|name| match name.ends_with(".dsc") {
-                true => add_local(&mut sources, distfiles, &yard.path(&name)),
-                false => Ok(name),
-            });
-            names.collect::<Result<Vec<_>>>()?
-        }
-    };
-    Ok(Workshop::new(settings, universe, sources, &names, base))
-}
-
-/// Adds a source that lies on this machine, its `.dsc` and the files beside it; its name.
-fn add_local(sources: &mut Sources, distfiles: &DistfileStore, path: &Path) -> Result<String> {
-    let failed = format!("read {}", path.display());
-    let bytes = fs_err::read(path).context(Kind::Usage, &failed)?;
-    let text = String::from_utf8(bytes).map_err(|error| {
-        let line =
-            error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
-        Error::usage(format!("{} is not UTF-8 in line {line}", path.display()))
-    })?;
-    // A signed .dsc has its stanza between the first empty line and the signature.
-    let body = match text.strip_prefix("-----BEGIN PGP SIGNED MESSAGE-----") {
-        Some(rest) => rest.split_once("\n\n").map_or(rest, |(_, body)| body),
-        None => &text,
-    };
-    let body = body.split("-----BEGIN PGP SIGNATURE-----").next().unwrap_or(body).trim_end();
-    let stanza = Stanza::new(body);
-    let missing = |field: &str| Error::usage(format!("{} has no usable field {field}", path.display()));
-    let name = stanza.get("Source").ok_or_else(|| missing("Source"))?;
-    if !relation::is_name(name) {
-        return Err(Error::usage(format!("{} is of `{name}`, which cannot be a source", path.display())));
-    }
-    let listed = stanza.get("Checksums-Sha256").ok_or_else(|| missing("Checksums-Sha256"))?;
-    let folder = path.parent().unwrap_or(Path::new("."));
-    for line in listed.lines().filter(|line| !line.trim().is_empty()) {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let [hash, _, file] = words[..] else { return Err(missing("Checksums-Sha256")) };
-        if file.contains('/') {
-            return Err(Error::usage(format!(
-                "{} lists `{file}`, which is in another folder",
-                path.display()
-            )));
-        }
-        let (sha256, _) =
-            distfiles.insert(&folder.join(file)).context(Kind::Usage, format!("read {file}"))?;
-        if sha256.as_str() != hash {
-            return Err(Error::usage(format!(
-                "{file} is not what {} says: its SHA-256 is {sha256}",
-                path.display()
-            )));
-        }
-    }
-    let (sha256, size) = distfiles.insert(path).context(Kind::Usage, &failed)?;
-    let file = path.file_name().unwrap_or_default().to_string_lossy();
-    let mut source = String::new();
-    for (field, value) in stanza.fields() {
-        match field {
-            "Source" => source.push_str(&format!("Package: {value}\n")),
-            "Checksums-Sha256" => source
-                .push_str(&format!("Checksums-Sha256:\n {sha256} {size} {file}\n {}\n", value.trim_start())),
-            _ => source.push_str(&format!("{field}: {value}\n")),
-        }
-    }
-    sources.put(source.into());
-    Ok(name.to_owned())
-}
-
 /// Resolves the set and compares it with what is there. The plan is kept in the store, unless somebody forces
 /// something.
 pub fn make(
     yard: &Yard,
-    index: &Index,
-    base: Base,
     distfiles: &DistfileStore,
     store: &mut impl Store,
     forced: &Forced,
 ) -> Result<Planned> {
-    let digest = digest(yard, index, Some(&base), store)?;
-    let workshop = Arc::new(resolve(yard, index, base, distfiles)?);
-    compare_all(yard, workshop, digest, store, forced)
+    let digest = digest(yard, store)?;
+    compare_all(yard, family::resolve(yard, distfiles)?, digest, store, forced)
 }
 
-/// Makes the plan of a yard whose set is resolved already, after builds were added.
-pub fn remake(yard: &Yard, index: &Index, workshop: Arc<Workshop>, store: &mut impl Store) -> Result<()> {
-    let digest = digest(yard, index, base::find(yard).as_ref(), store)?;
-    compare_all(yard, workshop, digest, store, &Forced::Nothing).map(|_| ())
+/// Makes the plan of a yard whose set is resolved already, after builds were added. What it was resolved from is told by
+/// the digest of the plan before, whatever has changed since.
+pub fn remake(yard: &Yard, set: Set, before: &str, store: &mut impl Store) -> Result<()> {
+    let digest = format!("{}-{}", inputs_of(before), store.next_build().map_err(store_error)?);
+    compare_all(yard, set, digest, store, &Forced::Nothing).map(|_| ())
 }
 
 /// What is built even if its outputs are right.
@@ -264,11 +176,12 @@ impl Forced {
 
 fn compare_all(
     yard: &Yard,
-    workshop: Arc<Workshop>,
+    set: Set,
     digest: String,
     store: &mut impl Store,
     forced: &Forced,
 ) -> Result<Planned> {
+    let workshop = set.ecosystem();
     let current: HashMap<String, Current> =
         store.all_current().map_err(store_error)?.into_iter().map(|c| (c.package.clone(), c)).collect();
     for id in workshop.graph().packages() {
@@ -278,8 +191,8 @@ fn compare_all(
     }
     let durations: HashMap<String, (f64, f64)> =
         store.durations().map_err(store_error)?.into_iter().map(|(n, wall, cpu)| (n, (wall, cpu))).collect();
-    let predicted = predict(&workshop, &current, store, forced)?;
-    let planned = estimate(yard, workshop, current, &durations, predicted, digest);
+    let predicted = predict(&*workshop, &current, store, forced)?;
+    let planned = estimate(yard, set, current, &durations, predicted, digest);
     if *forced == Forced::Nothing {
         store.save_plan(&planned.plan).map_err(store_error)?;
     }
@@ -293,7 +206,7 @@ struct Prediction {
 }
 
 fn predict(
-    workshop: &Workshop,
+    workshop: &dyn Ecosystem,
     current: &HashMap<String, Current>,
     store: &impl Store,
     forced: &Forced,
@@ -335,7 +248,7 @@ fn predict(
 }
 
 /// Compares a package's key with that of the outputs that are there.
-fn compare(workshop: &Workshop, id: PackageId, store: &impl Store) -> Result<(PackageState, String)> {
+fn compare(workshop: &dyn Ecosystem, id: PackageId, store: &impl Store) -> Result<(PackageState, String)> {
     let key = match workshop.key(id) {
         Ok(key) => key,
         Err(impossible) => return Ok((PackageState::LeftOut, impossible.explanation)),
@@ -362,12 +275,13 @@ pub fn reason_of(differences: &[String]) -> String {
 
 fn estimate(
     yard: &Yard,
-    workshop: Arc<Workshop>,
+    set: Set,
     current: HashMap<String, Current>,
     durations: &HashMap<String, (f64, f64)>,
     predictions: Vec<Prediction>,
     digest: String,
 ) -> Planned {
+    let workshop = set.ecosystem();
     let graph = workshop.graph();
     let estimates = graph.packages().map(|id| {
         if predictions[id.index()].state.is_final() {
@@ -415,18 +329,18 @@ fn estimate(
         made_seconds: crate::words::now_seconds(),
         expected_seconds: 0.0,
         bound_seconds: 0.0,
-        cuts: cuts(&workshop, |_| true),
+        cuts: cuts(&*workshop, |_| true),
         path: Vec::new(),
         packages,
     };
     let mut planned =
-        Planned { workshop, current, plan, ranks_seconds: Vec::new(), estimates, shape: shape(yard) };
+        Planned { set, workshop, current, plan, ranks_seconds: Vec::new(), estimates, shape: shape(yard) };
     planned.foresee();
     planned
 }
 
 /// The cycles that were cut, a sentence each, where the package that is built first is included.
-fn cuts(workshop: &Workshop, is_included: impl Fn(PackageId) -> bool) -> Vec<String> {
+fn cuts(workshop: &dyn Ecosystem, is_included: impl Fn(PackageId) -> bool) -> Vec<String> {
     let graph = workshop.graph();
     let names = |ids: &[PackageId]| {
         const NAMED_MAX: usize = 8;
@@ -463,19 +377,10 @@ pub fn keep_current(yard: &Yard, store: &mut impl Store) -> Result<()> {
 }
 
 fn is_kept(yard: &Yard, store: &impl Store) -> Result<bool> {
-    let digest = digest(yard, &Index::open(yard)?, base::find(yard).as_ref(), store)?;
+    let digest = digest(yard, store)?;
     Ok(store.plan_head().map_err(store_error)?.is_some_and(|plan| plan.digest == digest))
 }
 
 fn renew(yard: &Yard, store: &mut impl Store) -> Result<Plan> {
-    let (index, base) = (Index::open(yard)?, base::find(yard));
-    let distfiles = open_distfiles(yard)?;
-    Ok(make(yard, &index, base.unwrap_or_default(), &distfiles, store, &Forced::Nothing)?.plan)
-}
-
-/// The yard's distfiles.
-pub fn open_distfiles(yard: &Yard) -> Result<DistfileStore> {
-    let client = scan::client(yard);
-    DistfileStore::open_with(&yard.path("distfiles"), client)
-        .context(Kind::Machine, "open the yard's distfiles")
+    Ok(make(yard, &open_distfiles(yard)?, store, &Forced::Nothing)?.plan)
 }

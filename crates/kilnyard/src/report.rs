@@ -1,11 +1,10 @@
 //! The report of a run, from what the store holds.
 
 use crate::error::{Context, Kind, Result};
-use crate::publish::Published;
+use crate::family::{self, Published};
 use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::Ecosystem;
-use kilnyard_ecosystem::debian::Workshop;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::result::PackageState as State;
 use kilnyard_store::{BuildRow, PackageRow, RunRow, RunState, Sqlite, Store};
@@ -30,7 +29,7 @@ pub struct Figures {
 }
 
 /// The figures of a run.
-pub fn figures(yard: &Yard, store: &Sqlite, workshop: &Workshop) -> Result<Option<Figures>> {
+pub fn figures(yard: &Yard, store: &Sqlite, workshop: &dyn Ecosystem) -> Result<Option<Figures>> {
     let Some(run) = store.last_run().map_err(store_error)? else { return Ok(None) };
     let facts = Facts::read(yard, store, workshop, &run)?;
     let failed = facts.rows.iter().filter(|row| row.state == State::Failed);
@@ -52,7 +51,12 @@ fn cpu_seconds(build: &BuildRow) -> f64 {
 }
 
 /// Writes the report of the last run.
-pub fn write(yard: &Yard, store: &Sqlite, workshop: &Workshop, published: Option<&Published>) -> Result<()> {
+pub fn write(
+    yard: &Yard,
+    store: &Sqlite,
+    workshop: &dyn Ecosystem,
+    published: Option<&Published>,
+) -> Result<()> {
     let Some(run) = store.last_run().map_err(store_error)? else { return Ok(()) };
     let facts = Facts::read(yard, store, workshop, &run)?;
     facts.write_plain_logs()?;
@@ -67,7 +71,7 @@ const PLAIN_LOGS_MAX: usize = 500;
 
 struct Facts<'a> {
     yard: &'a Yard,
-    workshop: &'a Workshop,
+    workshop: &'a dyn Ecosystem,
     run: &'a RunRow,
     rows: Vec<PackageRow>,
     builds: HashMap<String, Vec<BuildRow>>,
@@ -78,7 +82,7 @@ impl Facts<'_> {
     fn read<'a>(
         yard: &'a Yard,
         store: &Sqlite,
-        workshop: &'a Workshop,
+        workshop: &'a dyn Ecosystem,
         run: &'a RunRow,
     ) -> Result<Facts<'a>> {
         let mut builds: HashMap<String, Vec<BuildRow>> = HashMap::new();
@@ -121,6 +125,7 @@ impl Facts<'_> {
     fn report(mut self, published: Option<&Published>) -> Report {
         let rows = std::mem::take(&mut self.rows);
         let path = self.path();
+        let (release, architecture) = family::tree_and_architecture(self.yard);
         let graph = self.workshop.graph();
         let name = |id: PackageId| graph.name(id).to_owned();
         let cut = |cut: &kilnyard_model::graph::Cut| CycleCut {
@@ -138,8 +143,8 @@ impl Facts<'_> {
             kilnyard: env!("CARGO_PKG_VERSION").to_owned(),
             yard: self.yard.folder.display().to_string(),
             ecosystem: self.workshop.name().to_owned(),
-            release: self.yard.config.debian.release.clone(),
-            architecture: self.yard.config.architecture(),
+            release,
+            architecture,
             run: self.run.number,
             state: match self.run.state {
                 RunState::Running => kilnyard_web::RunState::Running,
@@ -168,7 +173,7 @@ impl Facts<'_> {
                 .collect(),
             repository: published.map(|published| RepositoryFacts {
                 path: self.yard.path("repository").display().to_string(),
-                sources_line: published.sources_line.clone(),
+                sources_line: published.line.clone(),
                 fingerprint: published.fingerprint.clone(),
                 packages: published.packages,
             }),
@@ -278,11 +283,12 @@ impl Facts<'_> {
     }
 }
 
-/// The name of a log beside the report: `logs/RUN/PACKAGE/FILE.log` becomes `PACKAGE-FILE.txt`.
+/// The name of a log beside the report: `logs/RUN/PACKAGE/FILE.log` becomes `PACKAGE-FILE.txt`, with commas in place of
+/// a package's slashes.
 fn plain_log(log: &str) -> String {
-    let mut parts = log.rsplit('/');
-    let (file, package) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
-    format!("{PLAIN_LOGS}/{package}-{}.txt", file.trim_end_matches(".log"))
+    let name = log.splitn(3, '/').nth(2).unwrap_or("").trim_end_matches(".log");
+    let (package, file) = name.rsplit_once('/').unwrap_or(("", name));
+    format!("{PLAIN_LOGS}/{}-{file}.txt", package.replace('/', ","))
 }
 
 fn state(state: State) -> PackageState {

@@ -13,7 +13,6 @@ use crate::signals;
 use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
 use kilnyard_coordinator::{Action, Coordinator, Event, Kept, Notice, Prepared, Start};
-use kilnyard_ecosystem::Ecosystem;
 use kilnyard_mirror::DistfileStore;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::BuildOrder;
@@ -233,8 +232,7 @@ impl Run<'_> {
             tests_outputs: self.yard.config.build.test,
             failed_roots_max: self.yard.config.build.failed_roots_max,
         };
-        let ecosystem: Arc<dyn Ecosystem> = self.planned.workshop.clone();
-        let worker = Worker::new(settings, ecosystem, self.distfiles.clone());
+        let worker = Worker::new(settings, self.planned.workshop.clone(), self.distfiles.clone());
         worker.sweep().context(Kind::Machine, "remove what an earlier run left")?;
         let (sender, receiver) = mpsc::channel();
         let snapshot = Snapshot {
@@ -251,8 +249,14 @@ impl Run<'_> {
         };
         std::thread::scope(|scope| {
             let slots = slots::Slots::start(scope, &worker, self.shape.slots, &sender);
-            let fetchers =
-                fetch::Fetchers::start(scope, self.yard, run, self.distfiles.clone(), sender.clone());
+            let fetchers = fetch::Fetchers::start(
+                scope,
+                self.yard,
+                &worker,
+                run,
+                self.distfiles.clone(),
+                sender.clone(),
+            );
             let mut driver = Driver {
                 run: self,
                 coordinator,

@@ -1,6 +1,6 @@
 //! A yard: a folder with a configuration, and everything that Kilnyard keeps for it.
 
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::error::{Context, Error, Kind, Result};
 use kilnyard_root::IdMap;
 use kilnyard_store::{Sqlite, StoreError};
@@ -41,7 +41,10 @@ impl Yard {
         let mut config = Config::parse(&text, &path)?;
         let folder = fs_err::canonicalize(folder).or_internal("find the yard")?;
         // What the configuration names is found from any folder.
-        config.debian.keyring = folder.join(&config.debian.keyring);
+        match &mut config.family {
+            config::Family::Debian(debian) => debian.keyring = folder.join(&debian.keyring),
+            config::Family::Pkgsrc(pkgsrc) => pkgsrc.locate(&folder),
+        }
         Ok(Yard { folder, config })
     }
 

@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 
 /// A named step of a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -14,12 +15,18 @@ use std::fmt;
 pub enum Stage {
     /// Sources and binary packages come to this machine.
     Fetch,
-    /// The source is unpacked and gets its changelog entry.
+    /// The source is checked and unpacked.
     Unpack,
     /// Dependencies are installed.
     Depends,
+    /// The package is configured, where that is a step of its own.
+    Configure,
     /// The package is built.
     Build,
+    /// What was built goes into a folder as it will be installed, where that is a step of its own.
+    Install,
+    /// Binary packages are made, where that is a step of its own.
+    Package,
     /// Outputs are read and taken over.
     Collect,
     /// Outputs are installed in a clean root and removed again.
@@ -27,9 +34,18 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// All stages, in their order.
-    pub const ALL: [Stage; 6] =
-        [Stage::Fetch, Stage::Unpack, Stage::Depends, Stage::Build, Stage::Collect, Stage::Test];
+    /// All stages. Families have some of them, and not all in this order.
+    pub const ALL: [Stage; 9] = [
+        Stage::Fetch,
+        Stage::Unpack,
+        Stage::Depends,
+        Stage::Configure,
+        Stage::Build,
+        Stage::Install,
+        Stage::Package,
+        Stage::Collect,
+        Stage::Test,
+    ];
 
     /// The stage's name.
     pub fn as_str(self) -> &'static str {
@@ -37,7 +53,10 @@ impl Stage {
             Stage::Fetch => "fetch",
             Stage::Unpack => "unpack",
             Stage::Depends => "depends",
+            Stage::Configure => "configure",
             Stage::Build => "build",
+            Stage::Install => "install",
+            Stage::Package => "package",
             Stage::Collect => "collect",
             Stage::Test => "test",
         }
@@ -129,6 +148,26 @@ pub struct InputText {
     pub text: String,
 }
 
+/// A folder of the worker's machine that is shown in a root, for reading.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedFolder {
+    /// Where it is; absolute.
+    pub source: PathBuf,
+    /// Where it is shown, inside.
+    pub inside: String,
+}
+
+/// Files that the package's own tools bring, besides the inputs: commands that may use the network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FetchOrder {
+    /// The commands, run in a root of their own.
+    pub stage: StageOrder,
+    /// Where the files are kept. What the commands add to it goes in when they have ended well.
+    pub folder: SharedFolder,
+    /// The files that they may bring, relative to the folder: no two builds fetch one at the same time.
+    pub files: Vec<String>,
+}
+
 /// Who runs a command in a root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -176,6 +215,10 @@ pub struct BuildOrder {
     pub inputs: Vec<Input>,
     /// Files that are written.
     pub texts: Vec<InputText>,
+    /// Folders that are shown.
+    pub folders: Vec<SharedFolder>,
+    /// What has to be fetched by commands before it begins; nothing where all of it is an input.
+    pub fetch: Option<FetchOrder>,
     /// The stages that run in the root, in order.
     pub stages: Vec<StageOrder>,
     /// The folder, inside the root, where outputs are found after the stages.
@@ -191,6 +234,8 @@ pub struct TestOrder {
     pub inputs: Vec<Input>,
     /// Files that are written.
     pub texts: Vec<InputText>,
+    /// Folders that are shown.
+    pub folders: Vec<SharedFolder>,
     /// The commands.
     pub stage: StageOrder,
 }

@@ -19,7 +19,7 @@ pub use clock::{now_seconds, own_cpu_seconds};
 pub use log::{Log, LogFacts, LogLimits, read_log};
 
 use kilnyard_root::{Report, Sandbox};
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -71,10 +71,11 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// How much output is taken at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Runs the sandbox to its end. `observe` is told how many processes there are and what memory they hold.
+/// Runs the sandbox to its end; what it prints goes into `output`. `observe` is told how many processes there are
+/// and what memory they hold.
 pub fn run(
     sandbox: &Sandbox,
-    log: &mut Log,
+    output: &mut (dyn Write + Send),
     limits: Limits,
     cancel: &AtomicBool,
     observe: &mut dyn FnMut(u32, u64),
@@ -88,7 +89,7 @@ pub fn run(
         left_behind: Vec::new(),
     };
     match sandbox.spawn() {
-        Ok(mut child) => outcome.end = watch(&mut child, log, limits, cancel, observe, &mut outcome),
+        Ok(mut child) => outcome.end = watch(&mut child, output, limits, cancel, observe, &mut outcome),
         Err(error) => outcome.end = End::SandboxFailed(format!("failed to start a sandbox: {error}")),
     }
     outcome.wall_seconds = started.elapsed().as_secs_f64();
@@ -97,7 +98,7 @@ pub fn run(
 
 fn watch(
     child: &mut Child,
-    log: &mut Log,
+    log: &mut (dyn Write + Send),
     limits: Limits,
     cancel: &AtomicBool,
     observe: &mut dyn FnMut(u32, u64),
@@ -190,7 +191,7 @@ fn limit_passed(
 /// Moves output into the log. After an error it goes on reading, so that the command does not block.
 fn pump(
     mut output: ChildStdout,
-    log: &mut Log,
+    log: &mut (dyn Write + Send),
     started: Instant,
     last_output_millis: &AtomicU64,
 ) -> io::Result<()> {
@@ -202,7 +203,7 @@ fn pump(
             Ok(count) => {
                 last_output_millis.store(started.elapsed().as_millis() as u64, Ordering::Relaxed);
                 if outcome.is_ok() {
-                    outcome = log.write(&chunk[..count]);
+                    outcome = log.write_all(&chunk[..count]);
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

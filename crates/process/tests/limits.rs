@@ -55,6 +55,7 @@ fn sandbox(script: &str) -> Sandbox {
         directory: "/".into(),
         environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
         is_interactive: false,
+        has_network: false,
     }
 }
 

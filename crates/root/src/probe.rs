@@ -34,6 +34,7 @@ pub fn try_root(folder: &Path, ids: &IdMap) -> Result<(), RunError> {
         directory: "/".into(),
         environment: Vec::new(),
         is_interactive: false,
+        has_network: false,
     };
     let outcome = sandbox(View::Root(operations), Task::Program(vec!["/bin/true".to_owned()])).run();
     let removed = sandbox(View::Machine, Task::Remove(vec![inner])).run();

@@ -79,6 +79,8 @@ pub struct Sandbox {
     pub environment: Vec<(String, String)>,
     /// Whether the command keeps the terminal of this process, for a shell.
     pub is_interactive: bool,
+    /// Whether the command uses the machine's network; else it has a loopback device of its own alone.
+    pub has_network: bool,
 }
 
 /// What a sandbox says of itself.

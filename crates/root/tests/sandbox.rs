@@ -102,6 +102,7 @@ impl Yard {
             directory: "/".into(),
             environment: vec![("PATH".into(), "/usr/sbin:/usr/bin".into())],
             is_interactive: false,
+            has_network: false,
         }
     }
 

@@ -56,7 +56,7 @@ fn hashes(outputs: &[Output]) -> Vec<(&str, &str)> {
     outputs.iter().map(|output| (output.file.as_str(), output.sha256.as_str())).collect()
 }
 
-fn machine(stage: Stage, message: impl ToString) -> Failure {
+pub(crate) fn machine(stage: Stage, message: impl ToString) -> Failure {
     let message = message.to_string();
     Failure { stage, kind: FailureKind::Machine, message, line_number: None, lines: Vec::new() }
 }
@@ -67,6 +67,7 @@ impl Performance<'_> {
         let settings = &self.worker.settings;
         let name = format!("{prefix}{}", self.lease.build);
         let root = RootFolder::create(&settings.yard, &name, &settings.ids, &order.layers)
+            .map(|root| root.showing(&order.folders))
             .and_then(|root| {
                 root.provide(&order.inputs, &order.texts, &|input| self.file_of(input))?;
                 Ok(root)
@@ -252,7 +253,8 @@ impl Performance<'_> {
         }
         let name = format!("test-{}", self.lease.build);
         let root = RootFolder::create(&settings.yard, &name, &settings.ids, &order.layers)
-            .map_err(|error| machine(Stage::Test, error))?;
+            .map_err(|error| machine(Stage::Test, error))?
+            .showing(&order.folders);
         let outcome = root
             .provide(&order.inputs, &order.texts, &|input| self.file_of(input))
             .map_err(|error| machine(Stage::Test, error))
@@ -310,7 +312,7 @@ fn add(result: &mut StageResult, outcome: &Outcome) {
 }
 
 /// A command as a person would read it: scripts and long lists are cut.
-fn shown(arguments: &[String]) -> String {
+pub(crate) fn shown(arguments: &[String]) -> String {
     const ARGUMENT_CHARS_MAX: usize = 60;
     let cut = |argument: &String| {
         let line = argument.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -10,9 +10,11 @@
 //! start.
 
 mod build;
+mod fetch;
 mod remover;
 mod roots;
 
+pub use fetch::Fetched;
 pub use roots::{RootFolder, base_sandbox};
 
 use kilnyard_ecosystem::Ecosystem;
@@ -49,12 +51,14 @@ pub struct Worker {
     ecosystem: Arc<dyn Ecosystem>,
     distfiles: Arc<DistfileStore>,
     remover: Arc<remover::Remover>,
+    /// Files that somebody fetches just now.
+    fetching: Arc<fetch::Names>,
 }
 
 impl Worker {
     /// A worker of this yard.
     pub fn new(settings: Settings, ecosystem: Arc<dyn Ecosystem>, distfiles: Arc<DistfileStore>) -> Worker {
-        Worker { settings, ecosystem, distfiles, remover: Arc::default() }
+        Worker { settings, ecosystem, distfiles, remover: Arc::default(), fetching: Arc::default() }
     }
 
     /// Removes what builds left that did not end: to be called once, before the first build.

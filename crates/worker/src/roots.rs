@@ -1,9 +1,9 @@
 //! The folders of roots in a yard: `roots/NUMBER` while a build goes on, `roots/failed-PACKAGE` after it
 //! failed.
 
-use kilnyard_model::order::{Account, CommandOrder, Input, InputText};
+use kilnyard_model::order::{Account, CommandOrder, Input, InputText, SharedFolder};
 use kilnyard_root::sandbox::Task;
-use kilnyard_root::{IdMap, Sandbox, User, View, base_operations, probe, root_operations};
+use kilnyard_root::{Access, IdMap, Operation, Sandbox, User, View, base_operations, probe, root_operations};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -22,6 +22,10 @@ pub struct RootFolder {
     relative: PathBuf,
     ids: IdMap,
     layers: Vec<PathBuf>,
+    /// Folders of the machine that are shown.
+    folders: Vec<SharedFolder>,
+    /// A folder that commands may write in.
+    writable: Option<SharedFolder>,
 }
 
 impl RootFolder {
@@ -46,12 +50,45 @@ impl RootFolder {
             relative: Path::new("roots").join(name),
             ids: ids.clone(),
             layers: layers.iter().map(PathBuf::from).collect(),
+            folders: Vec::new(),
+            writable: None,
         }
+    }
+
+    /// Shows folders of the machine in the root, for reading.
+    pub fn showing(mut self, folders: &[SharedFolder]) -> RootFolder {
+        self.folders = folders.to_vec();
+        self
+    }
+
+    /// Gives the root's own root a folder to write in, at this path inside; [`RootFolder::added`] is the same from
+    /// outside.
+    pub fn adding_at(self, inside: &str) -> io::Result<RootFolder> {
+        let added = self.added();
+        fs_err::create_dir(&added)?;
+        probe::give_to_root(&added, &self.ids)?;
+        Ok(self.writing_to(&SharedFolder { source: added, inside: inside.to_owned() }))
+    }
+
+    /// Lets commands of the root write in a folder of the machine that belongs to the root's own root.
+    pub fn writing_to(mut self, folder: &SharedFolder) -> RootFolder {
+        self.writable = Some(folder.clone());
+        self
+    }
+
+    /// The folder that commands of the root write in, seen from outside.
+    pub fn added(&self) -> PathBuf {
+        self.path().join("added")
     }
 
     /// The folder of the last failed build of a package, whether it exists or not.
     pub fn of_failed(yard: &Path, package: &str, ids: &IdMap, layers: &[String]) -> RootFolder {
-        RootFolder::at(yard, &format!("failed-{package}"), ids, layers)
+        RootFolder::at(yard, &failed_name(package), ids, layers)
+    }
+
+    /// Where the root of the last failed build of a package is, if it is kept.
+    pub fn failed_path(yard: &Path, package: &str) -> PathBuf {
+        yard.join("roots").join(failed_name(package))
     }
 
     /// Where it is.
@@ -90,16 +127,29 @@ impl RootFolder {
 
     /// The sandbox of one command in this root.
     pub fn sandbox(&self, command: &CommandOrder) -> Sandbox {
-        let binds = [(self.relative.join("inputs"), PathBuf::from(INPUTS_INSIDE))];
+        let mut binds = vec![(self.relative.join("inputs"), PathBuf::from(INPUTS_INSIDE))];
+        // Folders above the yard may be closed to the root's ids, so that its own are reached from it.
+        let reached = |path: &Path| path.strip_prefix(&self.yard).unwrap_or(path).to_owned();
+        binds.extend(self.folders.iter().map(|shown| (reached(&shown.source), PathBuf::from(&shown.inside))));
+        let mut operations = root_operations(&self.layers, &self.relative, &binds);
+        if let Some(SharedFolder { source, inside }) = &self.writable {
+            let target = self.relative.join("merged").join(inside.trim_start_matches('/'));
+            let source = reached(source);
+            let bind = Operation::Bind { source, target: target.clone(), access: Access::Write };
+            // It has to stand before the root is entered, which is the last operation.
+            let last = operations.len() - 1;
+            operations.splice(last..last, [Operation::Folder { path: target }, bind]);
+        }
         Sandbox {
             folder: self.yard.clone(),
             ids: self.ids.clone(),
-            view: View::Root(root_operations(&self.layers, &self.relative, &binds)),
+            view: View::Root(operations),
             user: user_of(command.account),
             task: Task::Program(command.arguments.clone()),
             directory: PathBuf::from(&command.directory),
             environment: environment_of(command),
             is_interactive: false,
+            has_network: false,
         }
     }
 
@@ -116,8 +166,7 @@ impl RootFolder {
 
     /// Keeps the root of a failed build in place of the one kept before.
     pub fn keep_as_failed(&self, package: &str, kept_max: usize) -> io::Result<()> {
-        let kept =
-            RootFolder { relative: Path::new("roots").join(format!("failed-{package}")), ..self.clone() };
+        let kept = RootFolder { relative: Path::new("roots").join(failed_name(package)), ..self.clone() };
         kept.remove()?;
         if kept_max == 0 {
             return self.remove();
@@ -130,6 +179,11 @@ impl RootFolder {
         }
         Ok(())
     }
+}
+
+/// The name of the folder of a failed build's root. A package of a tree is known by its folder in it.
+fn failed_name(package: &str) -> String {
+    format!("failed-{}", package.replace('/', ","))
 }
 
 fn safe_name(name: &str) -> io::Result<&str> {
@@ -192,6 +246,7 @@ fn remove(yard: &Path, relative: &Path, ids: &IdMap) -> io::Result<()> {
             directory: PathBuf::from("/"),
             environment: Vec::new(),
             is_interactive: false,
+            has_network: false,
         };
         sandbox.run().map_err(io::Error::other)?;
     }
@@ -226,5 +281,6 @@ pub fn base_sandbox(
         directory: PathBuf::from(&command.directory),
         environment: environment_of(command),
         is_interactive: false,
+        has_network: false,
     }
 }

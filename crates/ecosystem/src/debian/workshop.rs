@@ -314,6 +314,8 @@ impl Ecosystem for Workshop {
             layers: vec![self.base.layer.clone()],
             inputs,
             texts: stages::apt_texts(provisions.index),
+            folders: Vec::new(),
+            fetch: None,
             stages: vec![
                 stages::unpack(&source, &dsc, &version, &self.settings),
                 stages::depends(provisions.install),
@@ -501,6 +503,7 @@ impl Workshop {
             layers: vec![self.base.layer.clone()],
             inputs: provisions.inputs,
             texts: stages::apt_texts(provisions.index),
+            folders: Vec::new(),
             stage: stages::test(groups),
         })
     }

@@ -96,12 +96,15 @@ impl Kept {
     }
 
     /// The kept answers that are still right, by location. Each file is looked at once.
-    pub fn current(mut self, tree: &Path) -> HashMap<String, Vec<u8>> {
+    pub fn current(mut self, places: &Places) -> HashMap<String, Vec<u8>> {
         let mut looked_at: HashMap<String, bool> = HashMap::new();
         let mut is_same = |path: &str| match looked_at.get(path) {
             Some(is_same) => *is_same,
             None => {
-                let is_same = self.files.get(path).is_some_and(|facts| facts.hold(&absolute(tree, path)));
+                let is_same = match places.find(path) {
+                    Some(place) => self.files.get(path).is_some_and(|facts| facts.hold(&place)),
+                    None => true,
+                };
                 looked_at.insert(path.to_owned(), is_same);
                 is_same
             }
@@ -159,7 +162,7 @@ fn each_file(location: &str, stanzas: &[u8], each: &mut dyn FnMut(Cow<str>) -> b
 }
 
 /// A path as seen from the tree, without steps back where that is possible.
-fn normal<'a>(location: &str, file: &'a str) -> Cow<'a, str> {
+pub(super) fn normal<'a>(location: &str, file: &'a str) -> Cow<'a, str> {
     if let Some(of_tree) = file.strip_prefix("../../")
         && !of_tree.contains("..")
     {
@@ -183,15 +186,34 @@ fn normal<'a>(location: &str, file: &'a str) -> Cow<'a, str> {
     Cow::Owned(if is_absolute { format!("/{joined}") } else { joined })
 }
 
-fn absolute(tree: &Path, path: &str) -> PathBuf {
-    tree.join(path)
+/// Where the files are that make read.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// The tree.
+    pub tree: PathBuf,
+    /// Where make saw it, if that was in a root: then files outside of it are of the root's layers, which do not
+    /// change.
+    pub inside: Option<&'static str>,
+}
+
+impl Places {
+    /// Where a file is, by its path relative to the tree or from / on; none where it is of a layer.
+    fn find(&self, path: &str) -> Option<PathBuf> {
+        match self.inside {
+            Some(inside) if path.starts_with('/') => {
+                let below = path.strip_prefix(inside)?.strip_prefix('/')?;
+                Some(self.tree.join(below))
+            }
+            _ => Some(self.tree.join(path)),
+        }
+    }
 }
 
 /// Adds to what is kept.
 #[derive(Debug)]
 pub struct Journal {
     file: fs_err::File,
-    tree: PathBuf,
+    places: Places,
     known: HashSet<String>,
     /// Files that were written later than this may have changed while they were read.
     began_nanoseconds: i128,
@@ -201,7 +223,7 @@ impl Journal {
     /// Begins a new journal with answers that are right; it takes the place of the old one at once.
     pub fn begin(
         path: &Path,
-        tree: &Path,
+        places: &Places,
         facts: &str,
         current: &HashMap<String, Vec<u8>>,
         began_nanoseconds: i128,
@@ -209,7 +231,7 @@ impl Journal {
         let part = path.with_extension("part");
         let mut file = fs_err::File::create(&part)?;
         file.write_all(format!("{BEGINNING}{facts}\n").as_bytes())?;
-        let mut journal = Journal { file, tree: tree.to_owned(), known: HashSet::new(), began_nanoseconds };
+        let mut journal = Journal { file, places: places.clone(), known: HashSet::new(), began_nanoseconds };
         let mut locations: Vec<&String> = current.keys().collect();
         locations.sort_unstable();
         for location in locations {
@@ -228,7 +250,8 @@ impl Journal {
             if self.known.contains(path.as_ref()) || added.iter().any(|other| *other == path) {
                 return true;
             }
-            let Ok(facts) = FileFacts::of(&absolute(&self.tree, &path)) else { return false };
+            let Some(place) = self.places.find(&path) else { return true };
+            let Ok(facts) = FileFacts::of(&place) else { return false };
             if facts.modified_nanoseconds >= self.began_nanoseconds {
                 return false;
             }
@@ -291,13 +314,17 @@ mod tests {
             self.folder.path().join("kept")
         }
 
+        fn places(&self) -> Places {
+            Places { tree: self.folder.path().to_owned(), inside: None }
+        }
+
         fn begin(&self, began: i128) -> Journal {
-            Journal::begin(&self.path(), self.folder.path(), "facts", &HashMap::new(), began).unwrap()
+            Journal::begin(&self.path(), &self.places(), "facts", &HashMap::new(), began).unwrap()
         }
 
         fn current(&self) -> Vec<String> {
             let kept = Kept::read(&self.path(), "facts").unwrap();
-            let mut locations: Vec<String> = kept.current(self.folder.path()).into_keys().collect();
+            let mut locations: Vec<String> = kept.current(&self.places()).into_keys().collect();
             locations.sort();
             locations
         }

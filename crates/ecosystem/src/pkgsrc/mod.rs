@@ -4,10 +4,20 @@
 //! [`resolve`] turns patterns into exact dependencies, with a reason for every package that is left out; [`summary`] is
 //! the index of a repository.
 
+pub mod description;
+pub mod distinfo;
 pub mod kept;
+pub mod package_file;
 pub mod pattern;
+mod recipe_files;
 pub mod resolve;
 pub mod scan_file;
+mod settings;
+pub mod stages;
 pub mod summary;
 pub mod tree;
 pub mod version;
+mod workshop;
+
+pub use settings::Settings;
+pub use workshop::{Scan, Workshop, shared_folders};

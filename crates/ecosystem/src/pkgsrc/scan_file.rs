@@ -138,6 +138,16 @@ impl<'a> Stanza<'a> {
         Ok(())
     }
 
+    /// All of it, as it was read.
+    pub fn text(&self) -> &'a [u8] {
+        self.text
+    }
+
+    /// Where it begins in the text that it was read from, in bytes.
+    pub fn offset(&self, text: &[u8]) -> usize {
+        self.text.as_ptr().addr() - text.as_ptr().addr()
+    }
+
     /// The value of any field; the first of several.
     pub fn get(&self, field: &str) -> Option<Cow<'a, str>> {
         let lines = self.text.split(|byte| *byte == b'\n');

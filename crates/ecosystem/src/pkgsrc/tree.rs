@@ -3,27 +3,74 @@
 
 use super::scan_file::{ScanFile, is_location};
 use kilnyard_process::{CaptureEnd, CaptureLimits, Captured, capture};
+use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
 /// How much of what a directory said is told when its scan fails.
 const TOLD_LINES_MAX: usize = 12;
-/// More than any directory prints: the largest of 2026 says 12 packages in half a megabyte.
-const OUTPUT_BYTES_MAX: u64 = 64 << 20;
+/// Whoever runs make in the directories of a tree, several at once.
+pub trait Make: Sync {
+    /// Runs make in a directory of the tree (the tree itself is "") to its end.
+    fn run(&self, directory: &str, arguments: &[&str], cancel: &AtomicBool) -> io::Result<Captured>;
 
-/// A tree and how it is asked.
+    /// The program, as messages call it.
+    fn name(&self) -> String;
+}
+
+/// make, run on the machine itself.
 #[derive(Clone, Debug)]
-pub struct Tree {
-    /// Its folder.
+pub struct MachineMake {
+    /// The tree's folder.
     pub folder: PathBuf,
     /// The make program, such as `bmake`.
     pub make: PathBuf,
     /// The folder in which make keeps what it worked out of build options. Without one, the time for some
     /// directories grows exponentially with the depth of their dependencies.
     pub option_cache: PathBuf,
-    /// The longest that one directory may take.
-    pub wall_seconds_max: u64,
+}
+
+impl MachineMake {
+    /// The variables that make is started with, and nothing else: an answer must not depend on who asks.
+    pub fn environment(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("PATH", "/usr/pkg/sbin:/usr/pkg/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
+            ("HOME", "/nonexistent".to_owned()),
+            ("LC_ALL", "C".to_owned()),
+            ("BATCH", "1".to_owned()),
+            (OPTION_CACHE_VARIABLE, self.option_cache.display().to_string()),
+        ]
+    }
+}
+
+impl Make for MachineMake {
+    fn run(&self, directory: &str, arguments: &[&str], cancel: &AtomicBool) -> io::Result<Captured> {
+        let mut command = Command::new(&self.make);
+        command.args(arguments).current_dir(self.folder.join(directory)).env_clear();
+        for (name, value) in self.environment() {
+            command.env(name, value);
+        }
+        capture(command, LIMITS, cancel)
+    }
+
+    fn name(&self) -> String {
+        self.make.display().to_string()
+    }
+}
+
+/// The variable that names make's option cache (`mk/pkg-build-options.mk`).
+pub const OPTION_CACHE_VARIABLE: &str = "PBULK_CACHE_DIRECTORY";
+
+/// Limits of one question: the slowest directory of the tree of 2014 takes 30 s of CPU, and the largest of 2026 says
+/// 12 packages in half a megabyte.
+pub const LIMITS: CaptureLimits = CaptureLimits { wall_seconds_max: 900, output_bytes_max: 64 << 20 };
+
+/// A tree and who asks it.
+#[derive(Clone, Copy)]
+pub struct Tree<'a> {
+    /// Who runs make.
+    pub make: &'a dyn Make,
 }
 
 /// Why a directory could not be scanned.
@@ -68,42 +115,22 @@ pub enum TreeError {
     Cancelled,
 }
 
-impl Tree {
-    /// The folder of make's files and of every package is below this one: the environment of all commands.
-    fn command(&self, relative: &str, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.make);
-        command.args(arguments).current_dir(self.folder.join(relative)).env_clear();
-        for (name, value) in self.environment() {
-            command.env(name, value);
-        }
-        command
-    }
-
-    /// The variables that make is started with, and nothing else: an answer must not depend on who asks.
-    pub fn environment(&self) -> Vec<(&'static str, String)> {
-        vec![
-            ("PATH", "/usr/pkg/sbin:/usr/pkg/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
-            ("HOME", "/nonexistent".to_owned()),
-            ("LC_ALL", "C".to_owned()),
-            ("BATCH", "1".to_owned()),
-            ("PBULK_CACHE_DIRECTORY", self.option_cache.display().to_string()),
-        ]
-    }
-
+impl Tree<'_> {
     fn ask(&self, relative: &str, arguments: &[&str], cancel: &AtomicBool) -> Result<Vec<u8>, TreeError> {
-        let what = || format!("{} {} in {relative:?}", self.make.display(), arguments.join(" "));
-        let limits =
-            CaptureLimits { wall_seconds_max: self.wall_seconds_max, output_bytes_max: OUTPUT_BYTES_MAX };
-        let captured = capture(self.command(relative, arguments), limits, cancel)
+        let what = || format!("{} {} in {relative:?}", self.make.name(), arguments.join(" "));
+        let captured = (self.make)
+            .run(relative, arguments, cancel)
             .map_err(|error| TreeError::Start { what: what(), reason: error.to_string() })?;
         match captured.end {
             CaptureEnd::Exit(0) => Ok(captured.output),
             CaptureEnd::Exit(code) => {
                 Err(TreeError::Make { what: what(), code, said: last_lines(&captured) })
             }
-            CaptureEnd::WallLimit => Err(TreeError::TooLong { what: what(), seconds: self.wall_seconds_max }),
+            CaptureEnd::WallLimit => {
+                Err(TreeError::TooLong { what: what(), seconds: LIMITS.wall_seconds_max })
+            }
             CaptureEnd::OutputLimit => {
-                let reason = format!("it has more than {OUTPUT_BYTES_MAX} bytes");
+                let reason = format!("it has more than {} bytes", LIMITS.output_bytes_max);
                 Err(TreeError::Output { what: what(), reason })
             }
             CaptureEnd::Cancelled => Err(TreeError::Cancelled),
@@ -130,7 +157,7 @@ impl Tree {
             match is_location(&format!("category/{name}")) {
                 true => Ok(name.to_owned()),
                 false => Err(TreeError::Output {
-                    what: format!("{} {} in {relative:?}", self.make.display(), arguments.join(" ")),
+                    what: format!("{} {} in {relative:?}", self.make.name(), arguments.join(" ")),
                     reason: format!("`{name}` is no directory"),
                 }),
             }
@@ -152,7 +179,7 @@ impl Tree {
             }
         }
         ScanFile::parse(&stanzas).map_err(|error| TreeError::Output {
-            what: format!("{} pbulk-index in {location:?}", self.make.display()),
+            what: format!("{} pbulk-index in {location:?}", self.make.name()),
             reason: error.to_string(),
         })?;
         Ok(stanzas)

@@ -3,13 +3,13 @@
 use super::print;
 use crate::cli::Build;
 use crate::error::{Kind, Result};
+use crate::family::Published;
 use crate::plan::Forced;
 use crate::run::view::{Events, Live, Plain, View};
 use crate::run::{Options, Outcome, Run};
-use crate::scan::Index;
 use crate::yard::{Lock, Yard};
-use crate::{base, plan, publish, report, scan, signals, words};
-use kilnyard_ecosystem::debian::Workshop;
+use crate::{family, mirror, plan, report, signals, words};
+use kilnyard_ecosystem::Ecosystem;
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{RunState, Sqlite};
 use serde_json::json;
@@ -27,23 +27,21 @@ pub fn run(mut yard: Yard, options: &Build) -> Result<ExitCode> {
 /// Builds a yard whose lock is held.
 pub fn build(yard: &Yard, _lock: &Lock, options: &Build) -> Result<ExitCode> {
     let say = |text: &str| tell!("{text}");
-    let needs_scan = if options.dry_run { Index::open(yard).is_err() } else { true };
+    let needs_scan = if options.dry_run { !family::is_scanned(yard) } else { true };
     if needs_scan && !options.no_scan {
-        scan::scan(yard, signals::cancel(), &say)?;
+        family::scan(yard, signals::cancel(), &say)?;
     }
-    let base = match options.dry_run {
-        true => base::find(yard).unwrap_or_default(),
-        false => base::ensure(yard, &yard.ids()?, signals::cancel(), &say)?,
-    };
-    let index = Index::open(yard)?;
+    if !options.dry_run {
+        family::ensure_layers(yard, &yard.ids()?, signals::cancel(), &say)?;
+    }
     let mut store = yard.store()?;
-    let distfiles = Arc::new(plan::open_distfiles(yard)?);
+    let distfiles = Arc::new(mirror::open_distfiles(yard)?);
     let forced = match (options.force || options.check_reproducible, options.packages.is_empty()) {
         (false, _) => Forced::Nothing,
         (true, true) => Forced::All,
         (true, false) => Forced::Named(options.packages.iter().cloned().collect()),
     };
-    let mut planned = plan::make(yard, &index, base, &distfiles, &mut store, &forced)?;
+    let mut planned = plan::make(yard, &distfiles, &mut store, &forced)?;
     if !options.packages.is_empty() {
         planned.narrow(&options.packages)?;
     }
@@ -59,32 +57,32 @@ pub fn build(yard: &Yard, _lock: &Lock, options: &Build) -> Result<ExitCode> {
     } else {
         Box::new(Plain::default())
     };
-    let workshop = planned.workshop.clone();
+    let (set, digest) = (planned.set.clone(), planned.plan.digest.clone());
     let run =
         Run { yard, store: &mut store, planned, distfiles: distfiles.clone(), shape, options: run_options };
     let outcome = run.run(view.as_mut())?;
     drop(view);
     let published = match options.no_publish {
         true => Ok(None),
-        false => publish::publish(yard, &store, &workshop, &distfiles).map(Some),
+        false => family::publish(yard, &store, &set, &distfiles).map(Some),
     };
     // Whatever publishing came to, what was built is reported.
     let repository = published.as_ref().ok().and_then(Option::as_ref);
     if outcome.run.is_some() {
-        report::write(yard, &store, &workshop, repository)?;
-        plan::remake(yard, &index, workshop.clone(), &mut store)?;
+        report::write(yard, &store, &*set.ecosystem(), repository)?;
+        plan::remake(yard, set.clone(), &digest, &mut store)?;
     }
     if options.json {
         ended(yard, &outcome, repository)?;
     } else {
-        summary(yard, &store, &workshop, &outcome, repository);
+        summary(yard, &store, &*set.ecosystem(), &outcome, repository);
     }
     published?;
     exit_code(&outcome)
 }
 
 /// The last event.
-fn ended(yard: &Yard, outcome: &Outcome, published: Option<&publish::Published>) -> Result<ExitCode> {
+fn ended(yard: &Yard, outcome: &Outcome, published: Option<&Published>) -> Result<ExitCode> {
     let counts: serde_json::Map<String, serde_json::Value> =
         outcome.counts.iter().map(|(state, count)| (state.to_string(), (*count).into())).collect();
     let left_out = outcome.left_out.iter().map(|(name, reason)| json!({ "package": name, "reason": reason }));
@@ -99,7 +97,7 @@ fn ended(yard: &Yard, outcome: &Outcome, published: Option<&publish::Published>)
             "folder": yard.path("repository"),
             "changed": published.is_changed,
             "packages": published.packages,
-            "sources_line": published.sources_line,
+            "line": published.line,
         })),
         "at_seconds": words::now_seconds(),
     });
@@ -120,9 +118,9 @@ fn exit_code(outcome: &Outcome) -> Result<ExitCode> {
 fn summary(
     yard: &Yard,
     store: &Sqlite,
-    workshop: &Workshop,
+    workshop: &dyn Ecosystem,
     outcome: &Outcome,
-    published: Option<&publish::Published>,
+    published: Option<&Published>,
 ) {
     let count = |state| outcome.counts.iter().find(|(other, _)| *other == state).map_or(0, |(_, c)| *c);
     let mut parts = Vec::new();
@@ -170,7 +168,7 @@ fn summary(
             words::count(published.packages, "package"),
             yard.path("repository").display()
         );
-        tell!("for sources.list:\n  {}", published.sources_line);
+        tell!("for {}:\n  {}", published.line_for, published.line);
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{print, print_json};
 use crate::cli;
 use crate::error::Result;
-use crate::scan::Index;
+use crate::family::debian::scan::Index;
 use crate::words;
 use crate::yard::Yard;
 use kilnyard_ecosystem::debian::check::{Verdicts, check};
@@ -33,7 +33,7 @@ pub fn run(yard: &Yard, options: &cli::Check) -> Result<ExitCode> {
 /// The verdicts on the whole release, or on what a build would build of it.
 pub fn verdicts(yard: &Yard, is_of_all: bool) -> Result<Verdicts> {
     let index = Index::open(yard)?;
-    let settings = yard.config.debian_settings();
+    let settings = yard.config.debian()?.settings();
     let mut universe = Universe::new(settings.context());
     let mut sources = Sources::default();
     index.read(yard, &mut universe, &mut sources)?;

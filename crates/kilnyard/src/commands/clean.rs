@@ -2,15 +2,20 @@
 
 use super::print;
 use crate::cli;
+use crate::config::Family;
 use crate::error::{Context, Kind, Result};
+use crate::family::debian::publish::published_files;
 use crate::yard::{Yard, store_error};
-use crate::{base, words};
+use crate::{base, family, words};
 use kilnyard_publish::Operation;
 use kilnyard_store::Store;
 use kilnyard_worker::RootFolder;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// Distfiles lie in folders by the first characters of their hashes.
+const HASH_FOLDER_CHARACTERS: usize = 2;
 
 /// Something that can go.
 struct Removal {
@@ -69,10 +74,16 @@ fn plan(yard: &Yard, options: &cli::Clean) -> Result<Vec<Removal>> {
     // What outputs are made of stays; the rest can be fetched again.
     let mut needed: HashSet<String> =
         store.outputs().map_err(store_error)?.into_iter().map(|row| row.output.sha256).collect();
-    needed.extend(crate::publish::published_files(yard));
+    if let Family::Debian(debian) = &yard.config.family {
+        needed.extend(published_files(yard, debian));
+    }
     for folder in entries(&yard.path("distfiles")) {
         if folder.is_file() {
             add(folder, "left by an interrupted copy", false);
+            continue;
+        }
+        // What lies under names of its own is a tree's, and not only to be had from a mirror.
+        if folder.file_name().is_some_and(|name| name.len() != HASH_FOLDER_CHARACTERS) {
             continue;
         }
         for file in entries(&folder) {
@@ -82,13 +93,14 @@ fn plan(yard: &Yard, options: &cli::Clean) -> Result<Vec<Removal>> {
             }
         }
     }
-    let base_layer = base::find(yard).map(|base| yard.path(&base.layer));
+    let layers: Vec<PathBuf> =
+        family::layers(yard).unwrap_or_default().iter().map(|layer| yard.path(layer)).collect();
     for entry in entries(&yard.path("layers")) {
-        let is_old = entry.is_dir() && Some(&entry) != base_layer.as_ref();
+        let is_old = entry.is_dir() && !layers.contains(&entry);
         if is_old || (options.base && entry.is_dir()) {
-            add(entry, "a base root", true);
+            add(entry, "a layer of roots", true);
         } else if options.base && entry.is_file() {
-            add(entry, "says which base root there is", false);
+            add(entry, "says which layers there are", false);
         }
     }
     if options.index {

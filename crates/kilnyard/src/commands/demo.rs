@@ -121,5 +121,5 @@ fn grow(yard: &Yard, packages: &[String]) -> Result<()> {
         return Err(Error::usage(message).hint(format!("an editor, which adds {}", missing.join(" "))));
     }
     let text = text.replacen("packages = [\n", &format!("packages = [\n{lines}"), 1);
-    crate::scan::write_whole(&path, text.as_bytes())
+    crate::files::write_whole(&path, text.as_bytes())
 }

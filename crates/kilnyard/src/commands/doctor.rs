@@ -1,9 +1,10 @@
 //! `kilnyard doctor`: what this machine allows and has, each thing tried, with the command that helps.
 
 use super::{print, print_json};
+use crate::config::{Family, Pkgsrc};
 use crate::error::{Kind, Result};
 use crate::yard::{CONFIG, Yard, own_ids};
-use crate::{scan, signals, words};
+use crate::{mirror as mirrors, signals, words};
 use kilnyard_root::probe;
 use serde_json::json;
 use std::path::Path;
@@ -61,10 +62,13 @@ pub fn examine(folder: &Path) -> Vec<Finding> {
     let existing = existing.unwrap_or(Path::new("."));
     let opened = folder.join(CONFIG).exists().then(|| Yard::open(folder)).transpose();
     let yard = opened.as_ref().ok().and_then(Option::as_ref);
-    let ring = yard.map_or(Path::new(DEBIAN_KEYRING), |yard| &yard.config.debian.keyring);
-    let mut findings = vec![system(), machine(), mmdebstrap(), keyring(ring), disk(existing)];
+    let ring = yard.map_or(DEBIAN_KEYRING.into(), |yard| yard.config.root().keyring);
+    let mut findings = vec![system(), machine(), mmdebstrap(), keyring(&ring), disk(existing)];
     findings.push(roots(existing));
     findings.extend(yard.map(mirror));
+    if let Some(Family::Pkgsrc(pkgsrc)) = yard.map(|yard| &yard.config.family) {
+        findings.extend([tree(pkgsrc), kit(pkgsrc)]);
+    }
     findings.extend(opened.as_ref().err().map(|error| {
         let text =
             std::iter::once(&error.message).chain(&error.causes).cloned().collect::<Vec<_>>().join(": ");
@@ -74,7 +78,7 @@ pub fn examine(folder: &Path) -> Vec<Finding> {
 }
 
 fn mirror(yard: &Yard) -> Finding {
-    match scan::ask(yard, signals::cancel()) {
+    match mirrors::ask(yard, signals::cancel()) {
         Ok(url) => finding("mirror", true, format!("{url} answers")),
         Err(error) => Finding {
             help: Some("mirror in kilnyard.toml; the proxy in http_proxy or https_proxy".to_owned()),
@@ -136,6 +140,52 @@ fn keyring(path: &Path) -> Finding {
         help: Some("as root: apt-get install debian-archive-keyring".to_owned()),
         packages: vec!["debian-archive-keyring"],
         ..missing
+    }
+}
+
+/// Whether the tree is one, and the ids of roots can reach it.
+fn tree(pkgsrc: &Pkgsrc) -> Finding {
+    use std::os::unix::fs::PermissionsExt;
+    let shown = pkgsrc.tree.display();
+    if !pkgsrc.tree.join("mk").is_dir() {
+        let help = Some("tree in kilnyard.toml: the folder that mk and the categories are in".to_owned());
+        return Finding {
+            help,
+            ..finding("tree", false, format!("{shown} is no pkgsrc tree: it has no mk"))
+        };
+    }
+    let is_closed = |path: &&Path| {
+        fs_err::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o001 == 0)
+    };
+    match pkgsrc.tree.ancestors().find(is_closed) {
+        Some(closed) => Finding {
+            help: Some(format!("chmod o+x {}; or a tree elsewhere", closed.display())),
+            ..finding(
+                "tree",
+                false,
+                format!("{shown} cannot be reached by the users of roots: {} is closed", closed.display()),
+            )
+        },
+        None => finding("tree", true, shown.to_string()),
+    }
+}
+
+fn kit(pkgsrc: &Pkgsrc) -> Finding {
+    let Some(archive) = &pkgsrc.bootstrap_kit else {
+        let script = pkgsrc.tree.join("bootstrap/bootstrap");
+        let help = "bootstrap-kit in kilnyard.toml, with an archive of a bootstrapped prefix".to_owned();
+        return match script.is_file() {
+            true => finding("kit", true, format!("{} makes it, once", script.display())),
+            false => Finding {
+                help: Some(help),
+                ..finding("kit", false, format!("there is no {}", script.display()))
+            },
+        };
+    };
+    let help = Some("bootstrap-kit in kilnyard.toml".to_owned());
+    match fs_err::File::open(archive) {
+        Ok(_) => finding("kit", true, archive.display().to_string()),
+        Err(error) => Finding { help, ..finding("kit", false, error.to_string()) },
     }
 }
 

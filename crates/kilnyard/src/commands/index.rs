@@ -3,7 +3,7 @@
 use super::{print, print_json};
 use crate::cli::Index;
 use crate::error::{Context, Error, Kind, Result};
-use crate::scan::write_whole;
+use crate::files::write_whole;
 use crate::{unpack, words};
 use kilnyard_ecosystem::pkgsrc::summary::{self, REPEATED};
 use kilnyard_publish::{LookUp, render_look_up};

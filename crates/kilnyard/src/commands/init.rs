@@ -1,10 +1,10 @@
 //! `kilnyard init`: makes a yard.
 
 use super::print;
-use crate::cli::Init;
-use crate::config;
+use crate::cli::{Init, InitPkgsrc};
+use crate::config::{self, PkgsrcTemplate};
 use crate::error::{Context, Error, Kind, Result};
-use crate::scan::write_whole;
+use crate::files::write_whole;
 use crate::yard::{CONFIG, Yard};
 use kilnyard_sign::YardKey;
 use std::path::Path;
@@ -14,17 +14,59 @@ use std::process::ExitCode;
 const DEBIAN_MIRROR: &str = "http://deb.debian.org/debian";
 
 pub fn run(folder: &Path, options: &Init) -> Result<ExitCode> {
-    let Init::Debian { release, mirror, packages } = options;
-    let mirror = mirror.clone().unwrap_or_else(|| mirror_for(release));
     if folder.join(CONFIG).exists() {
         return Err(Error::usage(format!("there is a yard in {} already", folder.display()))
             .hint(format!("an editor on {}", folder.join(CONFIG).display())));
     }
-    let packages: Vec<String> = packages.iter().map(|name| absolute(name)).collect();
-    make(folder, release, &mirror, &packages)?;
-    tell!("made the yard {} for {release} from {mirror}", folder.display());
+    match options {
+        Init::Debian { release, mirror, packages } => {
+            let mirror = mirror.clone().unwrap_or_else(|| mirror_for(release));
+            let packages: Vec<String> = packages.iter().map(|name| absolute(name)).collect();
+            make(folder, release, &mirror, &packages)?;
+            tell!("made the yard {} for {release} from {mirror}", folder.display());
+        }
+        Init::Pkgsrc(options) => {
+            write(folder, &pkgsrc(options)?)?;
+            tell!("made the yard {} for the tree {}", folder.display(), options.tree.display());
+        }
+    }
     tell!("next: kilnyard --yard {} build", folder.display());
     print("")
+}
+
+/// The configuration of a new yard of pkgsrc.
+fn pkgsrc(options: &InitPkgsrc) -> Result<String> {
+    let path = |path: &Path| -> Result<String> {
+        let absolute = std::path::absolute(path).context(Kind::Usage, format!("find {}", path.display()))?;
+        let text = absolute.to_str().map(str::to_owned);
+        text.ok_or_else(|| Error::usage(format!("{} is not UTF-8", path.display())))
+    };
+    let mut lines = Vec::new();
+    for (key, value) in [
+        ("bootstrap-kit", &options.bootstrap_kit),
+        ("mk-conf", &options.mk_conf),
+        ("distfiles", &options.distfiles),
+    ] {
+        if let Some(value) = value {
+            lines.push((key, path(value)?));
+        }
+    }
+    for (key, value) in [("prefix", &options.prefix), ("make", &options.make)] {
+        lines.extend(value.clone().map(|value| (key, value)));
+    }
+    if !options.tree.join("mk").is_dir() {
+        return Err(Error::usage(format!("{} is no pkgsrc tree: it has no mk", options.tree.display()))
+            .hint("--tree with the folder that mk and the categories are in"));
+    }
+    let release = options.release.clone();
+    Ok(config::pkgsrc_template(&PkgsrcTemplate {
+        packages: Some(options.locations.clone()).filter(|locations| !locations.is_empty()),
+        tree: path(&options.tree)?,
+        lines,
+        build: Vec::new(),
+        mirror: options.mirror.clone().unwrap_or_else(|| mirror_for(&release)),
+        release,
+    }))
 }
 
 /// The path of a `.dsc` as it is for somebody who stands elsewhere; a name as it is.
@@ -35,8 +77,12 @@ fn absolute(name: &str) -> String {
 
 /// Makes a yard with its configuration and its key.
 pub fn make(folder: &Path, release: &str, mirror: &str, packages: &[String]) -> Result<()> {
-    let text = config::template(release, mirror, packages);
-    let config = config::Config::parse(&text, Path::new(CONFIG))?;
+    write(folder, &config::debian_template(release, mirror, packages))
+}
+
+/// Makes a yard of this configuration.
+fn write(folder: &Path, text: &str) -> Result<()> {
+    let config = config::Config::parse(text, Path::new(CONFIG))?;
     config.package_names(folder)?;
     fs_err::create_dir_all(folder).context(Kind::Machine, format!("make {}", folder.display()))?;
     Yard::make_folders(folder)?;

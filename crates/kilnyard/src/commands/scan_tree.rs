@@ -4,35 +4,17 @@
 use super::{print_json, printed};
 use crate::cli::{Scan, ScanFamily};
 use crate::error::{Context, Error, Kind, Result};
-use crate::{signals, words};
-use kilnyard_ecosystem::pkgsrc::kept::{Journal, Kept, depended_on};
+use crate::family::pkgsrc::asking::{Found, Work, locations};
+use crate::signals;
+use kilnyard_ecosystem::pkgsrc::kept::{Journal, Kept, Places};
 use kilnyard_ecosystem::pkgsrc::scan_file::is_location;
-use kilnyard_ecosystem::pkgsrc::tree::{Tree, TreeError};
+use kilnyard_ecosystem::pkgsrc::tree::{MachineMake, OPTION_CACHE_VARIABLE, Tree};
 use kilnyard_mirror::Sha256Hex;
 use serde_json::json;
-use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
-use std::sync::{Mutex, mpsc};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-/// The longest that one directory may take: the slowest of the tree of 2014 takes 30 s of CPU.
-const DIRECTORY_SECONDS_MAX: u64 = 900;
-/// How often a line says how far it is.
-const TELL_INTERVAL: Duration = Duration::from_secs(5);
-
-/// What came of a tree.
-#[derive(Default)]
-struct Found {
-    /// Stanzas by location.
-    stanzas: HashMap<String, Vec<u8>>,
-    /// Directories that could not be scanned, and why.
-    failed: Vec<(String, TreeError)>,
-    /// How many were not asked, since nothing changed.
-    reused: u64,
-}
+use std::time::{SystemTime, UNIX_EPOCH};
 
 pub fn run(tree: &Path, options: &Scan) -> Result<ExitCode> {
     signals::install();
@@ -49,27 +31,31 @@ pub fn run(tree: &Path, options: &Scan) -> Result<ExitCode> {
     }
     let cache = tempfile::Builder::new().prefix("kilnyard-options-").tempdir();
     let cache = cache.context(Kind::Machine, "make a folder for make's option cache")?;
-    let tree = Tree {
-        folder,
+    let make = MachineMake {
+        folder: folder.clone(),
         make: program(&options.make)?,
         option_cache: cache.path().to_owned(),
-        wall_seconds_max: DIRECTORY_SECONDS_MAX,
     };
+    let tree = Tree { make: &make };
+    let places = Places { tree: folder.clone(), inside: None };
     let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128);
-    let facts = facts(&tree)?;
+    let facts = facts(&make)?;
     let failed = format!("read {}", options.keep.display());
-    let kept = Kept::read(&options.keep, &facts).context(Kind::Machine, failed)?.current(&tree.folder);
+    let kept = Kept::read(&options.keep, &facts).context(Kind::Machine, failed)?.current(&places);
     let failed = format!("write {}", options.keep.display());
     let mut journal =
-        Journal::begin(&options.keep, &tree.folder, &facts, &kept, began).context(Kind::Machine, &failed)?;
+        Journal::begin(&options.keep, &places, &facts, &kept, began).context(Kind::Machine, &failed)?;
     let (order, is_partial) = match options.locations.is_empty() {
-        true => (locations(&tree)?, false),
+        true => {
+            tell!("listing the categories of {}", folder.display());
+            (locations(&tree)?, false)
+        }
         false => (options.locations.clone(), true),
     };
     let jobs =
         options.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u32));
-    let mut work = Work { tree: &tree, kept, is_partial, known: HashSet::new(), found: Found::default() };
-    let mut order = work.scan(order, jobs, &mut journal, &failed)?;
+    let mut work = Work::new(tree, &folder, kept, is_partial);
+    let mut order = work.scan(order, jobs, &mut journal, &failed, &|text| tell!("{text}"))?;
     let found = work.found;
     if is_partial {
         order.sort_unstable();
@@ -103,14 +89,6 @@ fn told(order: &[String], found: &Found, options: &Scan) -> Result<ExitCode> {
     Ok(if found.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(Kind::Packages as u8) })
 }
 
-fn locations(tree: &Tree) -> Result<Vec<String>> {
-    tell!("listing the categories of {}", tree.folder.display());
-    tree.locations(signals::cancel()).map_err(|error| match error {
-        TreeError::Cancelled => Error::new(Kind::Interrupted, "interrupted"),
-        error => Err::<(), _>(error).context(Kind::Usage, "list the categories of the tree").unwrap_err(),
-    })
-}
-
 /// Where a program is.
 fn program(name: &Path) -> Result<std::path::PathBuf> {
     if name.components().count() > 1 {
@@ -126,12 +104,12 @@ fn program(name: &Path) -> Result<std::path::PathBuf> {
 
 /// A hash of everything besides the tree that answers depend on: the program, its environment, the system, and
 /// what is installed, since a tree looks for libraries of the system.
-fn facts(tree: &Tree) -> Result<String> {
-    let make = fs_err::read(&tree.make).context(Kind::Machine, "read the make program")?;
-    let mut text = format!("{} {}\n", tree.make.display(), Sha256Hex::of(&make).as_str());
-    for (name, value) in tree.environment() {
+fn facts(make: &MachineMake) -> Result<String> {
+    let program = fs_err::read(&make.make).context(Kind::Machine, "read the make program")?;
+    let mut text = format!("{} {}\n", make.make.display(), Sha256Hex::of(&program).as_str());
+    for (name, value) in make.environment() {
         // The cache is a new folder each time, and has no part in what is answered.
-        if name != "PBULK_CACHE_DIRECTORY" {
+        if name != OPTION_CACHE_VARIABLE {
             text.push_str(&format!("{name}={value}\n"));
         }
     }
@@ -148,112 +126,12 @@ fn facts(tree: &Tree) -> Result<String> {
     Ok(Sha256Hex::of(text.as_bytes()).as_str().to_owned())
 }
 
-struct Work<'a> {
-    tree: &'a Tree,
-    kept: HashMap<String, Vec<u8>>,
-    /// Whether directories are added as others depend on them.
-    is_partial: bool,
-    known: HashSet<String>,
-    found: Found,
-}
-
-impl Work<'_> {
-    /// Scans these locations and what they lead to; all of them, in the order in which they were met.
-    fn scan(
-        &mut self,
-        first: Vec<String>,
-        jobs: u32,
-        journal: &mut Journal,
-        failed: &str,
-    ) -> Result<Vec<String>> {
-        let (to_workers, work) = mpsc::channel::<String>();
-        let work = Mutex::new(work);
-        let (answers, answered) = mpsc::channel();
-        let (tree, work) = (self.tree, &work);
-        std::thread::scope(|scope| {
-            for _ in 0..jobs {
-                let answers = answers.clone();
-                scope.spawn(move || {
-                    loop {
-                        let next = work.lock().ok().and_then(|work| work.recv().ok());
-                        let Some(location) = next else { return };
-                        let answer = tree.index(&location, signals::cancel());
-                        if answers.send((location, answer)).is_err() {
-                            return;
-                        }
-                    }
-                });
-            }
-            // Dropped however this ends, so that the threads end.
-            let to_workers = to_workers;
-            let (started, mut told) = (Instant::now(), Instant::now());
-            let mut order = Vec::new();
-            let mut new: VecDeque<String> = first.into();
-            let (mut asked, mut open) = (0_u64, 0_u64);
-            loop {
-                while let Some(location) = new.pop_front() {
-                    if !self.known.insert(location.clone()) {
-                        continue;
-                    }
-                    order.push(location.clone());
-                    match self.kept.remove(&location) {
-                        Some(stanzas) => {
-                            self.found.reused += 1;
-                            self.take(location, stanzas, &mut new);
-                        }
-                        None => {
-                            open += 1;
-                            // The threads wait for work until the sender is gone.
-                            let _ = to_workers.send(location);
-                        }
-                    }
-                }
-                if signals::cancel().load(Ordering::Relaxed) {
-                    return Err(Error::new(
-                        Kind::Interrupted,
-                        "interrupted; the same command goes on where it ended",
-                    ));
-                }
-                if open == 0 {
-                    return Ok(order);
-                }
-                if let Ok((location, answer)) = answered.recv_timeout(Duration::from_millis(100)) {
-                    open -= 1;
-                    asked += 1;
-                    match answer {
-                        Ok(stanzas) => {
-                            journal.add(&location, &stanzas).context(Kind::Machine, failed)?;
-                            self.take(location, stanzas, &mut new);
-                        }
-                        Err(TreeError::Cancelled) => {}
-                        Err(error) => self.found.failed.push((location, error)),
-                    }
-                }
-                if told.elapsed() >= TELL_INTERVAL && asked > 0 {
-                    told = Instant::now();
-                    let left = started.elapsed().as_secs_f64() / asked as f64 * open as f64;
-                    tell!("asked {asked} of {} directories, {} left", asked + open, words::duration(left));
-                }
-            }
-        })
-    }
-
-    fn take(&mut self, location: String, stanzas: Vec<u8>, new: &mut VecDeque<String>) {
-        if self.is_partial {
-            // What is no directory of the tree is told by the resolver, with who depends on it.
-            let is_there = |location: &String| self.tree.folder.join(location).is_dir();
-            new.extend(depended_on(&stanzas).into_iter().filter(is_there));
-        }
-        self.found.stanzas.insert(location, stanzas);
-    }
-}
-
 fn export(order: &[String], found: &Found, options: &Scan) -> Result<()> {
     let stanzas = || order.iter().filter_map(|location| found.stanzas.get(location));
     match &options.export {
         Some(path) if path.as_os_str() != "-" => {
             let bytes: Vec<u8> = stanzas().flatten().copied().collect();
-            crate::scan::write_whole(path, &bytes)
+            crate::files::write_whole(path, &bytes)
         }
         _ => {
             let mut out = std::io::stdout().lock();

@@ -1,8 +1,8 @@
 //! `kilnyard shell`: enters the root of a package's last failed build.
 
-use crate::base;
 use crate::cli;
 use crate::error::{Context, Error, Kind, Result};
+use crate::family;
 use crate::yard::{Yard, store_error};
 use kilnyard_model::order::{Account, CommandOrder};
 use kilnyard_store::Store;
@@ -14,9 +14,10 @@ pub fn run(yard: &Yard, options: &cli::Shell) -> Result<ExitCode> {
     let ids = yard.ids()?;
     let store = yard.store()?;
     let package = &options.package;
-    let base =
-        base::find(yard).ok_or_else(|| Error::usage("there is no base root yet").hint("kilnyard build"))?;
-    let root = RootFolder::of_failed(&yard.folder, package, &ids, &[base.layer]);
+    let layers = family::layers(yard)
+        .ok_or_else(|| Error::usage("there is no base root yet").hint("kilnyard build"))?;
+    let root =
+        RootFolder::of_failed(&yard.folder, package, &ids, &layers).showing(&family::shared_folders(yard)?);
     let build = store.builds_of(package, 1).map_err(store_error)?.into_iter().next();
     if !root.path().is_dir() {
         let error = Error::usage(format!("no root of a failed build of {package} is kept"));

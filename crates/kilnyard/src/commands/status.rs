@@ -4,6 +4,7 @@ use super::{last_run, print, print_json, state_of};
 use crate::error::Result;
 use crate::words;
 use crate::yard::{Yard, store_error};
+use kilnyard_model::order::Stage;
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{BuildRow, RunState, Store};
 use serde_json::json;
@@ -31,7 +32,7 @@ pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
                 "build": build.number,
                 "slot": build.slot,
                 "since_seconds": now - build.started_seconds,
-                "stage": next_stage(build),
+                "stage": stage_of(yard, build),
             })
         };
         let failed = failed.iter().map(|row| json!({ "package": row.name, "reason": row.reason }));
@@ -62,7 +63,7 @@ pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
     let parts: Vec<String> = counts.iter().map(|(state, count)| format!("{count} {state}")).collect();
     let _ = writeln!(text, "{}", parts.join(", "));
     for build in &builds {
-        let stage = next_stage(build);
+        let stage = stage_of(yard, build);
         let since = words::duration(now - build.started_seconds);
         let _ = writeln!(
             text,
@@ -84,11 +85,11 @@ pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
     print(&text)
 }
 
-/// The stage that a build is in: the one after the last that ended.
-fn next_stage(build: &BuildRow) -> &'static str {
-    use kilnyard_model::order::Stage;
-    match build.stages.last().map(|result| result.stage) {
-        None => Stage::Unpack.as_str(),
-        Some(last) => Stage::ALL.into_iter().find(|stage| *stage > last).unwrap_or(last).as_str(),
-    }
+/// The stage that a build is in: the one that has a log and no result, as between two stages nothing takes long.
+fn stage_of(yard: &Yard, build: &BuildRow) -> &'static str {
+    let is_open = |stage: &Stage| {
+        let log = format!("logs/{}/{}/{}-{stage}.log", build.run, build.package, build.number);
+        !build.stages.iter().any(|result| result.stage == *stage) && yard.path(&log).exists()
+    };
+    Stage::ALL.into_iter().find(is_open).map_or("between stages", Stage::as_str)
 }

@@ -5,6 +5,7 @@ use crate::error::Result;
 use crate::words;
 use crate::yard::{Yard, store_error};
 use kilnyard_store::{BuildRow, PackageRow, Sqlite, Store};
+use kilnyard_worker::RootFolder;
 use serde_json::json;
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -85,7 +86,7 @@ fn text(yard: &Yard, row: &PackageRow, build: Option<&BuildRow>, chain: &[Packag
                 let _ = writeln!(text, "    {line}");
             }
             let _ = write!(text, "  more: kilnyard log {}", row.name);
-            let has_root = yard.path(&format!("roots/failed-{}", row.name)).is_dir();
+            let has_root = RootFolder::failed_path(&yard.folder, &row.name).is_dir();
             let _ = writeln!(
                 text,
                 "{}",

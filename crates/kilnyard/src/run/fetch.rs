@@ -5,10 +5,11 @@ use crate::yard::Yard;
 use kilnyard_coordinator::Event;
 use kilnyard_mirror::{DistfileStore, FetchError, Progress, Sha256Hex, Wanted};
 use kilnyard_model::graph::PackageId;
-use kilnyard_model::order::{BuildOrder, Input, Stage};
+use kilnyard_model::order::{BuildOrder, FetchOrder, Input, Stage};
 use kilnyard_model::result::{Failure, FailureKind, StageResult};
 use kilnyard_process::{Log, LogLimits, now_seconds, own_cpu_seconds};
 use kilnyard_store::Number;
+use kilnyard_worker::Worker;
 use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,10 +24,18 @@ const FETCHERS: usize = 8;
 /// A log of fetches has a line a file.
 const LOG_LIMITS: LogLimits = LogLimits { head_bytes_max: 1 << 20, tail_bytes_max: 64 << 10 };
 
+/// Something that is fetched.
+enum Item {
+    /// A file of a mirror.
+    Input(Input),
+    /// What the package's own commands bring.
+    Commands(Box<(BuildOrder, FetchOrder)>),
+}
+
 /// Files of one package on their way.
 struct Batch {
     package: PackageId,
-    inputs: Vec<Input>,
+    items: Vec<Item>,
     /// The log: seen from the yard, and from here.
     log: (String, PathBuf),
     started: Instant,
@@ -90,6 +99,7 @@ impl Fetchers {
     pub fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
         yard: &Yard,
+        worker: &Worker,
         run: Number,
         distfiles: Arc<DistfileStore>,
         events: Sender<Message>,
@@ -98,8 +108,12 @@ impl Fetchers {
         let receiver = Arc::new(Mutex::new(receiver));
         let cancel = Arc::new(AtomicBool::new(false));
         for _ in 0..FETCHERS {
-            let fetcher =
-                Fetcher { distfiles: distfiles.clone(), events: events.clone(), cancel: cancel.clone() };
+            let fetcher = Fetcher {
+                worker: worker.clone(),
+                distfiles: distfiles.clone(),
+                events: events.clone(),
+                cancel: cancel.clone(),
+            };
             let receiver = receiver.clone();
             scope.spawn(move || {
                 loop {
@@ -124,8 +138,11 @@ impl Fetchers {
         let is_missing = |input: &&Input| {
             !Sha256Hex::parse(&input.sha256).is_ok_and(|hash| self.distfiles.contains(&hash))
         };
-        let inputs: Vec<Input> = order.inputs.iter().filter(is_missing).cloned().collect();
-        let open = inputs.len();
+        let inputs = order.inputs.iter().filter(is_missing).cloned().map(Item::Input);
+        let commands =
+            order.fetch.iter().map(|fetch| Item::Commands(Box::new((order.clone(), fetch.clone()))));
+        let items: Vec<Item> = inputs.chain(commands).collect();
+        let open = items.len();
         if open == 0 {
             let _ =
                 self.events.send(Message::Event(Event::Fetched { package, stage: None, outcome: Ok(()) }));
@@ -135,7 +152,7 @@ impl Fetchers {
         let state = BatchState { next: 0, open, cpu_seconds: 0.0, lines: Vec::new(), failure: None };
         let batch = Arc::new(Batch {
             package,
-            inputs,
+            items,
             log: (log.clone(), self.yard.join(&log)),
             started: Instant::now(),
             started_seconds: now_seconds(),
@@ -157,6 +174,7 @@ impl Fetchers {
 }
 
 struct Fetcher {
+    worker: Worker,
     distfiles: Arc<DistfileStore>,
     events: Sender<Message>,
     cancel: Arc<AtomicBool>,
@@ -167,22 +185,24 @@ impl Fetcher {
         loop {
             let next = {
                 let Ok(mut state) = batch.state.lock() else { return };
-                if state.next == batch.inputs.len() {
+                if state.next == batch.items.len() {
                     return;
                 }
                 state.next += 1;
                 state.next - 1
             };
-            let input = &batch.inputs[next];
-            let (started, cpu_seconds_before) = (Instant::now(), own_cpu_seconds());
-            let failure = self.fetch(input).err();
-            let seconds = started.elapsed().as_secs_f64();
+            let (lines, cpu_seconds, failure) = match &batch.items[next] {
+                Item::Input(input) => self.fetch_input(input),
+                Item::Commands(orders) => {
+                    let (order, fetch) = &**orders;
+                    let name = format!("fetch-{}", batch.package.0);
+                    let fetched = self.worker.fetch(order, fetch, &name, &self.cancel);
+                    (fetched.output.trim_end().to_owned(), fetched.cpu_seconds, fetched.failure)
+                }
+            };
             let Ok(mut state) = batch.state.lock() else { return };
-            state.cpu_seconds += own_cpu_seconds() - cpu_seconds_before;
-            state.lines.push(match &failure {
-                None => format!("{} {} bytes in {seconds:.1} s", input.name, input.size_bytes),
-                Some(failure) => format!("E: {}: {}", input.name, failure.message),
-            });
+            state.cpu_seconds += cpu_seconds;
+            state.lines.push(lines);
             state.open -= 1;
             if state.failure.is_none() {
                 state.failure = failure;
@@ -191,6 +211,18 @@ impl Fetcher {
                 let _ = self.events.send(Message::Event(batch.finish(&mut state)));
             }
         }
+    }
+
+    /// Fetches a file of a mirror; a line about it, what it used, and why it failed.
+    fn fetch_input(&self, input: &Input) -> (String, f64, Option<Failure>) {
+        let (started, cpu_seconds_before) = (Instant::now(), own_cpu_seconds());
+        let failure = self.fetch(input).err();
+        let seconds = started.elapsed().as_secs_f64();
+        let line = match &failure {
+            None => format!("{} {} bytes in {seconds:.1} s", input.name, input.size_bytes),
+            Some(failure) => format!("E: {}: {}", input.name, failure.message),
+        };
+        (line, own_cpu_seconds() - cpu_seconds_before, failure)
     }
 
     fn fetch(&self, input: &Input) -> Result<(), Failure> {

@@ -2,6 +2,7 @@
 
 use super::outer::{StepError, at, say, say_failed};
 use super::{Report, Sandbox, Task, User, View, confine, execute, system};
+use crate::Operation;
 use std::ffi::CString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,7 +29,9 @@ fn start(sandbox: &Sandbox) -> Result<i32, StepError> {
     // Seen from the new pid namespace the parent has no number.
     at("follow the outer process", system::die_with_parent(0))?;
     if let View::Root(operations) = &sandbox.view {
-        for operation in operations {
+        // The machine's own devices are up, and not this sandbox's to change.
+        let is_needed = |operation: &&Operation| **operation != Operation::Loopback || !sandbox.has_network;
+        for operation in operations.iter().filter(is_needed) {
             at(operation.to_string(), execute::execute(operation))?;
         }
     }
@@ -113,6 +116,11 @@ fn become_command(sandbox: &Sandbox, arguments: &[CString], environment: &[CStri
         if let Err(e) = system::check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }) {
             return error("give up new privileges", e);
         }
+    }
+    if let Some((_, path)) = sandbox.environment.iter().find(|(name, _)| name == "PATH") {
+        // The program is looked for where its own environment says, not in that of this process.
+        // SAFETY: this process has one thread.
+        unsafe { std::env::set_var("PATH", path) };
     }
     if let Err(e) = std::env::set_current_dir(&sandbox.directory) {
         return (format!("enter {}", sandbox.directory.display()), e);

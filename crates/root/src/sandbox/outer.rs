@@ -42,12 +42,14 @@ fn enter(source: &OsStr) -> Result<i32, StepError> {
     let sandbox = at("read the sandbox's description", read(source))?;
     at(format!("enter {}", sandbox.folder.display()), std::env::set_current_dir(&sandbox.folder))?;
     enter_user_namespace(&sandbox.ids)?;
-    let spaces = libc::CLONE_NEWNS
+    let mut spaces = libc::CLONE_NEWNS
         | libc::CLONE_NEWPID
         | libc::CLONE_NEWIPC
         | libc::CLONE_NEWUTS
-        | libc::CLONE_NEWNET
         | libc::CLONE_NEWCGROUP;
+    if !sandbox.has_network {
+        spaces |= libc::CLONE_NEWNET;
+    }
     at("make new namespaces", system::unshare(spaces))?;
     let private = libc::MS_PRIVATE | libc::MS_REC;
     at("keep mounts private", system::mount("none", "/".as_ref(), "", private, ""))?;

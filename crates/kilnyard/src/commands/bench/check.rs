@@ -5,7 +5,7 @@ use super::convert::{self, Converted};
 use super::figures::{Report, Series, Unit, ratios};
 use super::scratch::Scratch;
 use crate::error::{Context, Kind, Result};
-use crate::scan::Index;
+use crate::family::debian::scan::Index;
 use crate::yard::Yard;
 use kilnyard_ecosystem::debian::source::{Parts, Sources};
 use serde_json::{Map, Value, json};
@@ -162,7 +162,7 @@ impl Peer {
         for text in texts.sources {
             sources.add(text.into());
         }
-        let context = yard.config.debian_settings().context();
+        let context = yard.config.debian()?.settings().context();
         let converted = convert::convert(&sources, &context, Parts::All);
         let path = scratch.path("sources-Packages");
         fs_err::write(&path, &converted.text).context(Kind::Machine, failed)?;

@@ -15,11 +15,8 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::plan::{self, Forced, Planned};
 use crate::run::view::{Seen, Snapshot, View};
 use crate::run::{Options, Run};
-use crate::scan::Index;
 use crate::yard::{Yard, store_error};
-use crate::{base, publish, report, signals};
-use kilnyard_ecosystem::Ecosystem;
-use kilnyard_ecosystem::debian::Base;
+use crate::{family, mirror, report, signals};
 use kilnyard_mirror::{DistfileStore, Sha256Hex, Wanted};
 use kilnyard_model::order::{Account, BuildOrder, CommandOrder, Input, Stage};
 use kilnyard_process::{End, Log, read_log};
@@ -56,14 +53,13 @@ struct Whole {
 pub fn measure(yard: &Yard, package: &str, pairs: u32) -> Result<Report> {
     let _lock = yard.lock()?;
     let ids = yard.ids()?;
-    let index = Index::open(yard)?;
-    let base = base::ensure(yard, &ids, signals::cancel(), &|text| tell!("{text}"))?;
+    family::ensure_layers(yard, &ids, signals::cancel(), &|text| tell!("{text}"))?;
     let scratch = Scratch::within(&yard.folder, Some(ids))?;
     let mut config = yard.config.clone();
     config.packages = Packages::Some(vec![package.to_owned()]);
     config.packages_file = None;
     config.build.test = false;
-    let bench = Bench { yard: scratch.beside(yard, config)?, index, base, package };
+    let bench = Bench { yard: scratch.beside(yard, config)?, package };
     let order = bench.prepare(yard)?;
     let bare = bench.bare_root(&order)?;
     let mut wholes = Vec::new();
@@ -129,19 +125,17 @@ fn doubt(own: &[f64]) -> Option<String> {
 
 struct Bench<'a> {
     yard: Yard,
-    index: Index,
-    base: Base,
     package: &'a str,
 }
 
 impl Bench<'_> {
     fn planned(&self, store: &mut Sqlite, distfiles: &DistfileStore) -> Result<Planned> {
-        plan::make(&self.yard, &self.index, self.base.clone(), distfiles, store, &Forced::Nothing)
+        plan::make(&self.yard, distfiles, store, &Forced::Nothing)
     }
 
     /// The order of the build, with its inputs put into the scratch yard; what is missing is fetched.
     fn prepare(&self, outer: &Yard) -> Result<BuildOrder> {
-        let (kept, own) = (plan::open_distfiles(outer)?, plan::open_distfiles(&self.yard)?);
+        let (kept, own) = (mirror::open_distfiles(outer)?, mirror::open_distfiles(&self.yard)?);
         let planned = self.planned(&mut self.yard.store()?, &own)?;
         let workshop = &planned.workshop;
         let left_out = || {
@@ -178,9 +172,9 @@ impl Bench<'_> {
         self.forget()?;
         let started = all_cpu_seconds();
         let mut store = self.yard.store()?;
-        let distfiles = Arc::new(plan::open_distfiles(&self.yard)?);
+        let distfiles = Arc::new(mirror::open_distfiles(&self.yard)?);
         let planned = self.planned(&mut store, &distfiles)?;
-        let workshop = planned.workshop.clone();
+        let set = planned.set.clone();
         let shape = plan::shape(&self.yard);
         let before = all_cpu_seconds();
         let run = Run {
@@ -192,8 +186,8 @@ impl Bench<'_> {
             options: Options::default(),
         };
         let outcome = run.run(&mut Silent)?;
-        let published = publish::publish(&self.yard, &store, &workshop, &distfiles)?;
-        report::write(&self.yard, &store, &workshop, Some(&published))?;
+        let published = family::publish(&self.yard, &store, &set, &distfiles)?;
+        report::write(&self.yard, &store, &*set.ecosystem(), Some(&published))?;
         let all = all_cpu_seconds() - before;
         if outcome.state != RunState::Finished {
             return Err(Error::new(Kind::Interrupted, "interrupted; nothing is left"));
@@ -220,7 +214,7 @@ impl Bench<'_> {
         let failed = "clean the benchmark's yard";
         {
             let store = self.yard.store()?;
-            let distfiles = plan::open_distfiles(&self.yard)?;
+            let distfiles = mirror::open_distfiles(&self.yard)?;
             for row in store.outputs().map_err(store_error)? {
                 let hash = Sha256Hex::parse(&row.output.sha256).or_internal(failed)?;
                 fs_err::remove_file(distfiles.path(&hash)).or_internal(failed)?;
@@ -243,7 +237,7 @@ impl Bench<'_> {
         let name = "failed-bench-bare";
         let root = RootFolder::create(&self.yard.folder, name, &self.yard.ids()?, &order.layers)
             .context(Kind::Machine, failed)?;
-        let distfiles = plan::open_distfiles(&self.yard)?;
+        let distfiles = mirror::open_distfiles(&self.yard)?;
         let file_of =
             |input: &Input| hash_of(input).map_or_else(|_| Default::default(), |hash| distfiles.path(&hash));
         root.provide(&order.inputs, &order.texts, &file_of).context(Kind::Machine, failed)?;

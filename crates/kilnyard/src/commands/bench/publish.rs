@@ -6,7 +6,7 @@ use super::scratch::Scratch;
 use super::synthetic;
 use crate::error::{Context, Error, Kind, Result};
 use crate::yard::{Yard, store_error};
-use crate::{plan, publish};
+use crate::{family::debian, mirror};
 use kilnyard_ecosystem::debian::source::Sources;
 use kilnyard_ecosystem::debian::universe::Universe;
 use kilnyard_ecosystem::debian::{Base, Workshop};
@@ -26,12 +26,12 @@ pub fn measure(pairs: u32) -> Result<Report> {
     let yard = scratch.empty_yard()?;
     let key = YardKey::generate("Benchmark <benchmark@localhost>").or_internal("make a key")?;
     key.write(&yard.path("state/key.asc")).context(Kind::Machine, "keep the key")?;
-    let settings = yard.config.debian_settings();
+    let settings = yard.config.debian()?.settings();
     let universe = Universe::new(settings.context());
     // They are of the set, though no index has them: what could not be built stays published.
     let names: Vec<String> = (0..PACKAGES).map(|number| synthetic::current(number, 1).package).collect();
     let workshop = Workshop::new(settings, universe, Sources::default(), &names, Base::default());
-    let mut bench = Bench { store: yard.store()?, distfiles: plan::open_distfiles(&yard)?, yard, workshop };
+    let mut bench = Bench { store: yard.store()?, distfiles: mirror::open_distfiles(&yard)?, yard, workshop };
     bench.put((0..PACKAGES).map(|number| synthetic::current(number, 1)).collect())?;
     let (mut whole, mut changed, mut changed_wall) = (Vec::new(), Vec::new(), Vec::new());
     for pair in 1..=pairs {
@@ -91,7 +91,7 @@ impl Bench {
     /// Publishes; CPU and wall seconds.
     fn publish(&self) -> Result<(f64, f64)> {
         let (cpu, started) = (all_cpu_seconds(), Instant::now());
-        let published = publish::publish(&self.yard, &self.store, &self.workshop, &self.distfiles)?;
+        let published = debian::publish::publish(&self.yard, &self.store, &self.workshop, &self.distfiles)?;
         let used = (all_cpu_seconds() - cpu, started.elapsed().as_secs_f64());
         if !published.is_changed || published.packages != PACKAGES as u64 {
             return Err(Error::new(Kind::Internal, "what should be published was not"));

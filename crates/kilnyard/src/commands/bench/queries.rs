@@ -9,7 +9,6 @@ use super::scratch::Scratch;
 use super::synthetic;
 use crate::error::{Context, Error, Kind, Result};
 use crate::plan;
-use crate::scan::Index;
 use crate::yard::{Yard, store_error};
 use kilnyard_model::order::Stage;
 use kilnyard_model::result::{Failure, FailureKind, PackageState, StageResult};
@@ -142,7 +141,7 @@ fn fill(yard: &Yard, store: &mut Sqlite) -> Result<()> {
         store.record(&records).map_err(store_error)?;
     }
     write_log(yard, store)?;
-    let digest = plan::digest(yard, &Index::open(yard)?, None, store)?;
+    let digest = plan::digest(yard, store)?;
     store.save_plan(&plan_of(digest)).map_err(store_error)
 }
 

@@ -60,7 +60,7 @@ impl Scratch {
     /// Makes this an empty yard.
     pub fn empty_yard(&self) -> Result<Yard> {
         Yard::make_folders(&self.folder)?;
-        let text = config::template("bookworm", "http://mirror.invalid/debian", &[]);
+        let text = config::debian_template("bookworm", "http://mirror.invalid/debian", &[]);
         let path = self.path(CONFIG);
         fs_err::write(&path, &text).context(Kind::Machine, "make a yard for the benchmark")?;
         Ok(Yard { folder: self.folder.clone(), config: Config::parse(&text, &path)? })

@@ -1,6 +1,9 @@
 //! The yard's repository: everything that is there, with its sources, signed by the yard's key.
 
+use crate::config::Debian;
 use crate::error::{Context, Error, Kind, Result};
+use crate::family::Published;
+use crate::key::Key;
 use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::Ecosystem;
@@ -8,48 +11,9 @@ use kilnyard_ecosystem::debian::Workshop;
 use kilnyard_ecosystem::debian::deb822;
 use kilnyard_ecosystem::debian::source::Source;
 use kilnyard_mirror::{DistfileStore, Sha256Hex};
-use kilnyard_publish::{
-    BinaryEntry, KEYRING_FILE, Publication, ReleaseFacts, Signer, SignerError, SourceEntry, SourceFile,
-};
-use kilnyard_sign::YardKey;
+use kilnyard_publish::{BinaryEntry, KEYRING_FILE, Publication, ReleaseFacts, SourceEntry, SourceFile};
 use kilnyard_store::{Current, OutputRow, Store};
 use std::collections::HashSet;
-
-/// What a repository came to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Published {
-    /// Whether anything is new.
-    pub is_changed: bool,
-    /// How many binary packages it has.
-    pub packages: u64,
-    /// The line for `sources.list`.
-    pub sources_line: String,
-    /// The fingerprint of the key.
-    pub fingerprint: String,
-}
-
-struct Key(YardKey);
-
-impl Signer for Key {
-    fn sign_clear(&self, text: &str) -> std::result::Result<String, SignerError> {
-        Ok(self.0.sign_clear(text)?)
-    }
-    fn sign_detached(&self, text: &str) -> std::result::Result<String, SignerError> {
-        Ok(self.0.sign_detached(text.as_bytes())?)
-    }
-    fn public_armored(&self) -> std::result::Result<String, SignerError> {
-        Ok(self.0.public_armored()?)
-    }
-}
-
-fn key(yard: &Yard) -> Result<Key> {
-    let path = yard.path("state/key.asc");
-    YardKey::read(&path).map(Key).context(Kind::Machine, "read the yard's key").map_err(|error| {
-        error.hint(
-            "a copy of state/key.asc; without it: kilnyard init in a new folder, and a new key for readers",
-        )
-    })
-}
 
 /// The component of everything that is published.
 const COMPONENT: &str = "main";
@@ -69,13 +33,14 @@ fn make(
     distfiles: &DistfileStore,
     key: &Key,
 ) -> Result<(Publication, u64)> {
+    let debian = yard.config.debian()?;
     // What is not in the set any more is not published any more; what is, but could not be built, stays.
     let left_out: HashSet<&str> = workshop.left_out().iter().map(|left| left.name.as_str()).collect();
     let is_in_set = |name: &str| workshop.graph().find(name).is_some() || left_out.contains(name);
     let mut outputs = store.outputs().map_err(store_error)?;
     outputs.retain(|row| is_in_set(&row.package));
     let binaries = outputs.iter().map(|row| binary(row, distfiles)).collect::<Result<Vec<_>>>()?;
-    let published = published_sources(yard);
+    let published = published_sources(yard, debian);
     let mut current = store.all_current().map_err(store_error)?;
     current.retain(|current| is_in_set(&current.package));
     let sources: Vec<SourceEntry> =
@@ -83,16 +48,16 @@ fn make(
     let facts = ReleaseFacts {
         origin: yard.config.repository.origin.clone(),
         label: yard.config.repository.origin.clone(),
-        suite: yard.config.debian.release.clone(),
-        codename: yard.config.debian.release.clone(),
-        description: format!("Rebuilt from {} by Kilnyard", yard.config.debian.release),
-        architectures: vec![yard.config.architecture()],
+        suite: debian.release.clone(),
+        codename: debian.release.clone(),
+        description: format!("Rebuilt from {} by Kilnyard", debian.release),
+        architectures: vec![debian.architecture()],
         components: vec![COMPONENT.to_owned()],
         date_seconds: now_seconds() as i64,
         valid_until_seconds: None,
     };
     let count = binaries.len() as u64;
-    let public_key = key.0.public_armored().or_internal("read the yard's key")?;
+    let public_key = key.public_armored()?;
     let planned = kilnyard_publish::plan(&yard.path("repository"), &facts, &binaries, &sources, &public_key);
     Ok((planned.context(Kind::Machine, "plan the repository")?, count))
 }
@@ -184,7 +149,7 @@ pub fn plan(
     workshop: &Workshop,
     distfiles: &DistfileStore,
 ) -> Result<String> {
-    Ok(make(yard, store, workshop, distfiles, &key(yard)?)?.0.to_string())
+    Ok(make(yard, store, workshop, distfiles, &Key::read(yard)?)?.0.to_string())
 }
 
 /// Publishes everything that is there.
@@ -194,29 +159,28 @@ pub fn publish(
     workshop: &Workshop,
     distfiles: &DistfileStore,
 ) -> Result<Published> {
-    let key = key(yard)?;
-    let fingerprint = key.0.fingerprint();
+    let key = Key::read(yard)?;
+    let fingerprint = key.fingerprint();
     let (publication, packages) = make(yard, store, workshop, distfiles, &key)?;
     let is_changed = publication.execute(&key).context(Kind::Machine, "publish")?.is_new;
     let repository = yard.path("repository");
     let sources_line = format!(
         "deb [signed-by={0}/{KEYRING_FILE}] file:{0} {1} {COMPONENT}",
         repository.display(),
-        yard.config.debian.release
+        yard.config.debian()?.release
     );
-    Ok(Published { is_changed, packages, sources_line, fingerprint })
+    Ok(Published { is_changed, packages, line_for: "sources.list", line: sources_line, fingerprint })
 }
 
 /// The index of sources as it is published now.
-fn published_sources(yard: &Yard) -> String {
-    let folder =
-        yard.path("repository/dists").join(&yard.config.debian.release).join(COMPONENT).join("source");
+fn published_sources(yard: &Yard, debian: &Debian) -> String {
+    let folder = yard.path("repository/dists").join(&debian.release).join(COMPONENT).join("source");
     fs_err::read_to_string(folder.join("Sources")).unwrap_or_default()
 }
 
 /// Hashes of the files that the repository shares with the distfiles.
-pub fn published_files(yard: &Yard) -> HashSet<String> {
-    let text = published_sources(yard);
+pub fn published_files(yard: &Yard, debian: &Debian) -> HashSet<String> {
+    let text = published_sources(yard, debian);
     let files = deb822::stanzas(&text).flat_map(|stanza| Source::new(stanza).files().unwrap_or_default());
     files.map(|file| file.sha256).collect()
 }

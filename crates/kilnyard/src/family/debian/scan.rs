@@ -3,20 +3,22 @@
 //! `index/index.json` names the files that are valid together; it is replaced as a whole after they are
 //! there. So a scan that is killed leaves the index before it.
 
+use crate::config::Debian;
 use crate::error::{Context, Error, Kind, Result};
+use crate::family::Scanned;
+use crate::files::write_whole;
+use crate::mirror::{RELEASE_BYTES_MAX, client, unreachable_mirror};
 use crate::yard::Yard;
 use kilnyard_ecosystem::debian::deb822::Stanza;
 use kilnyard_ecosystem::debian::source::Sources;
 use kilnyard_ecosystem::debian::universe::{Origin, Universe};
-use kilnyard_mirror::{Client, Condition, Fetched, Limits, Sha256Hex, Wanted};
+use kilnyard_mirror::{Client, Condition, Fetched, Sha256Hex, Wanted};
 use kilnyard_sign::Keyring;
 use serde::{Deserialize, Serialize};
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-/// The largest `InRelease` that is taken; Debian's have 150 kB.
-const RELEASE_BYTES_MAX: u64 = 16 << 20;
 /// The largest unpacked index that is taken; Debian's have 50 MB. Offsets into it are 32 bits wide.
 const INDEX_BYTES_MAX: u64 = 2 << 30;
 
@@ -57,18 +59,9 @@ pub struct Texts {
     pub sources: Vec<String>,
 }
 
-/// What a scan did.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scanned {
-    /// Suites whose index is new.
-    pub changed: Vec<String>,
-    /// Suites whose index is the one that was there.
-    pub unchanged: Vec<String>,
-}
-
 /// Brings the index up to date. `say` is told what is done.
 pub fn scan(yard: &Yard, cancel: &AtomicBool, say: &dyn Fn(&str)) -> Result<Scanned> {
-    let debian = &yard.config.debian;
+    let debian = yard.config.debian()?;
     let keyring = Keyring::read(&debian.keyring).map_err(|error| {
         Err::<(), _>(error)
             .context(Kind::Machine, "read the keyring of the archive")
@@ -82,7 +75,7 @@ pub fn scan(yard: &Yard, cancel: &AtomicBool, say: &dyn Fn(&str)) -> Result<Scan
     let suites = std::iter::once(&debian.release).chain(&debian.suites);
     for suite in suites {
         let known = before.suites.iter().find(|kept| kept.suite == *suite);
-        let update = Update { yard, client: &client, keyring: &keyring, cancel, say, suite };
+        let update = Update { yard, debian, client: &client, keyring: &keyring, cancel, say, suite };
         match update.run(known)? {
             Some(new) => {
                 scanned.changed.push(suite.clone());
@@ -102,35 +95,9 @@ pub fn scan(yard: &Yard, cancel: &AtomicBool, say: &dyn Fn(&str)) -> Result<Scan
     Ok(scanned)
 }
 
-/// Asks the mirror for the release; the address that answered.
-pub fn ask(yard: &Yard, cancel: &AtomicBool) -> Result<String> {
-    let debian = &yard.config.debian;
-    let urls: Vec<String> =
-        debian.mirror.all().iter().map(|m| format!("{m}/dists/{}/InRelease", debian.release)).collect();
-    let name = format!("the Release file of {}", debian.release);
-    let asked = client(yard).fetch_bytes(&name, &urls, RELEASE_BYTES_MAX, None, cancel);
-    asked.map_err(|error| unreachable_mirror(error, &debian.release))?;
-    Ok(debian.mirror.all().join(" or "))
-}
-
-/// A client with the yard's limits and the environment's proxy, which this floor alone reads.
-pub fn client(yard: &Yard) -> Client {
-    let limits = limits(yard);
-    let uses_http = yard.config.debian.mirror.all().iter().any(|mirror| mirror.starts_with("http:"));
-    let names: &[&str] =
-        if uses_http { &["http_proxy", "HTTP_PROXY"] } else { &["https_proxy", "HTTPS_PROXY"] };
-    let proxy = names.iter().find_map(|name| std::env::var(name).ok()).filter(|proxy| !proxy.is_empty());
-    proxy
-        .and_then(|proxy| Client::with_proxy(limits.clone(), &proxy).ok())
-        .unwrap_or_else(|| Client::new(limits))
-}
-
-fn limits(yard: &Yard) -> Limits {
-    Limits { speed_min_bytes_per_second: yard.config.build.mirror_bytes_per_second_min, ..Limits::default() }
-}
-
 struct Update<'a> {
     yard: &'a Yard,
+    debian: &'a Debian,
     client: &'a Client,
     keyring: &'a Keyring,
     cancel: &'a AtomicBool,
@@ -141,14 +108,10 @@ struct Update<'a> {
 impl Update<'_> {
     /// The new index of the suite; none where the one that is there is right.
     fn run(&self, known: Option<&KeptSuite>) -> Result<Option<KeptSuite>> {
-        let debian = &self.yard.config.debian;
+        let debian = self.debian;
         let mirrors = debian.mirror.all();
-        let wanted = format!(
-            "{} {} {}",
-            mirrors.join(" "),
-            debian.components.join(" "),
-            self.yard.config.architecture()
-        );
+        let wanted =
+            format!("{} {} {}", mirrors.join(" "), debian.components.join(" "), self.debian.architecture());
         let known = known.filter(|known| known.wanted == wanted);
         let condition = known
             .map(|known| Condition { etag: known.etag.clone(), last_modified: known.last_modified.clone() });
@@ -181,7 +144,7 @@ impl Update<'_> {
             packages: Vec::new(),
             sources: Vec::new(),
         };
-        let architecture = self.yard.config.architecture();
+        let architecture = self.debian.architecture();
         for component in &debian.components {
             let packages = format!("{component}/binary-{architecture}/Packages");
             kept.packages.push(self.file(stanza, &packages)?);
@@ -246,7 +209,7 @@ impl Update<'_> {
         }
         (self.say)(&format!("fetching {path} of {} ({:.1} MB)", self.suite, size_bytes as f64 / 1e6));
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-        let mirrors = self.yard.config.debian.mirror.all();
+        let mirrors = self.debian.mirror.all();
         let by_hash = release.get("Acquire-By-Hash") == Some("yes");
         let mut urls = Vec::new();
         for mirror in &mirrors {
@@ -278,21 +241,6 @@ impl Update<'_> {
     }
 }
 
-fn unreachable_mirror(error: kilnyard_mirror::FetchError, suite: &str) -> Error {
-    if matches!(error, kilnyard_mirror::FetchError::Cancelled { .. }) {
-        return Error::new(Kind::Interrupted, "interrupted; what was fetched so far is kept");
-    }
-    let failed =
-        Err::<(), _>(error).context(Kind::Machine, format!("read {suite} from the mirror")).unwrap_err();
-    if !failed.hints.is_empty() {
-        // It is this machine's fault, and said so.
-        return failed;
-    }
-    failed
-        .hint("kilnyard doctor, which asks the mirror of kilnyard.toml")
-        .hint("kilnyard build --no-scan, which does without")
-}
-
 fn unpack(path: &Path, suffix: &str) -> std::io::Result<Vec<u8>> {
     let file = fs_err::File::open(path)?;
     let mut bytes = Vec::new();
@@ -307,17 +255,6 @@ fn unpack(path: &Path, suffix: &str) -> std::io::Result<Vec<u8>> {
         return Err(std::io::Error::other(format!("it has more than {INDEX_BYTES_MAX} bytes")));
     }
     Ok(bytes)
-}
-
-/// Writes a file so that it is there whole or not at all.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
-    let part = path.with_extension("part");
-    let written = fs_err::File::create(&part).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs_err::rename(&part, path)
-    });
-    written.context(Kind::Machine, format!("write {}", path.display()))
 }
 
 fn read_kept(yard: &Yard) -> Option<Kept> {

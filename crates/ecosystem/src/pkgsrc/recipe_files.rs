@@ -1,0 +1,232 @@
+//! The files of a tree that go into a package, by content.
+//!
+//! These are the files of its own directory, each told by its name, and everything else that make read for it
+//! (`SCAN_DEPENDS`): other packages' directories each as one, and the infrastructure `mk` as one. Where something of
+//! another directory is taken over, and not only asked about as by `buildlink3.mk`, its distinfo and patches count too.
+//!
+//! Of the settings of a person only those lines count for a package that concern it: `PKG_OPTIONS.mutt=` is for who
+//! asks for it by this name. Files outside of the tree are a part of the layers.
+
+use super::kept::normal;
+use crate::hex;
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+/// Files of another directory that only say how to depend on it.
+const ABOUT: [&str; 4] = ["buildlink3.mk", "builtin.mk", "version.mk", "available.mk"];
+/// Folders of a directory that are no part of the recipe.
+const NO_RECIPE: [&str; 4] = ["CVS", ".git", "work", ".svn"];
+/// More files than any directory has; what is larger is no recipe.
+const FILES_MAX: usize = 10_000;
+
+/// Hashes of a tree's files, each read once.
+#[derive(Debug)]
+pub(super) struct RecipeFiles {
+    tree: PathBuf,
+    hashes: Mutex<HashMap<String, Option<String>>>,
+}
+
+impl RecipeFiles {
+    pub(super) fn new(tree: &Path) -> RecipeFiles {
+        RecipeFiles { tree: tree.to_owned(), hashes: Mutex::default() }
+    }
+
+    /// Lines of a key for a package of this directory, for which make read these files.
+    pub(super) fn lines(&self, location: &str, read: &str) -> Vec<String> {
+        let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let mut add = |group: &str, path: String| groups.entry(group.to_owned()).or_default().insert(path);
+        for file in read.split_ascii_whitespace() {
+            let Some(path) = of_tree(location, file) else { continue };
+            let mut parts = path.splitn(3, '/');
+            match (parts.next(), parts.next(), parts.next()) {
+                (Some("mk"), ..) => {
+                    add("mk", path);
+                }
+                (Some(category), Some(directory), Some(name)) => {
+                    let other = format!("{category}/{directory}");
+                    if other == location {
+                        continue;
+                    }
+                    if !ABOUT.contains(&name) {
+                        let more = self.below(&other, &["distinfo", "patches"]);
+                        more.into_iter().for_each(|path| {
+                            add(&other, path);
+                        });
+                    }
+                    add(&other, path);
+                }
+                _ => {
+                    add(&path.clone(), path);
+                }
+            }
+        }
+        let mut lines: Vec<String> = self
+            .below(location, &[""])
+            .into_iter()
+            .map(|path| {
+                let hash = self.hash(&path);
+                let name = path.strip_prefix(location).map_or(&*path, |name| name.trim_start_matches('/'));
+                format!("source {} {hash}", name.replace(' ', "%20"))
+            })
+            .collect();
+        for (group, paths) in groups {
+            let mut all = Sha256::new();
+            for path in paths {
+                all.update(format!("{} {path}\n", self.hash(&path)));
+            }
+            lines.push(format!("source {group} {}", hex(&all.finalize())));
+        }
+        lines
+    }
+
+    /// The settings of a person that count for a package of this directory, for which make read these files.
+    pub(super) fn settings(&self, mk_conf: &str, location: &str, read: &str) -> String {
+        let mut texts = Vec::new();
+        if mk_conf.contains(OPTIONS) {
+            let paths = read.split_ascii_whitespace().filter_map(|file| of_tree(location, file));
+            let recipes = paths.filter(|path| !path.starts_with("mk/"));
+            texts.extend(recipes.filter_map(|path| std::fs::read_to_string(self.tree.join(path)).ok()));
+        }
+        settings_for(mk_conf, &texts)
+    }
+
+    /// All files below parts of a directory, relative to the tree, sorted.
+    fn below(&self, location: &str, parts: &[&str]) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut open: Vec<String> =
+            parts.iter().map(|part| format!("{location}/{part}").trim_end_matches('/').to_owned()).collect();
+        while let Some(path) = open.pop() {
+            let absolute = self.tree.join(&path);
+            let Ok(metadata) = std::fs::symlink_metadata(&absolute) else { continue };
+            if !metadata.is_dir() {
+                found.push(path);
+            } else if found.len() < FILES_MAX {
+                let names = std::fs::read_dir(&absolute).into_iter().flatten().flatten();
+                let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+                open.extend(
+                    names.filter(|name| !NO_RECIPE.contains(&&**name)).map(|name| format!("{path}/{name}")),
+                );
+            }
+        }
+        found.sort_unstable();
+        found
+    }
+
+    fn hash(&self, path: &str) -> String {
+        let known = self.hashes.lock().ok().and_then(|hashes| hashes.get(path).cloned());
+        let hash = known.unwrap_or_else(|| {
+            let hash = hash_of(&self.tree.join(path)).ok();
+            if let Ok(mut hashes) = self.hashes.lock() {
+                hashes.insert(path.to_owned(), hash.clone());
+            }
+            hash
+        });
+        hash.unwrap_or_else(|| "absent".to_owned())
+    }
+}
+
+/// A file that make read, relative to the tree; none where it is not of the tree.
+fn of_tree(location: &str, file: &str) -> Option<String> {
+    let path = normal(location, file);
+    let inside = path.strip_prefix(super::stages::TREE).and_then(|inside| inside.strip_prefix('/'));
+    let path = inside.unwrap_or(&path);
+    (!path.starts_with(['/', '.'])).then(|| path.to_owned())
+}
+
+/// The hash of a file's content, or of where a link leads.
+fn hash_of(path: &Path) -> io::Result<String> {
+    let metadata = fs_err::symlink_metadata(path)?;
+    let bytes = match metadata.is_symlink() {
+        true => fs_err::read_link(path)?.to_string_lossy().into_owned().into_bytes(),
+        false => fs_err::read(path)?,
+    };
+    Ok(hex(&Sha256::digest(bytes)))
+}
+
+/// What a line that sets options of one package begins with.
+const OPTIONS: &str = "PKG_OPTIONS.";
+
+/// The lines of a person's settings that count for a package whose recipe has these texts. A recipe that makes up
+/// the name of its options may mean any.
+fn settings_for(mk_conf: &str, recipe: &[String]) -> String {
+    let counts = |line: &&str| {
+        let Some(rest) = line.trim_start().strip_prefix(OPTIONS) else { return true };
+        let name = rest.split(|c: char| c.is_whitespace() || "+?!:=".contains(c)).next().unwrap_or("");
+        let (variable, any) = (format!("{OPTIONS}{name}"), format!("{OPTIONS}$"));
+        recipe.iter().any(|text| text.contains(&variable) || text.contains(&any))
+    };
+    mk_conf.lines().filter(counts).map(|line| format!("{line}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, text) in [
+            ("mk/a.mk", "a"),
+            ("lang/php/Makefile.php", "php"),
+            ("lang/php/distinfo", "sums"),
+            ("lang/php/patches/patch-a", "patch"),
+            ("devel/zlib/buildlink3.mk", "link"),
+            ("devel/zlib/distinfo", "sums"),
+            ("www/site/Makefile", "make"),
+            ("www/site/files/x", "x"),
+            ("www/site/work/built", "built"),
+        ] {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        folder
+    }
+
+    const READ: &str = "Makefile ../../mk/a.mk /usr/pkgsrc/lang/php/Makefile.php ../../devel/zlib/buildlink3.mk \
+                        /usr/pkg/etc/mk.conf ../../mk/gone.mk";
+
+    fn lines(tree: &Path) -> Vec<String> {
+        RecipeFiles::new(tree).lines("www/site", READ)
+    }
+
+    #[test]
+    fn what_make_read_is_there_in_groups() {
+        let tree = tree();
+        let names: Vec<String> =
+            lines(tree.path()).iter().map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect();
+        let expected =
+            ["Makefile", "files/x", "devel/zlib", "lang/php", "mk"].map(|name| format!("source {name}"));
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn only_what_goes_into_the_package_changes_its_lines() {
+        let tree = tree();
+        let changed = |path: &str| {
+            let before = lines(tree.path());
+            std::fs::write(tree.path().join(path), "changed").unwrap();
+            let after = lines(tree.path());
+            let new = after.into_iter().filter(|line| !before.contains(line));
+            new.map(|line| line.split(' ').nth(1).unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(changed("www/site/files/x"), ["files/x"]);
+        assert_eq!(changed("www/site/files/new"), ["files/new"]);
+        assert_eq!(changed("lang/php/patches/patch-a"), ["lang/php"]);
+        assert_eq!(changed("mk/a.mk"), ["mk"]);
+        assert_eq!(changed("mk/gone.mk"), ["mk"]);
+        assert_eq!(changed("devel/zlib/distinfo"), [""; 0]);
+        assert_eq!(changed("www/site/work/built"), [""; 0]);
+    }
+
+    #[test]
+    fn options_count_for_those_who_ask() {
+        let settings = "PKG_OPTIONS.mutt+= sasl\nCFLAGS= -O2\n  PKG_OPTIONS.vim=x\n";
+        let recipe = ["PKG_OPTIONS_VAR=\tPKG_OPTIONS.mutt\n".to_owned()];
+        assert_eq!(settings_for(settings, &recipe), "PKG_OPTIONS.mutt+= sasl\nCFLAGS= -O2\n");
+        assert_eq!(settings_for(settings, &[]), "CFLAGS= -O2\n");
+        assert_eq!(settings_for(settings, &["PKG_OPTIONS_VAR= PKG_OPTIONS.${NAME}".to_owned()]), settings);
+    }
+}

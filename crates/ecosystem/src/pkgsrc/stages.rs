@@ -1,0 +1,160 @@
+//! The commands of each stage, in the meaning of pbulk's `pkg-build`.
+//!
+//! The tree is shown for reading, always at the same place; the kit is a layer below the root, so that a build
+//! begins with an untouched prefix and nothing has to be torn down. What is written goes below [`BUILD`].
+
+use super::settings::Settings;
+use kilnyard_model::order::{Account, CommandOrder, InputText, Stage, StageOrder};
+
+/// Where the tree is seen in a root.
+pub const TREE: &str = "/usr/pkgsrc";
+/// Where distfiles are seen in a root.
+pub const DISTFILES: &str = "/kilnyard/distfiles";
+/// Where inputs are seen in a root.
+pub const INPUTS: &str = "/kilnyard/inputs";
+/// Where packages are built.
+const BUILD: &str = "/build";
+/// Where binary packages are put.
+pub const PACKAGES: &str = "/build/packages/All";
+/// Where make keeps what it works out of build options while a tree is scanned, in a root.
+pub const OPTION_CACHE: &str = "/kilnyard/options";
+
+const MK_CONF: &str = "mk.conf";
+const RESOLV_CONF: &str = "resolv.conf";
+
+/// What commands of one package need to know of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Recipe {
+    /// Its directory.
+    pub location: String,
+    /// Assignments that select one of several packages of a directory.
+    pub selection: Vec<String>,
+    /// The stage before which its users and groups are made, if it has any: a pattern of make's targets.
+    pub usergroup_phase: String,
+    /// Whether installing and packaging has to be done by root (`USE_DESTDIR=destdir`).
+    pub installs_as_root: bool,
+    /// Whether it is a part of the bootstrap kit.
+    pub is_bootstrap: bool,
+}
+
+/// The small files of a root.
+pub fn texts(settings: &Settings) -> Vec<InputText> {
+    if settings.mk_conf.is_empty() {
+        return Vec::new();
+    }
+    // The kit's own settings come first, so that a person's come after.
+    let include = format!(".-include \"{}/etc/mk.conf\"\n", settings.prefix);
+    vec![InputText { name: MK_CONF.to_owned(), text: include + &settings.mk_conf }]
+}
+
+/// The environment of every command.
+pub fn environment(settings: &Settings) -> Vec<(String, String)> {
+    let prefix = &settings.prefix;
+    let variable = |name: &str, value: String| (name.to_owned(), value);
+    let mut environment = vec![
+        variable("PATH", format!("{prefix}/sbin:{prefix}/bin:/usr/sbin:/usr/bin:/sbin:/bin")),
+        variable("LC_ALL", "C".to_owned()),
+        variable("BATCH", "1".to_owned()),
+    ];
+    if !settings.mk_conf.is_empty() {
+        // Without settings of a person make finds those of its kit by itself.
+        environment.push(variable("MAKECONF", format!("{INPUTS}/{MK_CONF}")));
+    }
+    environment
+}
+
+/// Commands of one package.
+pub(super) struct Commands<'a> {
+    pub settings: &'a Settings,
+    pub recipe: &'a Recipe,
+    /// Processes of a build at once.
+    pub jobs: u32,
+}
+
+impl Commands<'_> {
+    fn make(&self, account: Account, targets: &[&str]) -> CommandOrder {
+        let mut arguments = vec![self.settings.make.clone()];
+        arguments.extend([
+            "BATCH=1".to_owned(),
+            "DEPENDS_TARGET=/nonexistent".to_owned(),
+            format!("WRKOBJDIR={BUILD}/work"),
+            format!("PACKAGES={BUILD}/packages"),
+            format!("DISTDIR={DISTFILES}"),
+            format!("MAKE_JOBS={}", self.jobs),
+        ]);
+        arguments.extend(self.recipe.selection.iter().cloned());
+        arguments.extend(targets.iter().map(|target| (*target).to_owned()));
+        CommandOrder {
+            arguments,
+            account,
+            directory: format!("{TREE}/{}", self.recipe.location),
+            environment: environment(self.settings),
+        }
+    }
+
+    fn as_root(&self, program: &str, arguments: impl IntoIterator<Item = String>) -> CommandOrder {
+        let mut environment = environment(self.settings);
+        environment.push(("PKG_PATH".to_owned(), INPUTS.to_owned()));
+        CommandOrder {
+            arguments: std::iter::once(program.to_owned()).chain(arguments).collect(),
+            account: Account::Root,
+            directory: "/".to_owned(),
+            environment,
+        }
+    }
+
+    /// Brings the distfiles and checks them, with the network.
+    pub fn fetch(&self) -> StageOrder {
+        let copy = [format!("{INPUTS}/{RESOLV_CONF}"), "/etc/resolv.conf".to_owned()];
+        let mut checksum = self.make(Account::Root, &["checksum"]);
+        checksum.environment.extend(self.settings.fetch_environment.iter().cloned());
+        StageOrder { stage: Stage::Fetch, commands: vec![self.as_root("cp", copy), checksum] }
+    }
+
+    /// All stages, in order; `depends` are file names of inputs.
+    pub fn build(&self, depends: &[String]) -> Vec<StageOrder> {
+        let installer = if self.recipe.installs_as_root { Account::Root } else { Account::Builder };
+        let mut stages = Vec::new();
+        if !depends.is_empty() {
+            let files = depends.iter().map(|file| format!("{INPUTS}/{file}"));
+            stages.push(StageOrder { stage: Stage::Depends, commands: vec![self.as_root("pkg_add", files)] });
+        }
+        for (stage, account, targets, phase) in [
+            (Stage::Unpack, Account::Builder, &["checksum", "extract"][..], ""),
+            (Stage::Configure, Account::Builder, &["configure"], "configure"),
+            (Stage::Build, Account::Builder, &["all"], "build"),
+            (Stage::Install, installer, &["stage-install"], "install"),
+            (Stage::Package, installer, &["package"], ""),
+        ] {
+            let mut commands = Vec::new();
+            if !phase.is_empty() && self.recipe.usergroup_phase.ends_with(phase) {
+                commands.push(self.make(Account::Root, &["create-usergroup"]));
+                // What root made in the work folder is the builder's to go on with.
+                commands.push(self.as_root("chown", ["-R", "1000:1000", BUILD].map(str::to_owned)));
+            }
+            commands.push(self.make(account, targets));
+            stages.push(StageOrder { stage, commands });
+        }
+        stages
+    }
+
+    /// Installs a binary package in a clean root, and removes it again.
+    pub fn test(&self, file: &str, name: &str) -> StageOrder {
+        let file = format!("{INPUTS}/{file}");
+        let commands = match self.recipe.is_bootstrap {
+            // The kit has it already, and everything stands on it.
+            true => vec![self.as_root("pkg_add", ["-u".to_owned(), file])],
+            false => vec![
+                self.as_root("pkg_add", [file]),
+                self.as_root("pkg_info", ["-qe".to_owned(), name.to_owned()]),
+                self.as_root("pkg_delete", [name.to_owned()]),
+            ],
+        };
+        StageOrder { stage: Stage::Test, commands }
+    }
+}
+
+/// The small file that fetching needs besides those of every root.
+pub(super) fn resolv_conf(settings: &Settings) -> InputText {
+    InputText { name: RESOLV_CONF.to_owned(), text: settings.resolv_conf.clone() }
+}

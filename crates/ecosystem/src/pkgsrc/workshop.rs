@@ -1,0 +1,308 @@
+//! A resolved set of pkgsrc packages: what each build is made of.
+
+mod closure;
+mod names;
+
+use super::package_file::{self, PackageFile};
+use super::recipe_files::RecipeFiles;
+use super::scan_file::ScanFile;
+use super::settings::Settings;
+use super::stages::{self, Commands, Recipe};
+use super::{description, distinfo};
+use crate::{CollectError, Ecosystem, Impossible, LeftOut, hex};
+use kilnyard_model::graph::{Cut, Graph, PackageId};
+use kilnyard_model::order::{BuildOrder, FetchOrder, Input, Key, Output, SharedFolder, TestOrder};
+use sha2::{Digest, Sha256};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, OnceLock};
+
+/// What a scan left.
+#[derive(Clone, Debug, Default)]
+pub struct Scan {
+    /// Stanzas, as a scan file has them.
+    pub text: Vec<u8>,
+    /// Directories that could not be scanned, and what they said.
+    pub failed: Vec<(String, String)>,
+}
+
+/// A package of the set.
+#[derive(Debug)]
+struct Package {
+    /// Its name with its version.
+    name: String,
+    recipe: Recipe,
+    /// Why it may not be given away, if it may not.
+    restricted: Option<String>,
+    /// Where its stanza is in the scan's text.
+    stanza: std::ops::Range<usize>,
+    /// The lines of its key that follow from files, once somebody asked.
+    files: OnceLock<Vec<String>>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Workshop {
+    settings: Settings,
+    scan: Scan,
+    packages: Vec<Package>,
+    graph: Graph,
+    left_out: Vec<LeftOut>,
+    files: RecipeFiles,
+    /// The one place that changes: which outputs are there now. A leaf lock, held for one decision.
+    stock: Mutex<Vec<Option<Output>>>,
+}
+
+impl Workshop {
+    /// The name that a package has with its version.
+    pub fn package_name(&self, package: PackageId) -> &str {
+        &self.packages[package.index()].name
+    }
+
+    /// The stanza of a package, as the scan has it.
+    pub fn stanza(&self, package: PackageId) -> &[u8] {
+        &self.scan.text[self.packages[package.index()].stanza.clone()]
+    }
+
+    /// Why a package may not be given away: by its own word, or that of a package that it stands on.
+    pub fn restricted(&self, package: PackageId) -> Option<String> {
+        let own = |id: PackageId| self.packages[id.index()].restricted.clone();
+        own(package).or_else(|| {
+            let ancestors = self.graph.ancestors(package);
+            let found = ancestors.into_iter().find_map(|id| Some((id, own(id)?)));
+            found.map(|(id, reason)| format!("it needs {}: {reason}", self.graph.name(id)))
+        })
+    }
+
+    fn stock(&self) -> MutexGuard<'_, Vec<Option<Output>>> {
+        self.stock.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// What make read for a package.
+    fn read(&self, package: PackageId) -> String {
+        let file = ScanFile::parse(self.stanza(package)).unwrap_or_default();
+        let stanza = file.stanzas.first();
+        stanza.and_then(|stanza| stanza.get("SCAN_DEPENDS")).map_or(String::new(), |read| read.into_owned())
+    }
+
+    fn key_of(&self, package: PackageId, stock: &[Option<Output>]) -> Result<Key, Impossible> {
+        let known = &self.packages[package.index()];
+        let (recipe, settings) = (&known.recipe, &self.settings);
+        let files = known.files.get_or_init(|| {
+            let read = self.read(package);
+            let mut lines = self.files.lines(&recipe.location, &read);
+            let counted = self.files.settings(&settings.mk_conf, &recipe.location, &read);
+            lines.push(format!("option mk.conf {}", hex(&Sha256::digest(counted))));
+            lines
+        });
+        let mut lines = vec![
+            "format kilnyard-key 1".to_owned(),
+            format!("ecosystem pkgsrc {}", settings.architecture),
+            format!("recipe {} {}", recipe.location, known.name),
+            format!("option prefix {}", settings.prefix),
+            format!("option make {}", settings.make),
+            format!("option selection {}", recipe.selection.join(" ")),
+            format!("root {}", settings.layers_digest),
+        ];
+        lines.extend(files.iter().cloned());
+        for id in self.installed_for(package, stock)? {
+            // Every one of them is there: the closure says so.
+            let content = stock[id.index()].as_ref().map_or("", |output| &output.content);
+            lines.push(format!("depends {} set {content}", self.packages[id.index()].name));
+        }
+        lines[1..].sort_unstable();
+        let mut hash = Sha256::new();
+        for line in &lines {
+            hash.update(line.as_bytes());
+            hash.update(b"\n");
+        }
+        Ok(Key { digest: hex(&hash.finalize()), lines })
+    }
+
+    fn inputs(&self, packages: &[PackageId], stock: &[Option<Output>]) -> Vec<Input> {
+        let outputs = packages.iter().filter_map(|id| stock[id.index()].as_ref());
+        outputs.map(input_of).collect()
+    }
+
+    fn commands(&self, package: PackageId, jobs: u32) -> Commands<'_> {
+        Commands { settings: &self.settings, recipe: &self.packages[package.index()].recipe, jobs }
+    }
+
+    fn folders(&self) -> Vec<SharedFolder> {
+        shared_folders(&self.settings)
+    }
+
+    /// What has to be fetched by the tree's own means; nothing where every distfile is there. Whether each is right is
+    /// looked at when it is unpacked.
+    fn fetch(&self, package: PackageId) -> Option<FetchOrder> {
+        let location = &self.packages[package.index()].recipe.location;
+        // Where it lies elsewhere, make finds it; then nothing is known ahead, and the tree's own means look.
+        let text = fs_err::read(self.settings.tree.join(location).join("distinfo")).ok()?;
+        let files = distinfo::parse(&text).unwrap_or_default();
+        let distfiles: Vec<_> = files.into_iter().filter(|file| !file.is_patch).collect();
+        let is_there = |file: &distinfo::Distfile| {
+            let metadata = std::fs::metadata(self.settings.distfiles.join(&file.name));
+            metadata.is_ok_and(|metadata| file.size_bytes.is_none_or(|size| size == metadata.len()))
+        };
+        (!distfiles.iter().all(is_there)).then(|| FetchOrder {
+            stage: self.commands(package, 1).fetch(),
+            folder: SharedFolder {
+                source: self.settings.distfiles.clone(),
+                inside: stages::DISTFILES.to_owned(),
+            },
+            files: distfiles.into_iter().map(|file| file.name).collect(),
+        })
+    }
+
+    fn output_of(&self, package: PackageId, file: &str, read: PackageFile) -> Result<Output, CollectError> {
+        let expected = self.package_name(package);
+        if read.name != expected {
+            let text = format!("{file} is of {}, and the scan promised {expected}", read.name);
+            return Err(CollectError(text));
+        }
+        let (base, version) = split(expected);
+        Ok(Output {
+            name: base.to_owned(),
+            version: version.to_owned(),
+            architecture: self.settings.architecture.clone(),
+            file: file.to_owned(),
+            sha256: read.sha256.clone(),
+            size_bytes: read.size_bytes,
+            content: read.content.clone(),
+            description: description::write(&read),
+        })
+    }
+}
+
+/// The folders of the machine that every root of this family shows.
+pub fn shared_folders(settings: &Settings) -> Vec<SharedFolder> {
+    let shared =
+        |source: &Path, inside: &str| SharedFolder { source: source.to_owned(), inside: inside.to_owned() };
+    vec![shared(&settings.tree, stages::TREE), shared(&settings.distfiles, stages::DISTFILES)]
+}
+
+fn input_of(output: &Output) -> Input {
+    Input {
+        name: output.file.clone(),
+        sha256: output.sha256.clone(),
+        size_bytes: output.size_bytes,
+        urls: Vec::new(),
+    }
+}
+
+/// A package's name and its version.
+fn split(name: &str) -> (&str, &str) {
+    name.rsplit_once('-').unwrap_or((name, ""))
+}
+
+impl Ecosystem for Workshop {
+    fn name(&self) -> &'static str {
+        "pkgsrc"
+    }
+
+    fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    fn cuts(&self) -> &[Cut] {
+        // A cycle leaves out its members: nothing could stand in.
+        &[]
+    }
+
+    fn left_out(&self) -> &[LeftOut] {
+        &self.left_out
+    }
+
+    fn version(&self, package: PackageId) -> String {
+        split(self.package_name(package)).1.to_owned()
+    }
+
+    fn source_bytes(&self, package: PackageId) -> u64 {
+        let location = &self.packages[package.index()].recipe.location;
+        let text = fs_err::read(self.settings.tree.join(location).join("distinfo")).unwrap_or_default();
+        let files = distinfo::parse(&text).unwrap_or_default();
+        files.iter().filter_map(|file| file.size_bytes).sum()
+    }
+
+    fn key(&self, package: PackageId) -> Result<Key, Impossible> {
+        self.key_of(package, &self.stock())
+    }
+
+    fn order(&self, package: PackageId, _revision: u32, jobs: u32) -> Result<BuildOrder, Impossible> {
+        let stock = self.stock();
+        let known = &self.packages[package.index()];
+        let key = self.key_of(package, &stock)?;
+        let installed = self.installed_for(package, &stock)?;
+        let direct: Vec<String> = self
+            .graph
+            .dependencies(package)
+            .iter()
+            .filter_map(|id| Some(stock[id.index()].as_ref()?.file.clone()))
+            .collect();
+        let fetch = self.fetch(package);
+        let mut texts = stages::texts(&self.settings);
+        if fetch.is_some() {
+            texts.push(stages::resolv_conf(&self.settings));
+        }
+        Ok(BuildOrder {
+            package: self.graph.name(package).to_owned(),
+            version: split(&known.name).1.to_owned(),
+            key,
+            layers: self.settings.layers.clone(),
+            inputs: self.inputs(&installed, &stock),
+            texts,
+            folders: self.folders(),
+            fetch,
+            stages: self.commands(package, jobs).build(&direct),
+            output_folder: stages::PACKAGES.to_owned(),
+        })
+    }
+
+    fn collect(&self, package: PackageId, folder: &Path) -> Result<Vec<Output>, CollectError> {
+        let at = |error: std::io::Error| CollectError(format!("failed to read the outputs: {error}"));
+        let mut outputs = Vec::new();
+        for entry in fs_err::read_dir(folder).map_err(at)? {
+            let entry = entry.map_err(at)?;
+            // A link could lead anywhere outside of the root.
+            if !entry.file_type().map_err(at)?.is_file() {
+                continue;
+            }
+            let file = entry.file_name().to_string_lossy().into_owned();
+            let read = package_file::read(&entry.path()).map_err(|error| {
+                let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+                CollectError(format!("{file}: {error}{}", cause.unwrap_or_default()))
+            })?;
+            outputs.push(self.output_of(package, &file, read)?);
+        }
+        match &outputs[..] {
+            [] => Err(CollectError("the build ended well but made no package".to_owned())),
+            [_] => Ok(outputs),
+            [one, other, ..] => {
+                Err(CollectError(format!("{} and {} are the same package twice", one.file, other.file)))
+            }
+        }
+    }
+
+    fn test(&self, package: PackageId, outputs: &[Output]) -> Result<TestOrder, Impossible> {
+        let stock = self.stock();
+        let [output] = outputs else {
+            return Err(Impossible { explanation: "there is no one package to install".to_owned() });
+        };
+        let mut inputs = self.inputs(&self.runtime_of(package, output, &stock)?, &stock);
+        inputs.push(input_of(output));
+        Ok(TestOrder {
+            layers: self.settings.layers.clone(),
+            inputs,
+            texts: stages::texts(&self.settings),
+            folders: self.folders(),
+            stage: self.commands(package, 1).test(&output.file, self.package_name(package)),
+        })
+    }
+
+    fn adopt(&self, package: PackageId, outputs: &[Output]) {
+        self.stock()[package.index()] = outputs.first().cloned();
+    }
+}
+
+/// Outputs of packages, by what they are of.
+type ByName<'a> = HashMap<&'a str, PackageId>;

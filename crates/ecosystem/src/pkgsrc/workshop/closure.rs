@@ -1,0 +1,74 @@
+//! What is installed for a build, or for a try of what it made.
+
+use super::{ByName, Workshop};
+use crate::Impossible;
+use crate::pkgsrc::description;
+use crate::pkgsrc::pattern::{PackageName, Pattern};
+use kilnyard_model::graph::PackageId;
+use kilnyard_model::order::Output;
+use std::collections::BTreeSet;
+
+impl Workshop {
+    /// The direct dependencies of a package and all that these need to run, each once.
+    pub(super) fn installed_for(
+        &self,
+        package: PackageId,
+        stock: &[Option<Output>],
+    ) -> Result<Vec<PackageId>, Impossible> {
+        self.all_needed(self.graph.dependencies(package).iter().copied().collect(), stock)
+    }
+
+    /// What an output needs to run.
+    pub(super) fn runtime_of(
+        &self,
+        package: PackageId,
+        output: &Output,
+        stock: &[Option<Output>],
+    ) -> Result<Vec<PackageId>, Impossible> {
+        self.all_needed(self.needed_by(package, output)?, stock)
+    }
+
+    fn all_needed(
+        &self,
+        first: Vec<PackageId>,
+        stock: &[Option<Output>],
+    ) -> Result<Vec<PackageId>, Impossible> {
+        let mut found = BTreeSet::new();
+        let mut open = first;
+        while let Some(id) = open.pop() {
+            if !found.insert(id) {
+                continue;
+            }
+            let output = stock[id.index()]
+                .as_ref()
+                .ok_or_else(|| Impossible { explanation: format!("{} is not there", self.graph.name(id)) })?;
+            open.extend(self.needed_by(id, output)?);
+        }
+        Ok(found.into_iter().collect())
+    }
+
+    /// The packages that an output's patterns mean: of the ones that its package was resolved to need, as `pkg_add`
+    /// will find them by the exact names that were there at the build.
+    fn needed_by(&self, package: PackageId, output: &Output) -> Result<Vec<PackageId>, Impossible> {
+        let candidates: ByName = self
+            .graph
+            .dependencies(package)
+            .iter()
+            .map(|id| (self.packages[id.index()].name.as_str(), *id))
+            .collect();
+        let mut needed = Vec::new();
+        for text in description::depends(&output.description) {
+            let impossible = |why: String| Impossible {
+                explanation: format!("{} needs {text}, and {why}", self.package_name(package)),
+            };
+            let pattern = Pattern::parse(text).map_err(|error| impossible(error.to_string()))?;
+            let matching = candidates.iter().filter(|(name, _)| pattern.matches(&PackageName::new(name)));
+            let chosen = matching.max_by(|(a, _), (b, _)| PackageName::new(a).compare(&PackageName::new(b)));
+            match chosen {
+                Some((_, id)) => needed.push(*id),
+                None => return Err(impossible("none of what it was resolved to need is that".to_owned())),
+            }
+        }
+        Ok(needed)
+    }
+}

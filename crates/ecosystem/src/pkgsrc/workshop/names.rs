@@ -1,0 +1,141 @@
+//! Which packages of a scan are in a set, and by which names they go.
+//!
+//! A package is known by its directory, such as `mail/mutt`, whatever its version. Of a directory with several
+//! packages each has its own name behind it: `devel/py-hg:py39-hg`, or with the version where only that tells them apart.
+//!
+//! A directory that is asked for brings all of its packages; everything else comes because a package of the set needs
+//! it, just the one that was chosen.
+
+use super::{Package, Scan, Workshop, split};
+use crate::LeftOut;
+use crate::pkgsrc::recipe_files::RecipeFiles;
+use crate::pkgsrc::resolve::{Outcome, Resolved, Rules, Scanned, Standing, resolve};
+use crate::pkgsrc::scan_file::{ScanFile, ScanFileError, Stanza};
+use crate::pkgsrc::settings::Settings;
+use crate::pkgsrc::stages::Recipe;
+use kilnyard_model::graph::{Graph, PackageId};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, OnceLock};
+
+impl Workshop {
+    /// Resolves a scan. The set is what these directories bring, or everything.
+    pub fn new(settings: Settings, scan: Scan, wanted: Option<&[String]>) -> Result<Workshop, ScanFileError> {
+        let files = RecipeFiles::new(&settings.tree);
+        let mut packages = Vec::new();
+        let mut graph = Graph::new();
+        let mut left_out = Vec::new();
+        if !scan.text.is_empty() {
+            let file = ScanFile::parse(&scan.text)?;
+            let scanned: Vec<Scanned> = file.stanzas.iter().map(Scanned::from).collect();
+            let resolved = resolve(&scanned, Rules::Kilnyard);
+            let names = names(&file.stanzas);
+            let mut in_graph = HashMap::new();
+            for number in members(&file.stanzas, &resolved, wanted) {
+                match &resolved.outcomes[number] {
+                    Outcome::Buildable => {
+                        in_graph.insert(number, graph.add(&names[number]));
+                        packages.push(package(&file.stanzas[number], &scan.text));
+                    }
+                    _ => left_out.push(LeftOut {
+                        name: names[number].clone(),
+                        explanation: explanation(number, &file.stanzas, &resolved, &names),
+                    }),
+                }
+            }
+            for (number, id) in &in_graph {
+                for dependency in &resolved.depends[*number] {
+                    // What a buildable package needs is buildable and in the set.
+                    if let Some(dependency) = in_graph.get(&dependency.index()) {
+                        graph.depend(*id, *dependency);
+                    }
+                }
+            }
+        }
+        let is_wanted = |location: &String| wanted.is_none_or(|wanted| wanted.contains(location));
+        for (location, said) in scan.failed.iter().filter(|(location, _)| is_wanted(location)) {
+            left_out
+                .push(LeftOut { name: location.clone(), explanation: format!("its scan failed: {said}") });
+        }
+        let stock = Mutex::new(vec![None; packages.len()]);
+        Ok(Workshop { settings, scan, packages, graph, left_out, files, stock })
+    }
+}
+
+/// The numbers of the packages of the set.
+fn members(stanzas: &[Stanza], resolved: &Resolved, wanted: Option<&[String]>) -> Vec<usize> {
+    let Some(wanted) = wanted else { return (0..stanzas.len()).collect() };
+    let wanted: HashSet<&str> = wanted.iter().map(String::as_str).collect();
+    let mut is_member = vec![false; stanzas.len()];
+    let mut open: Vec<usize> =
+        (0..stanzas.len()).filter(|number| wanted.contains(stanzas[*number].location)).collect();
+    while let Some(number) = open.pop() {
+        if !is_member[number] {
+            is_member[number] = true;
+            open.extend(resolved.depends[number].iter().map(|id| id.index()));
+        }
+    }
+    (0..stanzas.len()).filter(|number| is_member[*number]).collect()
+}
+
+fn names(stanzas: &[Stanza]) -> Vec<String> {
+    let mut of_location: HashMap<&str, u32> = HashMap::new();
+    let mut of_base: HashMap<(&str, &str), u32> = HashMap::new();
+    for stanza in stanzas {
+        *of_location.entry(stanza.location).or_default() += 1;
+        *of_base.entry((stanza.location, split(stanza.name).0)).or_default() += 1;
+    }
+    let name = |stanza: &Stanza| {
+        let (location, base) = (stanza.location, split(stanza.name).0);
+        match (of_location[location], of_base[&(location, base)]) {
+            (1, _) => location.to_owned(),
+            (_, 1) => format!("{location}:{base}"),
+            _ => format!("{location}:{}", stanza.name),
+        }
+    };
+    stanzas.iter().map(name).collect()
+}
+
+fn package(stanza: &Stanza, text: &[u8]) -> Package {
+    let field = |name: &str| stanza.get(name).map_or(String::new(), |value| value.trim().to_owned());
+    let start = stanza.offset(text);
+    let restricted = Some(field("NO_BIN_ON_FTP")).filter(|reason| !reason.is_empty());
+    let recipe = Recipe {
+        location: stanza.location.to_owned(),
+        selection: field("MULTI_VERSION").split_ascii_whitespace().map(str::to_owned).collect(),
+        usergroup_phase: field("USERGROUP_PHASE"),
+        installs_as_root: field("USE_DESTDIR") == "destdir",
+        is_bootstrap: field("BOOTSTRAP_PKG").eq_ignore_ascii_case("yes"),
+    };
+    Package {
+        name: stanza.name.to_owned(),
+        recipe,
+        restricted,
+        stanza: start..start + stanza.text().len(),
+        files: OnceLock::new(),
+    }
+}
+
+/// Why a package is left out, down to who is to blame.
+fn explanation(number: usize, stanzas: &[Stanza], resolved: &Resolved, names: &[String]) -> String {
+    let chain = resolved.chain(PackageId(number as u32));
+    let mut lines: Vec<String> = chain
+        .windows(2)
+        .map(|pair| format!("it needs {}, which is left out", names[pair[1].index()]))
+        .collect();
+    let last = chain.last().map_or(number, |id| id.index());
+    let stanza = &stanzas[last];
+    let said = |text: &[u8]| String::from_utf8_lossy(text).trim_matches('"').to_owned();
+    match &resolved.outcomes[last] {
+        Outcome::LeftOut(Standing::Skipped) => {
+            lines.push(format!("it is skipped: {}", said(stanza.skip_reason)))
+        }
+        Outcome::LeftOut(_) => lines.push(format!("it is known to fail: {}", said(stanza.fail_reason))),
+        Outcome::Unresolved(unmet) => lines.extend(unmet.iter().map(ToString::to_string)),
+        Outcome::InCycle(cycle) => {
+            let members: Vec<&str> = cycle.iter().map(|id| names[id.index()].as_str()).collect();
+            lines.push(format!("it is in a cycle: {}", members.join(" -> ")));
+        }
+        Outcome::Buildable | Outcome::Indirect { .. } => {}
+    }
+    lines.join("\n")
+}

@@ -1,0 +1,155 @@
+//! What each package family does in its own way: reading its tree, its roots, its sets, its repository.
+//!
+//! Everything above works with a [`Set`] and knows no family.
+
+pub mod debian;
+pub mod pkgsrc;
+
+use crate::base;
+use crate::config::Family;
+use crate::error::Result;
+use crate::yard::Yard;
+use kilnyard_ecosystem::Ecosystem;
+use kilnyard_ecosystem::debian::Workshop as DebianWorkshop;
+use kilnyard_ecosystem::pkgsrc::{Workshop as PkgsrcWorkshop, shared_folders as pkgsrc_folders};
+use kilnyard_mirror::DistfileStore;
+use kilnyard_model::order::SharedFolder;
+use kilnyard_root::IdMap;
+use kilnyard_store::Store;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// A resolved set.
+#[derive(Clone)]
+pub enum Set {
+    /// Of Debian sources.
+    Debian(Arc<DebianWorkshop>),
+    /// Of a pkgsrc tree.
+    Pkgsrc(Arc<PkgsrcWorkshop>),
+}
+
+impl Set {
+    /// The set, as whoever plans and builds it sees it.
+    pub fn ecosystem(&self) -> Arc<dyn Ecosystem> {
+        match self {
+            Set::Debian(workshop) => workshop.clone(),
+            Set::Pkgsrc(workshop) => workshop.clone(),
+        }
+    }
+}
+
+/// What a scan did, by part of the index: a suite, or a tree.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scanned {
+    /// Parts whose index is new.
+    pub changed: Vec<String>,
+    /// Parts whose index is the one that was there.
+    pub unchanged: Vec<String>,
+}
+
+/// What a repository came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// Whether anything is new.
+    pub is_changed: bool,
+    /// How many binary packages it has.
+    pub packages: u64,
+    /// What the line is for.
+    pub line_for: &'static str,
+    /// The line that lets a machine install from it.
+    pub line: String,
+    /// The fingerprint of the key.
+    pub fingerprint: String,
+}
+
+/// Brings the index up to date. `say` is told what is done.
+pub fn scan(yard: &Yard, cancel: &AtomicBool, say: &(dyn Fn(&str) + Sync)) -> Result<Scanned> {
+    match &yard.config.family {
+        Family::Debian(_) => debian::scan::scan(yard, cancel, say),
+        Family::Pkgsrc(pkgsrc) => pkgsrc::scan::scan(yard, pkgsrc, cancel, say),
+    }
+}
+
+/// Whether there is an index.
+pub fn is_scanned(yard: &Yard) -> bool {
+    match &yard.config.family {
+        Family::Debian(_) => debian::scan::Index::open(yard).is_ok(),
+        Family::Pkgsrc(_) => pkgsrc::scan::Index::open(yard).is_ok(),
+    }
+}
+
+/// Makes the layers that roots begin with, if they are not there.
+pub fn ensure_layers(yard: &Yard, ids: &IdMap, cancel: &AtomicBool, say: &dyn Fn(&str)) -> Result<()> {
+    let base = base::ensure(yard, ids, cancel, say)?;
+    match &yard.config.family {
+        Family::Debian(_) => Ok(()),
+        Family::Pkgsrc(pkgsrc) => pkgsrc::kit::ensure(yard, pkgsrc, &base, ids, cancel, say).map(|_| ()),
+    }
+}
+
+/// The layers that roots begin with, the uppermost first; none if they are not all there.
+pub fn layers(yard: &Yard) -> Option<Vec<String>> {
+    let base = base::find(yard)?;
+    match &yard.config.family {
+        Family::Debian(_) => Some(vec![base.layer]),
+        Family::Pkgsrc(pkgsrc) => Some(vec![pkgsrc::kit::find(yard, pkgsrc, &base)?.layer, base.layer]),
+    }
+}
+
+/// Folders of the machine that every root shows.
+pub fn shared_folders(yard: &Yard) -> Result<Vec<SharedFolder>> {
+    match &yard.config.family {
+        Family::Debian(_) => Ok(Vec::new()),
+        Family::Pkgsrc(pkgsrc) => {
+            let base = base::find(yard).unwrap_or_default();
+            Ok(pkgsrc_folders(&pkgsrc::set::settings(yard, pkgsrc, &base)?))
+        }
+    }
+}
+
+/// Everything besides the configuration and the names of packages that a set follows from, as a text to be hashed.
+pub fn inputs(yard: &Yard, names: Option<&[String]>) -> Result<String> {
+    let base = base::find(yard);
+    match &yard.config.family {
+        Family::Debian(_) => debian::set::inputs(yard, base.as_ref(), names),
+        Family::Pkgsrc(pkgsrc) => pkgsrc::set::inputs(yard, pkgsrc, base.as_ref()),
+    }
+}
+
+/// Reads the index and resolves the set.
+pub fn resolve(yard: &Yard, distfiles: &DistfileStore) -> Result<Set> {
+    let base = base::find(yard).unwrap_or_default();
+    Ok(match &yard.config.family {
+        Family::Debian(debian) => Set::Debian(Arc::new(debian::set::resolve(yard, debian, base, distfiles)?)),
+        Family::Pkgsrc(pkgsrc) => Set::Pkgsrc(Arc::new(pkgsrc::set::resolve(yard, pkgsrc, &base)?)),
+    })
+}
+
+/// Publishes everything that is there.
+pub fn publish(yard: &Yard, store: &impl Store, set: &Set, distfiles: &DistfileStore) -> Result<Published> {
+    match set {
+        Set::Debian(workshop) => debian::publish::publish(yard, store, workshop, distfiles),
+        Set::Pkgsrc(workshop) => pkgsrc::publish::publish(yard, store, workshop, distfiles),
+    }
+}
+
+/// Says what publishing would do.
+pub fn plan_publication(
+    yard: &Yard,
+    store: &impl Store,
+    set: &Set,
+    distfiles: &DistfileStore,
+) -> Result<String> {
+    match set {
+        Set::Debian(workshop) => debian::publish::plan(yard, store, workshop, distfiles),
+        Set::Pkgsrc(workshop) => pkgsrc::publish::plan(yard, store, workshop, distfiles),
+    }
+}
+
+/// The tree's name and the architecture, for a report.
+pub fn tree_and_architecture(yard: &Yard) -> (String, String) {
+    match &yard.config.family {
+        Family::Debian(debian) => (debian.release.clone(), debian.architecture()),
+        Family::Pkgsrc(pkgsrc) => (pkgsrc.tree.display().to_string(), pkgsrc.root.architecture.clone()),
+    }
+}

@@ -1,0 +1,5 @@
+//! Debian: the archive's index, sets of sources, an apt repository.
+
+pub mod publish;
+pub mod scan;
+pub mod set;

@@ -1,0 +1,186 @@
+//! The bootstrap kit: the prefix with make and the package tools, as a layer that every root has above the system.
+//!
+//! It comes from an archive, or from the tree's own `bootstrap/bootstrap`, run once in a root. Either way it is known
+//! by the hash of what it was made from.
+
+use crate::base::{self, machine_sandbox};
+use crate::config::Pkgsrc;
+use crate::error::{Context, Error, Kind, Result};
+use crate::files::write_whole;
+use crate::yard::Yard;
+use kilnyard_ecosystem::debian::Base;
+use kilnyard_ecosystem::pkgsrc::stages::TREE;
+use kilnyard_mirror::Sha256Hex;
+use kilnyard_model::order::{Account, CommandOrder, SharedFolder};
+use kilnyard_process::{End, Log};
+use kilnyard_root::IdMap;
+use kilnyard_root::sandbox::Task;
+use kilnyard_worker::RootFolder;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+/// What is written about the kit that is there.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Made {
+    asked: String,
+    layer: String,
+    digest: String,
+}
+
+/// A kit as it is.
+#[derive(Clone, Debug)]
+pub struct KitLayer {
+    /// The layer's folder, relative to the yard.
+    pub layer: String,
+    /// A hash of what it was made from.
+    pub digest: String,
+}
+
+/// The kit as it is; none where there is none for this configuration.
+pub fn find(yard: &Yard, pkgsrc: &Pkgsrc, base: &Base) -> Option<KitLayer> {
+    let made: Made = serde_json::from_slice(&fs_err::read(yard.path("layers/kit.json")).ok()?).ok()?;
+    let is_right = made.asked == asked(pkgsrc, base) && yard.path(&made.layer).is_dir();
+    is_right.then_some(KitLayer { layer: made.layer, digest: made.digest })
+}
+
+/// What a kit is made from: a change asks for a new one.
+fn asked(pkgsrc: &Pkgsrc, base: &Base) -> String {
+    let of = |path: &Path| {
+        let metadata = fs_err::metadata(path).ok()?;
+        Some(format!("{} {} {:?}", path.display(), metadata.len(), metadata.modified().ok()?))
+    };
+    match &pkgsrc.bootstrap_kit {
+        Some(archive) => format!("archive {}", of(archive).unwrap_or_default()),
+        // A tree that changes does not ask for a new kit, as with pbulk: its own bootstrap changes with releases.
+        None => format!("bootstrap {} {} in {}", pkgsrc.tree.display(), pkgsrc.prefix, base.digest),
+    }
+}
+
+/// The kit, made if it is not there.
+pub fn ensure(
+    yard: &Yard,
+    pkgsrc: &Pkgsrc,
+    base: &Base,
+    ids: &IdMap,
+    cancel: &AtomicBool,
+    say: &dyn Fn(&str),
+) -> Result<KitLayer> {
+    if let Some(kit) = find(yard, pkgsrc, base) {
+        return Ok(kit);
+    }
+    let asked = asked(pkgsrc, base);
+    let part = format!("layers/kit-{}.part", std::process::id());
+    base::remove_parts(yard, ids)?;
+    let digest = match &pkgsrc.bootstrap_kit {
+        Some(archive) => {
+            say(&format!("unpacking the bootstrap kit {}", archive.display()));
+            unpack(yard, ids, archive, &part)?
+        }
+        None => {
+            say("making the bootstrap kit by the tree's bootstrap/bootstrap, once (some minutes)");
+            bootstrap(yard, pkgsrc, base, ids, cancel, &part)?
+        }
+    };
+    let layer = format!("layers/kit-{}", &digest[..12]);
+    base::put_layer(yard, ids, &part, &layer)?;
+    check(yard, pkgsrc, &layer)?;
+    let made = Made { asked, layer, digest };
+    let text = serde_json::to_vec_pretty(&made).or_internal("write about the bootstrap kit")?;
+    write_whole(&yard.path("layers/kit.json"), &text)?;
+    Ok(KitLayer { layer: made.layer, digest: made.digest })
+}
+
+/// A kit without make, or with another prefix, would fail every package in turn.
+fn check(yard: &Yard, pkgsrc: &Pkgsrc, layer: &str) -> Result<()> {
+    let below = |path: &str| yard.path(layer).join(path.trim_start_matches('/'));
+    if !below(&pkgsrc.prefix).is_dir() {
+        return Err(Error::usage(format!("the bootstrap kit has no {}", pkgsrc.prefix))
+            .hint("prefix in kilnyard.toml, as the kit was bootstrapped with"));
+    }
+    let make = pkgsrc.make();
+    if make.starts_with(&pkgsrc.prefix) && !below(&make).exists() {
+        return Err(Error::usage(format!("the bootstrap kit has no {make}"))
+            .hint("make in kilnyard.toml: the make program inside a root, such as /usr/bin/bmake"));
+    }
+    Ok(())
+}
+
+fn unpack(yard: &Yard, ids: &IdMap, archive: &Path, layer: &str) -> Result<String> {
+    let failed = format!("read the bootstrap kit {}", archive.display());
+    let copy = yard.path(&format!("{layer}.tar"));
+    let digest = {
+        let bytes = fs_err::read(archive).context(Kind::Usage, &failed)?;
+        fs_err::write(&copy, &bytes).context(Kind::Machine, "copy the bootstrap kit")?;
+        Sha256Hex::of(&bytes).as_str().to_owned()
+    };
+    let made = base::make_layer(yard, ids, layer)
+        .and_then(|()| base::unpack(yard, ids, &copy, layer).map_err(|error| error.hint(&failed)));
+    let _ = fs_err::remove_file(&copy);
+    made.map(|()| digest)
+}
+
+/// Where the tree's bootstrap works, in its root.
+const WORK: &str = "/build/bootstrap";
+
+fn bootstrap(
+    yard: &Yard,
+    pkgsrc: &Pkgsrc,
+    base: &Base,
+    ids: &IdMap,
+    cancel: &AtomicBool,
+    layer: &str,
+) -> Result<String> {
+    let failed = "make the bootstrap kit";
+    let script = pkgsrc.tree.join("bootstrap/bootstrap");
+    if !script.is_file() {
+        return Err(Error::usage(format!("there is no {}", script.display()))
+            .hint("bootstrap-kit in kilnyard.toml, with an archive of a bootstrapped prefix"));
+    }
+    let tree = SharedFolder { source: pkgsrc.tree.clone(), inside: TREE.to_owned() };
+    let root = RootFolder::create(&yard.folder, "kit", ids, std::slice::from_ref(&base.layer));
+    let root = root.context(Kind::Machine, failed)?.showing(&[tree]);
+    let jobs = crate::plan::shape(yard).jobs;
+    let order = CommandOrder {
+        arguments: vec![
+            "/bin/sh".to_owned(),
+            format!("{TREE}/bootstrap/bootstrap"),
+            format!("--prefix={}", pkgsrc.prefix),
+            format!("--workdir={WORK}"),
+            format!("--make-jobs={jobs}"),
+        ],
+        account: Account::Root,
+        directory: "/build".to_owned(),
+        environment: vec![("SH".to_owned(), "/bin/bash".to_owned())],
+    };
+    let log_path = yard.path("logs/kit.log");
+    let mut log =
+        Log::create(&log_path, yard.config.log_limits()).context(Kind::Machine, "write logs/kit.log")?;
+    let limits = yard.config.limits();
+    let outcome = kilnyard_process::run(&root.sandbox(&order), &mut log, limits, cancel, &mut |_, _| {});
+    log.finish().context(Kind::Machine, "write logs/kit.log")?;
+    let result = match outcome.end {
+        End::Exit(0) => take_over(yard, ids, &root, layer),
+        End::Cancelled => Err(Error::new(Kind::Interrupted, "interrupted while the bootstrap kit was made")),
+        end => {
+            let text = kilnyard_process::read_log(&log_path).unwrap_or_default();
+            let mut error = Error::new(Kind::Packages, format!("the tree's bootstrap failed: {end:?}"));
+            let lines: Vec<&str> = text.lines().collect();
+            error.causes.extend(lines[lines.len().saturating_sub(8)..].iter().map(|line| (*line).to_owned()));
+            Err(error.hint(format!("less {}", log_path.display())))
+        }
+    };
+    let _ = root.remove();
+    result?;
+    Ok(Sha256Hex::of(asked(pkgsrc, base).as_bytes()).as_str().to_owned())
+}
+
+/// What bootstrapping wrote becomes the layer, but for its work.
+fn take_over(yard: &Yard, ids: &IdMap, root: &RootFolder, layer: &str) -> Result<()> {
+    let failed = "keep the bootstrap kit";
+    let upper = root.written("/");
+    let relative = upper.strip_prefix(&yard.folder).unwrap_or(&upper);
+    let places = [WORK, "/tmp", "/dev", "/run"].map(|inside| relative.join(inside.trim_start_matches('/')));
+    machine_sandbox(yard, ids, Task::Remove(places.into())).run().context(Kind::Machine, failed)?;
+    fs_err::rename(&upper, yard.path(layer)).context(Kind::Machine, failed)
+}

@@ -1,0 +1,138 @@
+//! make, run in a root: what it answers follows from the tree and the layers alone.
+
+use crate::config::Pkgsrc;
+use crate::error::{Context, Kind, Result};
+use crate::yard::Yard;
+use kilnyard_ecosystem::pkgsrc::Settings;
+use kilnyard_ecosystem::pkgsrc::stages::{OPTION_CACHE, TREE, environment, texts};
+use kilnyard_ecosystem::pkgsrc::tree::{LIMITS, Make, OPTION_CACHE_VARIABLE};
+use kilnyard_model::order::{Account, CommandOrder, SharedFolder};
+use kilnyard_process::{CaptureEnd, Captured, End, Limits};
+use kilnyard_root::IdMap;
+use kilnyard_worker::RootFolder;
+use std::io::{self, Write};
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+
+/// Runs make so that what it prints beside its answer comes only if there is no answer: both go into one pipe.
+const SCRIPT: &str = r#"
+"$@" 2> /tmp/kilnyard-said && exit 0
+code=$?
+echo
+cat /tmp/kilnyard-said
+exit $code
+"#;
+
+/// See the module. Each of its roots serves one question at a time.
+pub struct RootMake {
+    settings: Settings,
+    roots: Mutex<Vec<RootFolder>>,
+}
+
+impl RootMake {
+    /// Makes so many roots; what is left of earlier ones is removed.
+    pub fn new(
+        yard: &Yard,
+        pkgsrc: &Pkgsrc,
+        settings: &Settings,
+        ids: &IdMap,
+        count: u32,
+    ) -> Result<RootMake> {
+        let failed = "make the roots that the tree is scanned in";
+        let cache = SharedFolder { source: yard.path("roots/scan-options"), inside: OPTION_CACHE.to_owned() };
+        let tree = SharedFolder { source: pkgsrc.tree.clone(), inside: TREE.to_owned() };
+        let options = RootFolder::at(&yard.folder, "scan-options", ids, &[]);
+        options.remove().context(Kind::Machine, failed)?;
+        fs_err::create_dir_all(&cache.source).context(Kind::Machine, failed)?;
+        kilnyard_root::probe::give_to_root(&cache.source, ids).context(Kind::Machine, failed)?;
+        let mut roots = vec![];
+        for number in 0..count {
+            let name = format!("scan-{number}");
+            RootFolder::at(&yard.folder, &name, ids, &[]).remove().context(Kind::Machine, failed)?;
+            let root = RootFolder::create(&yard.folder, &name, ids, &settings.layers);
+            let root = root.context(Kind::Machine, failed)?.showing(std::slice::from_ref(&tree));
+            let root = root.writing_to(&cache);
+            root.provide(&[], &texts(settings), &|_| Default::default()).context(Kind::Machine, failed)?;
+            roots.push(root);
+        }
+        Ok(RootMake { settings: settings.clone(), roots: Mutex::new(roots) })
+    }
+
+    /// Removes the roots.
+    pub fn remove(self, yard: &Yard, ids: &IdMap) {
+        let roots = self.roots.into_inner().unwrap_or_default();
+        let options = RootFolder::at(&yard.folder, "scan-options", ids, &[]);
+        for root in roots.iter().chain([&options]) {
+            // What stays is removed before the next scan or run.
+            let _ = root.remove();
+        }
+    }
+
+    fn run_in(
+        &self,
+        root: &RootFolder,
+        directory: &str,
+        arguments: &[&str],
+        cancel: &AtomicBool,
+    ) -> io::Result<Captured> {
+        let script = ["/bin/sh", "-c", SCRIPT, "sh", &self.settings.make];
+        let mut environment = environment(&self.settings);
+        environment.push((OPTION_CACHE_VARIABLE.to_owned(), OPTION_CACHE.to_owned()));
+        let order = CommandOrder {
+            arguments: script.iter().chain(arguments).map(|word| (*word).to_owned()).collect(),
+            account: Account::Root,
+            directory: format!("{TREE}/{directory}"),
+            environment,
+        };
+        let limits =
+            Limits { wall_seconds_max: LIMITS.wall_seconds_max, idle_seconds_max: LIMITS.wall_seconds_max };
+        let mut output = Bounded { bytes: Vec::new(), is_over: false };
+        let sandbox = root.sandbox(&order);
+        let outcome = kilnyard_process::run(&sandbox, &mut output, limits, cancel, &mut |_, _| {});
+        let end = match outcome.end {
+            End::Exit(code) => CaptureEnd::Exit(code),
+            End::WallLimit(_) | End::IdleLimit(_) => CaptureEnd::WallLimit,
+            End::Cancelled => CaptureEnd::Cancelled,
+            End::LogFailed(_) if output.is_over => CaptureEnd::OutputLimit,
+            End::LogFailed(error) | End::SandboxFailed(error) => return Err(io::Error::other(error)),
+        };
+        Ok(Captured { end, output: output.bytes, errors: Vec::new() })
+    }
+}
+
+impl Make for RootMake {
+    fn run(&self, directory: &str, arguments: &[&str], cancel: &AtomicBool) -> io::Result<Captured> {
+        let root = self.roots.lock().ok().and_then(|mut roots| roots.pop());
+        let root = root.ok_or_else(|| io::Error::other("more questions at once than roots"))?;
+        let captured = self.run_in(&root, directory, arguments, cancel);
+        if let Ok(mut roots) = self.roots.lock() {
+            roots.push(root);
+        }
+        captured
+    }
+
+    fn name(&self) -> String {
+        self.settings.make.clone()
+    }
+}
+
+/// What is kept of an answer.
+struct Bounded {
+    bytes: Vec<u8>,
+    is_over: bool,
+}
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if (self.bytes.len() + bytes.len()) as u64 > LIMITS.output_bytes_max {
+            self.is_over = true;
+            return Err(io::Error::other("it says too much"));
+        }
+        self.bytes.extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,208 @@
+//! The index of a pkgsrc yard: what the tree's directories say of their packages, asked in a root.
+//!
+//! `index/scan` is the journal of answers, by which the next scan asks only what changed; `index/index.json` and the
+//! scan file that it names are the index, replaced as a whole when a scan is done.
+
+use super::asking::{Found, Work, locations};
+use super::root_make::RootMake;
+use super::set::settings;
+use crate::config::Pkgsrc;
+use crate::error::{Context, Error, Kind, Result};
+use crate::family::{self, Scanned};
+use crate::files::write_whole;
+use crate::yard::Yard;
+use crate::{base, plan, unpack};
+use kilnyard_ecosystem::pkgsrc::kept::{Journal, Kept, Places};
+use kilnyard_ecosystem::pkgsrc::stages::TREE;
+use kilnyard_ecosystem::pkgsrc::tree::Tree;
+use kilnyard_ecosystem::pkgsrc::{Scan, Settings};
+use kilnyard_mirror::Sha256Hex;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeSet, HashSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The index of a yard.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+pub struct Index {
+    /// The scan file, in the yard's folder of the index.
+    file: String,
+    /// Its hash.
+    pub identity: String,
+    /// The directories that were asked for; none for the whole tree.
+    wanted: Option<Vec<String>>,
+    /// Directories that could not be scanned, and what they said.
+    pub failed: Vec<(String, String)>,
+    /// Folders of the tree that something was read from.
+    folders: Vec<String>,
+}
+
+/// Brings the index up to date.
+pub fn scan(
+    yard: &Yard,
+    pkgsrc: &Pkgsrc,
+    cancel: &AtomicBool,
+    say: &(dyn Fn(&str) + Sync),
+) -> Result<Scanned> {
+    if !pkgsrc.tree.join("mk").is_dir() {
+        return Err(Error::usage(format!("{} is no pkgsrc tree: it has no mk", pkgsrc.tree.display()))
+            .hint("tree in kilnyard.toml: the folder that mk and the categories are in"));
+    }
+    let ids = yard.ids()?;
+    family::ensure_layers(yard, &ids, cancel, say)?;
+    let settings = settings(yard, pkgsrc, &base::find(yard).unwrap_or_default())?;
+    let wanted = yard.config.package_names(&yard.folder)?;
+    for location in wanted.iter().flatten() {
+        if !pkgsrc.tree.join(location).is_dir() {
+            return Err(Error::usage(format!("{location} is no directory of {}", pkgsrc.tree.display()))
+                .hint("packages in kilnyard.toml: directories such as mail/mutt"));
+        }
+    }
+    let cores = plan::shape(yard).cores;
+    let make = RootMake::new(yard, pkgsrc, &settings, &ids, cores)?;
+    let asked = ask(yard, pkgsrc, &settings, &make, wanted.as_deref(), cores, say);
+    make.remove(yard, &ids);
+    let (order, found) = asked?;
+    keep(yard, pkgsrc, wanted, &order, found, say)
+}
+
+/// Asks the tree; all locations in their order, and what they said.
+fn ask(
+    yard: &Yard,
+    pkgsrc: &Pkgsrc,
+    settings: &Settings,
+    make: &RootMake,
+    wanted: Option<&[String]>,
+    jobs: u32,
+    say: &dyn Fn(&str),
+) -> Result<(Vec<String>, Found)> {
+    let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128);
+    let text = format!("{} {} {}", settings.layers_digest, settings.make, settings.mk_conf);
+    let facts = Sha256Hex::of(text.as_bytes()).as_str().to_owned();
+    let places = Places { tree: pkgsrc.tree.clone(), inside: Some(TREE) };
+    let path = yard.path("index/scan");
+    let failed = "keep what was scanned";
+    let kept = Kept::read(&path, &facts).context(Kind::Machine, failed)?.current(&places);
+    let mut journal = Journal::begin(&path, &places, &facts, &kept, began).context(Kind::Machine, failed)?;
+    let tree = Tree { make };
+    let first = match wanted {
+        Some(wanted) => wanted.to_vec(),
+        None => {
+            say(&format!("listing the categories of {}", pkgsrc.tree.display()));
+            locations(&tree)?
+        }
+    };
+    let mut work = Work::new(tree, &pkgsrc.tree, kept, wanted.is_some());
+    let mut order = work.scan(first, jobs, &mut journal, failed, say)?;
+    if wanted.is_some() {
+        order.sort_unstable();
+    }
+    Ok((order, work.found))
+}
+
+/// Writes the index.
+fn keep(
+    yard: &Yard,
+    pkgsrc: &Pkgsrc,
+    wanted: Option<Vec<String>>,
+    order: &[String],
+    found: Found,
+    say: &dyn Fn(&str),
+) -> Result<Scanned> {
+    let asked = order.len() as u64 - found.reused;
+    let stanzas: Vec<u8> =
+        order.iter().filter_map(|location| found.stanzas.get(location)).flatten().copied().collect();
+    let failed: Vec<(String, String)> =
+        found.failed.into_iter().map(|(location, error)| (location, error.to_string())).collect();
+    say(&format!(
+        "{} directories: {asked} asked, {} as before, {} failed",
+        order.len(),
+        found.reused,
+        failed.len()
+    ));
+    let before = Index::open(yard).unwrap_or_default();
+    let identity = Sha256Hex::of(&stanzas).as_str().to_owned();
+    let file = format!("scan-{}.zst", &identity[..16]);
+    let folders = read_folders(order, &stanzas).into_iter().collect();
+    let index = Index { file, identity, wanted, failed, folders };
+    let names = vec![pkgsrc.tree.display().to_string()];
+    if index == before {
+        return Ok(Scanned { unchanged: names, ..Scanned::default() });
+    }
+    let packed = zstd::encode_all(&stanzas[..], 1).or_internal("pack the scan")?;
+    write_whole(&yard.path("index").join(&index.file), &packed)?;
+    let text = serde_json::to_vec_pretty(&index).or_internal("write the index")?;
+    write_whole(&yard.path("index/index.json"), &text)?;
+    if before.file != index.file && !before.file.is_empty() {
+        // What stays is removed with the index.
+        let _ = fs_err::remove_file(yard.path("index").join(before.file));
+    }
+    Ok(Scanned { changed: names, ..Scanned::default() })
+}
+
+/// Folders of the tree that files were read from, besides those of the packages themselves: the top ones, such as
+/// `mk`, and those of other packages.
+fn read_folders(order: &[String], stanzas: &[u8]) -> BTreeSet<String> {
+    let mut folders: BTreeSet<String> = order.iter().cloned().collect();
+    let mut seen = HashSet::new();
+    for line in stanzas.split(|byte| *byte == b'\n') {
+        let Some(files) = line.strip_prefix(b"SCAN_DEPENDS=") else { continue };
+        for file in files.split(u8::is_ascii_whitespace) {
+            if !seen.insert(file) {
+                continue;
+            }
+            let file = String::from_utf8_lossy(file);
+            let path = file.strip_prefix("../../").or_else(|| file.strip_prefix(TREE)?.strip_prefix('/'));
+            let mut parts =
+                path.filter(|path| !path.contains("..")).into_iter().flat_map(|path| path.split('/'));
+            match (parts.next(), parts.next(), parts.next()) {
+                (Some("mk"), ..) => folders.insert("mk".to_owned()),
+                (Some(category), Some(folder), Some(_)) => folders.insert(format!("{category}/{folder}")),
+                _ => false,
+            };
+        }
+    }
+    folders
+}
+
+impl Index {
+    /// The index as the last scan left it; cheap, nothing is read yet.
+    pub fn open(yard: &Yard) -> Result<Index> {
+        let read = fs_err::read(yard.path("index/index.json")).ok();
+        read.and_then(|bytes| serde_json::from_slice(&bytes).ok()).ok_or_else(|| {
+            Error::usage(format!("the yard {} was not scanned yet", yard.folder.display()))
+                .hint("kilnyard scan")
+        })
+    }
+
+    /// What the index and the files of the tree are now, as a text to be hashed; no file's content is read.
+    pub fn inputs(&self, pkgsrc: &Pkgsrc) -> String {
+        format!("{} {:?} {}", self.identity, self.failed, fingerprint(&pkgsrc.tree, &self.folders))
+    }
+
+    /// What was scanned.
+    pub fn read(self, yard: &Yard) -> Result<Scan> {
+        let path = yard.path("index").join(&self.file);
+        let text = unpack::read(&path)
+            .context(Kind::Machine, format!("read the index {}", self.file))
+            .map_err(|error| error.hint("kilnyard clean --index && kilnyard scan"))?;
+        Ok(Scan { text, failed: self.failed })
+    }
+}
+
+/// A hash of what the files of a tree's folders are, by their times and sizes alone.
+fn fingerprint(tree: &Path, folders: &[String]) -> String {
+    let mut text = String::new();
+    let mut open: Vec<PathBuf> = folders.iter().map(|folder| tree.join(folder)).collect();
+    while let Some(path) = open.pop() {
+        let Ok(metadata) = fs_err::symlink_metadata(&path) else { continue };
+        let (size, seconds, nanoseconds) = (metadata.size(), metadata.mtime(), metadata.mtime_nsec());
+        text.push_str(&format!("{} {size} {seconds} {nanoseconds} {}\n", path.display(), metadata.ino()));
+        if metadata.is_dir() {
+            open.extend(fs_err::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
+        }
+    }
+    Sha256Hex::of(text.as_bytes()).as_str().to_owned()
+}

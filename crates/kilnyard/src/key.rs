@@ -1,0 +1,43 @@
+//! The key that signs a yard's repository.
+
+use crate::error::{Context, Kind, Result};
+use crate::yard::Yard;
+use kilnyard_publish::{Signer, SignerError};
+use kilnyard_sign::YardKey;
+
+/// See the module.
+pub struct Key(YardKey);
+
+impl Key {
+    /// Reads the yard's key.
+    pub fn read(yard: &Yard) -> Result<Key> {
+        let path = yard.path("state/key.asc");
+        YardKey::read(&path).map(Key).context(Kind::Machine, "read the yard's key").map_err(|error| {
+            error.hint(
+                "a copy of state/key.asc; without it: kilnyard init in a new folder, and a new key for readers",
+            )
+        })
+    }
+
+    /// The public key, for readers.
+    pub fn public_armored(&self) -> Result<String> {
+        self.0.public_armored().or_internal("read the yard's key")
+    }
+
+    /// Its fingerprint.
+    pub fn fingerprint(&self) -> String {
+        self.0.fingerprint()
+    }
+}
+
+impl Signer for Key {
+    fn sign_clear(&self, text: &str) -> std::result::Result<String, SignerError> {
+        Ok(self.0.sign_clear(text)?)
+    }
+    fn sign_detached(&self, text: &str) -> std::result::Result<String, SignerError> {
+        Ok(self.0.sign_detached(text.as_bytes())?)
+    }
+    fn public_armored(&self) -> std::result::Result<String, SignerError> {
+        Ok(self.0.public_armored()?)
+    }
+}

@@ -1,0 +1,57 @@
+//! How mirrors are asked, and where what they give is kept.
+
+use crate::error::{Context, Error, Kind, Result};
+use crate::yard::Yard;
+use kilnyard_mirror::{Client, DistfileStore, Limits};
+use std::sync::atomic::AtomicBool;
+
+/// The largest `InRelease` that is taken; Debian's have 150 kB.
+pub const RELEASE_BYTES_MAX: u64 = 16 << 20;
+/// A client with the yard's limits and the environment's proxy, which this floor alone reads.
+pub fn client(yard: &Yard) -> Client {
+    let limits = limits(yard);
+    let uses_http = yard.config.root().mirror.all().iter().any(|mirror| mirror.starts_with("http:"));
+    let names: &[&str] =
+        if uses_http { &["http_proxy", "HTTP_PROXY"] } else { &["https_proxy", "HTTPS_PROXY"] };
+    let proxy = names.iter().find_map(|name| std::env::var(name).ok()).filter(|proxy| !proxy.is_empty());
+    proxy
+        .and_then(|proxy| Client::with_proxy(limits.clone(), &proxy).ok())
+        .unwrap_or_else(|| Client::new(limits))
+}
+
+fn limits(yard: &Yard) -> Limits {
+    Limits { speed_min_bytes_per_second: yard.config.build.mirror_bytes_per_second_min, ..Limits::default() }
+}
+
+/// The yard's distfiles.
+pub fn open_distfiles(yard: &Yard) -> Result<DistfileStore> {
+    DistfileStore::open_with(&yard.path("distfiles"), client(yard))
+        .context(Kind::Machine, "open the yard's distfiles")
+}
+
+/// Asks the mirror for the release; the address that answered.
+pub fn ask(yard: &Yard, cancel: &AtomicBool) -> Result<String> {
+    let root = yard.config.root();
+    let urls: Vec<String> =
+        root.mirror.all().iter().map(|m| format!("{m}/dists/{}/InRelease", root.release)).collect();
+    let name = format!("the Release file of {}", root.release);
+    let asked = client(yard).fetch_bytes(&name, &urls, RELEASE_BYTES_MAX, None, cancel);
+    asked.map_err(|error| unreachable_mirror(error, &root.release))?;
+    Ok(root.mirror.all().join(" or "))
+}
+
+/// What is said of a mirror that does not give a suite.
+pub fn unreachable_mirror(error: kilnyard_mirror::FetchError, suite: &str) -> Error {
+    if matches!(error, kilnyard_mirror::FetchError::Cancelled { .. }) {
+        return Error::new(Kind::Interrupted, "interrupted; what was fetched so far is kept");
+    }
+    let failed =
+        Err::<(), _>(error).context(Kind::Machine, format!("read {suite} from the mirror")).unwrap_err();
+    if !failed.hints.is_empty() {
+        // It is this machine's fault, and said so.
+        return failed;
+    }
+    failed
+        .hint("kilnyard doctor, which asks the mirror of kilnyard.toml")
+        .hint("kilnyard build --no-scan, which does without")
+}

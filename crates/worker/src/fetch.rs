@@ -1,0 +1,256 @@
+//! Fetching by a package's own commands: with the network, in a root of their own, ahead of the build.
+//!
+//! The commands write into a folder of the root. Only the files that were expected are taken over from there, when
+//! all commands have ended well; each goes under its name at once, so that nobody sees a part of it. No two fetch
+//! the same file at the same time: the second waits and finds it.
+
+use crate::build::{machine, shown};
+use crate::{RootFolder, Worker};
+use kilnyard_ecosystem::telling_lines;
+use kilnyard_mirror::Sha256Hex;
+use kilnyard_model::order::{BuildOrder, FetchOrder, Stage};
+use kilnyard_model::result::{Failure, FailureKind};
+use kilnyard_model::text;
+use kilnyard_process::End;
+use std::collections::HashSet;
+use std::io::{self, Write};
+use std::path::{Component, Path};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+/// What is kept of what the commands print.
+const OUTPUT_BYTES_MAX: usize = 1 << 20;
+/// How often somebody who waits for a file looks whether it is still wanted.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// What fetching came to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Fetched {
+    /// What the commands printed, bounded.
+    pub output: String,
+    /// What they used.
+    pub cpu_seconds: f64,
+    /// Why it failed, if it did.
+    pub failure: Option<Failure>,
+}
+
+impl Worker {
+    /// Fetches what an order names. `name` tells its root from others.
+    pub fn fetch(&self, order: &BuildOrder, fetch: &FetchOrder, name: &str, cancel: &AtomicBool) -> Fetched {
+        let Some(_taken) = self.fetching.take(&fetch.files, cancel) else {
+            return Fetched {
+                failure: Some(failure(FailureKind::Cancelled, "it was cancelled")),
+                ..Fetched::default()
+            };
+        };
+        let missing = |file: &&String| !fetch.folder.source.join(file).is_file();
+        if !fetch.files.is_empty() && fetch.files.iter().filter(missing).count() == 0 {
+            // Somebody else has brought all of them meanwhile; whether they are right, the build sees.
+            return Fetched::default();
+        }
+        let settings = &self.settings;
+        let root = RootFolder::create(&settings.yard, name, &settings.ids, &order.layers)
+            .map(|root| root.showing(&order.folders))
+            .and_then(|root| root.adding_at(&fetch.folder.inside))
+            .and_then(|root| {
+                let file_of = |input: &kilnyard_model::order::Input| {
+                    Sha256Hex::parse(&input.sha256)
+                        .map_or_else(|_| Default::default(), |hash| self.distfiles.path(&hash))
+                };
+                root.provide(&order.inputs, &order.texts, &file_of)?;
+                offer(fetch, &root.added())?;
+                Ok(root)
+            });
+        let root = match root {
+            Ok(root) => root,
+            Err(error) => {
+                return Fetched { failure: Some(machine(Stage::Fetch, error)), ..Fetched::default() };
+            }
+        };
+        let mut fetched = self.perform_fetch(fetch, &root, cancel);
+        if fetched.failure.is_none()
+            && let Err(error) = take_over(fetch, &root.added())
+        {
+            fetched.failure = Some(machine(Stage::Fetch, format!("keep what was fetched: {error}")));
+        }
+        self.remover.remove(root);
+        fetched
+    }
+
+    fn perform_fetch(&self, fetch: &FetchOrder, root: &RootFolder, cancel: &AtomicBool) -> Fetched {
+        let mut output = Head::default();
+        let mut fetched = Fetched::default();
+        for command in &fetch.stage.commands {
+            output.add(format!("+ {}\n", shown(&command.arguments)).as_bytes());
+            let mut sandbox = root.sandbox(command);
+            sandbox.has_network = true;
+            let limits = self.settings.limits;
+            let outcome = kilnyard_process::run(&sandbox, &mut output, limits, cancel, &mut |_, _| {});
+            fetched.cpu_seconds += outcome.cpu_seconds;
+            fetched.failure = match outcome.end {
+                End::Exit(0) => continue,
+                End::Exit(code) => Some(told(&output.bytes, &format!("the command ended with {code}"))),
+                End::WallLimit(_) | End::IdleLimit(_) => {
+                    Some(failure(FailureKind::Fetch, "it was not done within the limits of a stage"))
+                }
+                End::Cancelled => Some(failure(FailureKind::Cancelled, "it was cancelled")),
+                End::LogFailed(error) | End::SandboxFailed(error) => Some(machine(Stage::Fetch, error)),
+            };
+            break;
+        }
+        fetched.output = String::from_utf8_lossy(&output.bytes).into_owned();
+        fetched
+    }
+}
+
+fn failure(kind: FailureKind, message: &str) -> Failure {
+    Failure { stage: Stage::Fetch, kind, message: message.to_owned(), line_number: None, lines: Vec::new() }
+}
+
+/// The failure of commands, by the line of their output that tells most.
+fn told(output: &[u8], otherwise: &str) -> Failure {
+    let mut failure = failure(FailureKind::Fetch, otherwise);
+    if let Some(telling) = telling_lines(&String::from_utf8_lossy(output)) {
+        failure.message = text::lines(telling.lines[telling.index].trim());
+        failure.lines = telling.lines;
+    }
+    failure
+}
+
+/// Copies files that are there already to where the commands look for them.
+fn offer(fetch: &FetchOrder, added: &Path) -> io::Result<()> {
+    for file in fetch.files.iter().filter(|file| is_inside(file)) {
+        let (from, to) = (fetch.folder.source.join(file), added.join(file));
+        if from.is_file() {
+            fs_err::create_dir_all(to.parent().unwrap_or(added))?;
+            fs_err::copy(from, to)?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes over the files that are new, each whole.
+fn take_over(fetch: &FetchOrder, added: &Path) -> io::Result<()> {
+    for file in fetch.files.iter().filter(|file| is_inside(file)) {
+        let (from, to) = (added.join(file), fetch.folder.source.join(file));
+        // A link could lead anywhere outside of the root.
+        let is_file = fs_err::symlink_metadata(&from).is_ok_and(|metadata| metadata.is_file());
+        if !is_file || to.is_file() && fs_err::metadata(&to)?.len() == fs_err::metadata(&from)?.len() {
+            continue;
+        }
+        let folder = to.parent().unwrap_or(&fetch.folder.source);
+        fs_err::create_dir_all(folder)?;
+        let part = folder.join(format!(".{}.part", to.file_name().unwrap_or_default().to_string_lossy()));
+        let copied = fs_err::File::open(&from)?;
+        let mut target = fs_err::File::create(&part)?;
+        io::copy(&mut copied.into_file(), target.file_mut())?;
+        target.sync_all()?;
+        fs_err::rename(&part, &to)?;
+    }
+    Ok(())
+}
+
+/// Whether a name leads nowhere else than into the folder.
+fn is_inside(file: &str) -> bool {
+    !file.is_empty() && Path::new(file).components().all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// The first bytes of an output.
+#[derive(Default)]
+struct Head {
+    bytes: Vec<u8>,
+}
+
+impl Head {
+    fn add(&mut self, bytes: &[u8]) {
+        let room = OUTPUT_BYTES_MAX.saturating_sub(self.bytes.len());
+        self.bytes.extend(&bytes[..bytes.len().min(room)]);
+    }
+}
+
+impl Write for Head {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.add(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Files that somebody fetches.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    taken: Mutex<HashSet<String>>,
+    given_back: Condvar,
+}
+
+/// The right to fetch some files; dropping it gives it back.
+struct Taken<'a> {
+    names: &'a Names,
+    files: &'a [String],
+}
+
+impl Names {
+    /// Waits until nobody else fetches one of these files; none where it is cancelled meanwhile. All are taken at once,
+    /// so that two who wait cannot wait for each other.
+    fn take<'a>(&'a self, files: &'a [String], cancel: &AtomicBool) -> Option<Taken<'a>> {
+        let mut taken = self.taken.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        while files.iter().any(|file| taken.contains(file)) {
+            if cancel.load(Ordering::Relaxed) {
+                return None;
+            }
+            let waited = self.given_back.wait_timeout(taken, LOOK_INTERVAL);
+            taken = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+        taken.extend(files.iter().cloned());
+        Some(Taken { names: self, files })
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let mut taken = self.names.taken.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for file in self.files {
+            taken.remove(file);
+        }
+        self.names.given_back.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_leads_into_the_folder_or_nowhere() {
+        assert!(is_inside("a-1.tar.gz") && is_inside("dir/a-1.tar.gz"));
+        for name in ["", "/etc/passwd", "../x", "a/../../x", "./x/.."] {
+            assert!(!is_inside(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn who_fetches_one_of_several_is_waited_for() {
+        let (names, never) = (Names::default(), AtomicBool::new(false));
+        let first = ["a".to_owned(), "b".to_owned()];
+        let second = ["b".to_owned(), "c".to_owned()];
+        let taken = names.take(&first, &never).unwrap();
+        let cancelled = AtomicBool::new(true);
+        assert!(names.take(&second, &cancelled).is_none());
+        assert!(names.take(&second[1..], &never).is_some());
+        let order = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _taken = names.take(&second, &never);
+                order.lock().unwrap().push("second");
+            });
+            std::thread::sleep(LOOK_INTERVAL * 2);
+            order.lock().unwrap().push("first");
+            drop(taken);
+        });
+        assert_eq!(*order.lock().unwrap(), ["first", "second"]);
+    }
+}

@@ -1,11 +1,15 @@
 //! pkgsrc: NetBSD's portable package tree, as `pkg_add` and pbulk understand it.
 //!
-//! [`tree`] asks a tree's directories, [`kept`] knows which need not be asked again; [`version`] and [`pattern`] are the rules of versions and dependencies; [`scan_file`] is what a scan leaves;
+//! [`tree`] asks a tree's directories, [`kept`] knows which need not be asked again; [`version`] and [`pattern`] are
+//! the rules of versions and dependencies; [`scan_file`] is what a scan leaves;
 //! [`resolve`] turns patterns into exact dependencies, with a reason for every package that is left out; [`summary`] is
-//! the index of a repository.
+//! the index of a repository. [`pbulk_conf`] reads what another builder is configured by, for
+//! people who move over ([`moving`]).
 
 pub mod kept;
+pub mod moving;
 pub mod pattern;
+pub mod pbulk_conf;
 pub mod resolve;
 pub mod scan_file;
 pub mod summary;

@@ -3,9 +3,10 @@
 //! [`tree`] asks a tree's directories, [`kept`] knows which need not be asked again; [`version`] and [`pattern`] are
 //! the rules of versions and dependencies; [`scan_file`] is what a scan leaves;
 //! [`resolve`] turns patterns into exact dependencies, with a reason for every package that is left out; [`summary`] is
-//! the index of a repository. [`pbulk_conf`] reads what another builder is configured by, for
+//! the index of a repository. [`pbulk_conf`] and [`bob_config`] read what other builders are configured by, for
 //! people who move over ([`moving`]).
 
+pub mod bob_config;
 pub mod kept;
 pub mod moving;
 pub mod pattern;

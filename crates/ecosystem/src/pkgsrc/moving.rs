@@ -1,6 +1,6 @@
 //! Moving over from another bulk builder: what of its configuration has a place in `kilnyard.toml`, and what has none.
 //!
-//! A reader ([`super::pbulk_conf`]) finds settings by name; its table says of each name what
+//! A reader ([`super::pbulk_conf`], [`super::bob_config`]) finds settings by name; its table says of each name what
 //! becomes of it ([`Fate`]). [`Moved`] is the outcome, and [`Moved::configuration`] writes it. Nothing is left out
 //! silently: every setting is either carried over or told with the reason why not.
 //!

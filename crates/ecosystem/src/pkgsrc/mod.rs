@@ -4,13 +4,14 @@
 //! the rules of versions and dependencies; [`scan_file`] is what a scan leaves;
 //! [`resolve`] turns patterns into exact dependencies, with a reason for every package that is left out; [`summary`] is
 //! the index of a repository. [`pbulk_conf`] and [`bob_config`] read what other builders are configured by, for
-//! people who move over ([`moving`]).
+//! people who move over ([`moving`]); [`report`] writes the reports that pbulk writes, for whoever reads those.
 
 pub mod bob_config;
 pub mod kept;
 pub mod moving;
 pub mod pattern;
 pub mod pbulk_conf;
+pub mod report;
 pub mod resolve;
 pub mod scan_file;
 pub mod summary;

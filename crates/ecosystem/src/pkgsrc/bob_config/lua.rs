@@ -147,7 +147,7 @@ impl Parser {
             Token::Symbol("local") => {
                 self.at += 1;
                 if self.is("function") {
-                    return self.skip_block();
+                    return self.skip_block(0);
                 }
                 let mut names = vec![self.local_name()?];
                 while self.takes(",") {
@@ -172,7 +172,7 @@ impl Parser {
                     "it decides or repeats, and nothing is run"
                 };
                 self.settings.others.push((word.to_owned(), line, reason.to_owned()));
-                self.skip_block()
+                self.skip_block(0)
             }
             Token::Name(first) => self.assignment(first, line),
             _ => Err(self.unexpected("a statement")),
@@ -277,7 +277,7 @@ impl Parser {
     }
 
     /// Passes over a statement with all that is in it; what it could set is not known any more.
-    fn skip_block(&mut self) -> Result<()> {
+    fn skip_block(&mut self, within: usize) -> Result<()> {
         let (mut depth, mut brackets, mut is_open, mut is_head) = (0_usize, 0_usize, false, false);
         let mut locals = HashSet::new();
         loop {
@@ -315,7 +315,7 @@ impl Parser {
             self.at += 1;
             if is_open && depth == 0 && brackets == 0 {
                 if is_until {
-                    self.expression(0)?;
+                    self.expression(within + 1)?;
                 }
                 return Ok(());
             }
@@ -383,7 +383,7 @@ impl Parser {
                 Ok(unknown("it is not set"))
             }
             Token::Symbol("function") => {
-                self.skip_block()?;
+                self.skip_block(depth)?;
                 Ok(unknown("functions are not run"))
             }
             Token::Symbol("{") => self.table(depth),

@@ -168,6 +168,7 @@ fn what_cannot_be_read_or_grows_is_refused() {
     );
     assert!(error(&format!("a = {}", "(".repeat(200_000))).starts_with("line 1: too many"));
     assert!(error(&format!("a = {}1", "f{".repeat(200_000))).starts_with("line 1: too many"));
+    assert!(error(&format!("a = {}", "function until ".repeat(50_000))).starts_with("line 1: too many"));
     assert!(error(&" ".repeat(TEXT_BYTES_MAX + 1)).starts_with("it has 1048577 bytes"));
     assert_eq!(error(&"a = 1\n".repeat(10_001)), "line 10001: there are too many assignments");
     let doubling = format!("a = {{ 1 }}\n{}", "a = { a, a }\n".repeat(60));

@@ -24,6 +24,7 @@ mod index;
 #[path = "../../crates/web/tests/markup/mod.rs"]
 mod markup;
 mod messages;
+mod moving;
 pub mod mutate;
 mod page;
 mod pkgsrc;
@@ -59,6 +60,8 @@ pub const TARGETS: &[Target] = &[
     ("scan_file", pkgsrc::scan_file),
     ("kept", pkgsrc::kept),
     ("pkg_summary", pkgsrc::pkg_summary),
+    ("pbulk_conf", moving::pbulk_conf),
+    ("bob_config", moving::bob_config),
     ("look_up", pkgsrc::look_up),
 ];
 

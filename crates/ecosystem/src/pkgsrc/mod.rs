@@ -1,15 +1,21 @@
 //! pkgsrc: NetBSD's portable package tree, as `pkg_add` and pbulk understand it.
 //!
-//! [`tree`] asks a tree's directories, [`kept`] knows which need not be asked again; [`version`] and [`pattern`] are the rules of versions and dependencies; [`scan_file`] is what a scan leaves;
+//! [`tree`] asks a tree's directories, [`kept`] knows which need not be asked again; [`version`] and [`pattern`] are
+//! the rules of versions and dependencies; [`scan_file`] is what a scan leaves;
 //! [`resolve`] turns patterns into exact dependencies, with a reason for every package that is left out; [`summary`] is
-//! the index of a repository.
+//! the index of a repository. [`pbulk_conf`] and [`bob_config`] read what other builders are configured by, for
+//! people who move over ([`moving`]); [`report`] writes the reports that pbulk writes, for whoever reads those.
 
+pub mod bob_config;
 pub mod description;
 pub mod distinfo;
 pub mod kept;
+pub mod moving;
 pub mod package_file;
 pub mod pattern;
+pub mod pbulk_conf;
 mod recipe_files;
+pub mod report;
 pub mod resolve;
 pub mod scan_file;
 mod settings;

@@ -1,0 +1,421 @@
+//! `pbulk.conf`: the configuration of pbulk, read so that a person can move over (pkgsrc,
+//! `pkgtools/pbulk/files/pbulk/pbulk.conf`, versions 1.16 to 1.29).
+//!
+//! The file is a shell script, which pbulk's own scripts source. No shell is run here: assignments are read, with
+//! quotes and with references to earlier ones; what only a shell could tell (a command's output, a condition, another
+//! file) is reported with its line. The last assignment of a name counts, and one under a condition makes the
+//! name's value unknown, as it does that of everything that refers to it.
+//!
+//! Known downside: a reference to a variable of the environment is not understood, and `+=` is taken for a command.
+
+mod shell;
+
+use super::moving::{Fate, Key, Moved, NotCarried, Wanted};
+use shell::{Piece, RUNS_A_COMMAND, Token, is_name};
+use std::collections::BTreeMap;
+
+/// No configuration is longer; the one that pbulk comes with has 6 kB.
+const TEXT_BYTES_MAX: usize = 1 << 20;
+
+/// No value is longer. References could double one in every line.
+const VALUE_BYTES_MAX: usize = 1 << 16;
+
+/// All values together are no longer.
+const VALUES_BYTES_MAX: usize = 1 << 24;
+
+/// A file that cannot be read as shell at all.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PbulkConfError {
+    /// A quote or bracket is not closed.
+    #[error("line {line}: `{what}` is not closed up to the end of the file")]
+    Open {
+        /// The line that it stands in, from 1.
+        line: usize,
+        /// What opens.
+        what: &'static str,
+    },
+    /// It is too long.
+    #[error("it has {bytes} bytes, and {TEXT_BYTES_MAX} is the most")]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+    },
+}
+
+/// What the file says of a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Setting {
+    line: usize,
+    /// The value, or why it is not known.
+    value: Result<String, String>,
+}
+
+/// A `pbulk.conf`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PbulkConf {
+    settings: BTreeMap<String, Setting>,
+    /// What is no assignment.
+    others: Vec<NotCarried>,
+}
+
+const OTHER_MACHINES: &str = "no other machine is started; builds run in the slots of this one";
+const UPLOADS: &str = "nothing is uploaded by a build; copy what is published";
+const MAIL: &str = "no mail is sent; hand report.txt to your mail program";
+const PROGRAM: &str =
+    "a program of pbulk's, which nothing runs here; a change you made to it has to be moved by hand";
+const TOOL: &str = "not needed, or the bootstrap kit brings it";
+const IN_THE_YARD: &str = "it is in a folder of the yard";
+const CROSS: &str = "packages are built for the machine that builds them";
+const FAILED_ROOTS: &str = "the roots of the last failed builds are kept whole";
+const OWN_ROOTS: &str = "roots are made without a script";
+const BY_THE_KIT: &str = "the bootstrap kit says it";
+const AGE: &str = "a package is up to date by the content of what goes into it";
+
+/// What becomes of pbulk's settings. `limited_list` is not among them: it says which packages.
+const FATES: &[(&str, Fate)] = &[
+    ("base_url", Fate::Not("kilnyard.toml has no address of reports")),
+    ("bootstrapkit", Fate::To(Key::BootstrapKit)),
+    ("build_chroots", Fate::To(Key::Slots)),
+    ("build_clients", Fate::Same(&[""], OTHER_MACHINES)),
+    ("bulklog", Fate::Not(IN_THE_YARD)),
+    ("bzip2", Fate::Not(TOOL)),
+    ("chroot_create", Fate::Not(OWN_ROOTS)),
+    ("chroot_delete", Fate::Not(OWN_ROOTS)),
+    ("chroot_dir", Fate::Not(IN_THE_YARD)),
+    ("chroot_script", Fate::Not(PROGRAM)),
+    ("client_clean_local", Fate::Not(PROGRAM)),
+    ("client_prepare", Fate::Not(PROGRAM)),
+    ("client_prepare_action", Fate::Not(PROGRAM)),
+    ("client_prepare_chroot", Fate::Not(PROGRAM)),
+    ("config_version", Fate::Not("it is the version of pbulk's own file")),
+    ("cross_compile", Fate::Same(&["no", ""], CROSS)),
+    ("digest", Fate::Not(TOOL)),
+    ("gzip", Fate::Not(TOOL)),
+    ("has_nfs", Fate::Not(OTHER_MACHINES)),
+    (
+        "ignore_missing_dependencies",
+        Fate::Same(&["yes"], "what misses a dependency is left out, and the rest is built"),
+    ),
+    ("keep_prefix", Fate::Same(&["yes", "no", ""], FAILED_ROOTS)),
+    ("keep_wrkdir", Fate::Same(&["yes", "no", ""], FAILED_ROOTS)),
+    ("loc", Fate::Not(IN_THE_YARD)),
+    ("mail", Fate::Same(&[":", ""], MAIL)),
+    ("make", Fate::To(Key::Make)),
+    ("master_ip", Fate::Not(OTHER_MACHINES)),
+    ("master_mode", Fate::Same(&["no"], OTHER_MACHINES)),
+    ("master_port_build", Fate::Not(OTHER_MACHINES)),
+    ("master_port_scan", Fate::Not(OTHER_MACHINES)),
+    ("neato", Fate::Not(TOOL)),
+    ("packages", Fate::Not(IN_THE_YARD)),
+    ("packages_script", Fate::Not(PROGRAM)),
+    ("pbuild", Fate::Not(PROGRAM)),
+    ("pbuild_script", Fate::Not(PROGRAM)),
+    ("pbuild_start_script", Fate::Not(PROGRAM)),
+    ("pkg_add", Fate::Not(TOOL)),
+    ("pkg_admin", Fate::Not(TOOL)),
+    ("pkg_delete", Fate::Not(TOOL)),
+    ("pkg_info", Fate::Not(TOOL)),
+    ("pkg_rsync_args", Fate::Not(UPLOADS)),
+    ("pkg_rsync_args_no_del", Fate::Not(UPLOADS)),
+    ("pkg_rsync_target", Fate::Not(UPLOADS)),
+    ("pkg_sufx", Fate::Not(BY_THE_KIT)),
+    ("pkg_up_to_date_script", Fate::Not(PROGRAM)),
+    ("pkgdb", Fate::Not(BY_THE_KIT)),
+    ("pkgsrc", Fate::To(Key::Tree)),
+    ("prefix", Fate::To(Key::Prefix)),
+    ("presolve", Fate::Not(PROGRAM)),
+    ("pscan", Fate::Not(PROGRAM)),
+    ("pscan_prepare", Fate::Not(PROGRAM)),
+    ("pscan_start_script", Fate::Not(PROGRAM)),
+    ("report_graph_script", Fate::Not(PROGRAM)),
+    ("report_graph_script_limit", Fate::Not(PROGRAM)),
+    ("report_html_script", Fate::Not(PROGRAM)),
+    ("report_recipients", Fate::Same(&[""], MAIL)),
+    ("report_rsync_args", Fate::Not(UPLOADS)),
+    ("report_rsync_target", Fate::Not(UPLOADS)),
+    ("report_script", Fate::Not(PROGRAM)),
+    ("report_subject_prefix", Fate::Not(MAIL)),
+    ("report_txt_script", Fate::Not(PROGRAM)),
+    (
+        "reuse_scan_results",
+        Fate::Same(&["yes"], "a scan always asks only directories whose files have changed"),
+    ),
+    ("rsync", Fate::Same(&[":", ""], UPLOADS)),
+    ("scan_clients", Fate::Same(&[""], OTHER_MACHINES)),
+    ("scan_procs", Fate::Not("kilnyard.toml has no number of scanning processes")),
+    ("script_phase_build", Fate::Not(PROGRAM)),
+    ("script_phase_pre_build", Fate::Not(PROGRAM)),
+    ("script_phase_report", Fate::Not(PROGRAM)),
+    ("script_phase_scan", Fate::Not(PROGRAM)),
+    ("script_phase_upload", Fate::Not(PROGRAM)),
+    ("sed", Fate::Not(TOOL)),
+    ("skip_age_check", Fate::Not(AGE)),
+    ("strict_mode", Fate::Same(&["no"], "what misses a dependency is left out, and the rest is built")),
+    ("sync_buildlog", Fate::Same(&[":", ""], PROGRAM)),
+    ("sync_package", Fate::Same(&["default_sync_package", ""], PROGRAM)),
+    ("tar", Fate::Not(TOOL)),
+    ("target_arch", Fate::Not(CROSS)),
+    ("target_destdir", Fate::Not(CROSS)),
+    ("unprivileged_user", Fate::Not("builds have users of their own in their root")),
+    ("use_unprivileged_checksum", Fate::Not("sources are fetched and checked outside of builds")),
+    ("varbase", Fate::Not(BY_THE_KIT)),
+    ("xz", Fate::Not(TOOL)),
+];
+
+const LIMITED_LIST: &str = "limited_list";
+const CONDITION: &str = "it is set only under a condition, and no shell is run";
+const NO_SETTING: &str = "it is no setting of pbulk's; where others refer to it, its value is used";
+
+impl PbulkConf {
+    /// Reads a configuration.
+    pub fn parse(text: &str) -> Result<PbulkConf, PbulkConfError> {
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(PbulkConfError::TooLong { bytes: text.len() });
+        }
+        let mut reader = Reader::default();
+        for (line, token) in shell::tokens(text)? {
+            reader.take(line, token);
+        }
+        Ok(reader.conf)
+    }
+
+    /// The value of a setting; none where it is not set or not known.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.settings.get(name)?.value.as_deref().ok()
+    }
+
+    /// What becomes of each setting.
+    pub fn moved(&self) -> Moved {
+        let mut moved = Moved { not_carried: self.others.clone(), ..Moved::default() };
+        if !self.settings.contains_key(LIMITED_LIST) {
+            moved.wanted = Some(Wanted::All);
+        }
+        for (name, Setting { line, value }) in &self.settings {
+            let fate = FATES.iter().find(|(known, _)| known == name).map(|(_, fate)| *fate);
+            match (value, fate) {
+                (Err(reason), _) => moved.refuse(name, *line, reason),
+                (Ok(value), _) if name == LIMITED_LIST => {
+                    let wanted = if value.is_empty() { Wanted::All } else { Wanted::File(value.clone()) };
+                    moved.want(name, *line, wanted);
+                }
+                (Ok(value), Some(fate)) => moved.settle(name, *line, value, fate),
+                (Ok(_), None) => moved.refuse(name, *line, NO_SETTING),
+            }
+        }
+        moved.sort();
+        moved
+    }
+
+    /// The text of a `kilnyard.toml` for the same work.
+    pub fn configuration(&self) -> String {
+        self.moved().configuration("pbulk.conf")
+    }
+
+    fn assign(&mut self, name: &str, line: usize, value: Result<String, String>) {
+        self.settings.insert(name.to_owned(), Setting { line, value });
+    }
+
+    fn value(&self, pieces: &[Piece]) -> Result<String, String> {
+        let mut value = String::new();
+        if matches!(pieces.first(), Some(Piece::Plain(text)) if text.starts_with('~')) {
+            return Err("`~` is a home folder, which is not known here".to_owned());
+        }
+        for piece in pieces {
+            match piece {
+                Piece::Plain(text) | Piece::Quoted(text) => value.push_str(text),
+                Piece::Unknown(reason) => return Err((*reason).to_owned()),
+                Piece::Reference(name) => match self.settings.get(name).map(|setting| &setting.value) {
+                    Some(Ok(text)) => value.push_str(text),
+                    Some(Err(_)) => {
+                        return Err(format!("it refers to `{name}`, which is not carried either"));
+                    }
+                    None => return Err(format!("it refers to `{name}`, which is not set before it")),
+                },
+            }
+            if value.len() > VALUE_BYTES_MAX {
+                return Err(format!("it is longer than {VALUE_BYTES_MAX} bytes"));
+            }
+        }
+        match placeholder(&value) {
+            Some(found) => Err(format!("`@{found}@` is filled in where pbulk is installed")),
+            None => Ok(value),
+        }
+    }
+}
+
+/// The name in an `@NAME@`, as it stands in the file of the source tree.
+fn placeholder(value: &str) -> Option<&str> {
+    let mut parts = value.split('@');
+    let (_before, _behind) = (parts.next(), parts.next_back());
+    let is_letter = |byte: u8| byte == b'_' || byte.is_ascii_uppercase() || byte.is_ascii_digit();
+    parts.find(|part| !part.is_empty() && part.bytes().all(is_letter))
+}
+
+/// A command that is open around others.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Block {
+    /// `if`, `case`, a loop, or braces.
+    Compound,
+    /// Parentheses.
+    Parentheses,
+}
+
+type Word = Vec<Piece>;
+
+#[derive(Default)]
+struct Reader {
+    conf: PbulkConf,
+    command: Vec<(usize, Word)>,
+    blocks: Vec<Block>,
+    /// The command runs only if another one says so.
+    depends: bool,
+    /// The next word names a file.
+    is_redirected: bool,
+    /// The length of all values so far.
+    bytes: usize,
+}
+
+impl Reader {
+    fn take(&mut self, line: usize, token: Token) {
+        let operator = match token {
+            Token::Word(_) if std::mem::take(&mut self.is_redirected) => return,
+            Token::Word(word) => return self.command.push((line, word)),
+            Token::Operator(operator) => operator,
+        };
+        match operator {
+            "&&" | "||" => {
+                self.finish(false);
+                self.depends = true;
+            }
+            "|" | "&" => {
+                self.finish(true);
+                self.depends = operator == "|";
+            }
+            "(" => {
+                // Behind a word it begins a function, whose commands run elsewhere or never.
+                self.finish(true);
+                self.blocks.push(Block::Parentheses);
+            }
+            ")" if self.blocks.last() == Some(&Block::Parentheses) => {
+                self.finish(false);
+                self.blocks.pop();
+            }
+            ")" => {
+                let is_start = self.command.first().is_some_and(|(_, word)| keyword(word) == Some("case"));
+                if is_start { self.finish(false) } else { self.command.clear() }
+            }
+            // A line may end behind an operator that asks for another command.
+            "\n" if self.command.is_empty() && self.depends => {}
+            "\n" | ";" | ";;" | ";&" => {
+                self.finish(false);
+                self.depends = false;
+            }
+            _ => self.is_redirected = true,
+        }
+    }
+
+    fn finish(&mut self, is_elsewhere: bool) {
+        let words = std::mem::take(&mut self.command);
+        let mut words = &words[..];
+        while let Some((line, word)) = words.first() {
+            let Some(keyword) = keyword(word) else { break };
+            if self.blocks.is_empty()
+                && matches!(keyword, "if" | "case" | "while" | "until" | "for" | "function")
+            {
+                self.report(keyword, *line, "it decides or repeats, and no shell is run");
+            }
+            match keyword {
+                "if" | "while" | "until" | "{" => self.blocks.push(Block::Compound),
+                "case" | "for" => return self.blocks.push(Block::Compound),
+                "fi" | "done" | "esac" | "}" => {
+                    if self.blocks.last() == Some(&Block::Compound) {
+                        self.blocks.pop();
+                    }
+                    return;
+                }
+                "function" => return,
+                _ => {}
+            }
+            words = &words[1..];
+        }
+        let is_sure = self.blocks.is_empty() && !self.depends && !is_elsewhere;
+        let assignments = words.iter().take_while(|(_, word)| assignment(word).is_some()).count();
+        let Some((line, word)) = words.get(assignments) else {
+            return words.iter().for_each(|(line, word)| self.assign(*line, word, is_sure));
+        };
+        let name = shown(word);
+        match &name[..] {
+            "export" | "readonly" => {
+                words[assignments + 1..].iter().for_each(|(line, word)| self.assign(*line, word, is_sure));
+            }
+            "unset" => {
+                words[assignments + 1..].iter().for_each(|(line, word)| self.unset(*line, word, is_sure))
+            }
+            _ if !self.blocks.is_empty() => {}
+            "." | "source" => self.report(&name, *line, "it reads another file, which is not followed"),
+            _ => self.report(&name, *line, RUNS_A_COMMAND),
+        }
+    }
+
+    fn assign(&mut self, line: usize, word: &[Piece], is_sure: bool) {
+        let Some((name, first)) = assignment(word) else { return };
+        let value = if is_sure {
+            let pieces: Word =
+                [Piece::Plain(first.to_owned())].into_iter().chain(word[1..].iter().cloned()).collect();
+            let value = self.conf.value(&pieces);
+            self.bytes += value.as_ref().map_or(0, String::len);
+            if self.bytes > VALUES_BYTES_MAX { Err("the values are too long".to_owned()) } else { value }
+        } else {
+            Err(CONDITION.to_owned())
+        };
+        self.conf.assign(name, line, value);
+    }
+
+    fn unset(&mut self, line: usize, word: &[Piece], is_sure: bool) {
+        let name = shown(word);
+        if is_sure {
+            self.conf.settings.remove(&name);
+        } else if is_name(&name) {
+            self.conf.assign(&name, line, Err(CONDITION.to_owned()));
+        }
+    }
+
+    fn report(&mut self, name: &str, line: usize, reason: &str) {
+        self.conf.others.push(NotCarried { name: name.to_owned(), line, reason: reason.to_owned() });
+    }
+}
+
+/// A word that a shell keeps for itself where a command begins.
+fn keyword(word: &[Piece]) -> Option<&str> {
+    const KEYWORDS: [&str; 17] = [
+        "if", "then", "elif", "else", "fi", "case", "esac", "for", "while", "until", "do", "done", "{", "}",
+        "!", "function", "time",
+    ];
+    match word {
+        [Piece::Plain(text)] => Some(&text[..]).filter(|text| KEYWORDS.contains(text)),
+        _ => None,
+    }
+}
+
+/// The name of an assignment, and the beginning of its value.
+fn assignment(word: &[Piece]) -> Option<(&str, &str)> {
+    match word.first()? {
+        Piece::Plain(text) => text.split_once('=').filter(|(name, _)| is_name(name)),
+        _ => None,
+    }
+}
+
+/// How much of a word is shown.
+const SHOWN_CHARACTERS_MAX: usize = 40;
+
+fn shown(word: &[Piece]) -> String {
+    let text = word.iter().map(|piece| match piece {
+        Piece::Plain(text) | Piece::Quoted(text) => text.clone(),
+        Piece::Reference(name) => format!("${name}"),
+        Piece::Unknown(_) => "...".to_owned(),
+    });
+    text.collect::<String>().chars().take(SHOWN_CHARACTERS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests;

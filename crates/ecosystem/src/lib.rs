@@ -5,10 +5,12 @@
 //! knows nothing of runs, leases or who performs the commands. [`debian`] builds; of [`pkgsrc`] there are the
 //! scan, the rules of versions and dependencies, and the resolver.
 
+mod archive;
 pub mod debian;
 pub mod pkgsrc;
 mod telling;
 
+pub use archive::ArchiveProblem;
 pub use telling::{Telling, telling_lines};
 
 use kilnyard_model::graph::{Cut, Graph, PackageId};

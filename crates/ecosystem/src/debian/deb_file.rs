@@ -45,23 +45,22 @@
 //! version) is not masked: such a package differs at every bump, and its dependents are rebuilt although they need not be.
 //! That is the safe side: an equal digest never hides a changed file.
 
-mod canonical;
-mod compression;
 mod control;
 mod data;
-mod entry;
 mod error;
+mod masking;
 mod member;
 
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::Path;
 
-use sha2::{Digest, Sha256};
+use sha2::Sha256;
 
 pub use error::{DebFileError, DebProblem};
 
-use canonical::Canonical;
+use crate::archive::Hashing;
 use control::Control;
+use masking::Masking;
 use member::Members;
 
 /// What one `.deb` says and holds.
@@ -94,14 +93,14 @@ fn read_with(path: &Path, version: Option<&str>) -> Result<DebFile, DebFileError
     let read_error = |source| DebFileError::Read { path: path.to_owned(), source };
     let file = fs_err::File::open(path).map_err(read_error)?;
     let size_bytes = file.metadata().map_err(read_error)?.len();
-    let source = HashingReader { inner: file, hash: Sha256::new() };
+    let source = Hashing::<_, Sha256>::new(file);
     read_members(source, size_bytes, version)
         .map_err(|problem| DebFileError::Format { path: path.to_owned(), problem })
 }
 
 /// The one pass: members in their fixed order, then the hash of everything that was read.
 fn read_members<R: Read>(
-    source: HashingReader<R>,
+    source: Hashing<R, Sha256>,
     size_bytes: u64,
     version: Option<&str>,
 ) -> Result<DebFile, DebProblem> {
@@ -115,7 +114,7 @@ fn read_members<R: Read>(
     members.finish_member()?;
 
     let name = members.next_significant()?.ok_or(DebProblem::MissingMember { member: "control.tar" })?;
-    let compression = compression::from_member_name(&name, "control.tar")?;
+    let compression = member::compression(&name, "control.tar")?;
     let control = Control::read(members.content(), compression)?;
     members.finish_member()?;
 
@@ -123,12 +122,13 @@ fn read_members<R: Read>(
         Some(version) => version.to_owned(),
         None => control.version()?,
     };
-    let mut canonical = Canonical::new(&own_version);
-    control.write_canonical(&mut canonical);
+    let mut masking = Masking::new(&own_version);
+    control.write_canonical(&mut masking);
 
     let name = members.next_significant()?.ok_or(DebProblem::MissingMember { member: "data.tar" })?;
-    let compression = compression::from_member_name(&name, "data.tar")?;
-    data::read(members.content(), compression, &own_version)?.write_canonical(&mut canonical);
+    let compression = member::compression(&name, "data.tar")?;
+    let contents = data::read(members.content(), compression, &own_version)?;
+    contents.write_canonical(&mut masking.canonical);
     members.finish_member()?;
 
     if let Some(found) = members.next_significant()? {
@@ -137,22 +137,8 @@ fn read_members<R: Read>(
     let source = members.into_source();
     Ok(DebFile {
         control: control.text,
-        sha256: crate::hex(&source.hash.finalize()),
+        sha256: source.finish().0,
         size_bytes,
-        content: canonical.finish(),
+        content: masking.canonical.finish(),
     })
-}
-
-/// Hashes what passes through it.
-struct HashingReader<R> {
-    inner: R,
-    hash: Sha256,
-}
-
-impl<R: Read> Read for HashingReader<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.inner.read(buffer)?;
-        self.hash.update(&buffer[..count]);
-        Ok(count)
-    }
 }

@@ -1,10 +1,11 @@
 //! pkgsrc: NetBSD's portable package tree, as `pkg_add` and pbulk understand it.
 //!
 //! [`tree`] asks a tree's directories, [`kept`] knows which need not be asked again; [`version`] and [`pattern`] are the rules of versions and dependencies; [`scan_file`] is what a scan leaves;
-//! [`resolve`] turns patterns into exact dependencies, with a reason for every package that is left out; [`summary`] is
-//! the index of a repository.
+//! [`resolve`] turns patterns into exact dependencies, with a reason for every package that is left out;
+//! [`package_file`] reads what a build made; [`summary`] is the index of a repository.
 
 pub mod kept;
+pub mod package_file;
 pub mod pattern;
 pub mod resolve;
 pub mod scan_file;

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::path::Path;
 
+use kilnyard_ecosystem::ArchiveProblem;
 use kilnyard_ecosystem::debian::deb_file::{self, DebProblem};
 
 use crate::support::{CONTROL, Scratch, archive, control_tar, gzip, problem, tar_of};
@@ -67,7 +68,7 @@ fn damaged_archives_are_named_as_such() {
         for content in [b"".as_slice(), b"not compressed"] {
             assert!(matches!(
                 members(&[("debian-binary", b"2.0\n"), (&format!("control.tar.{suffix}"), content)]),
-                DebProblem::Content { member: "control archive", .. }
+                DebProblem::Archive(ArchiveProblem::Content { member: "control archive", .. })
             ));
         }
     }
@@ -129,18 +130,33 @@ fn hostile_tar_entries_are_refused() {
     let control = |entries: &[(Type, &str, &[u8])]| {
         problem(&scratch.deb(&archive(&[("debian-binary", b"2.0\n"), ("control.tar", &tar_of(entries))])))
     };
-    assert!(matches!(data(&[(Type::GNUSparse, "a", b"")]), DebProblem::Entry { .. }));
-    assert!(matches!(data(&[(Type::XGlobalHeader, "a", b"")]), DebProblem::Entry { .. }));
-    assert!(matches!(data(&[(Type::GNULongName, "a", b"name\0")]), DebProblem::Entry { .. }));
-    assert!(matches!(data(&[(Type::GNULongName, "a", &[b'x'; 10_000])]), DebProblem::TooLarge { .. }));
-    assert!(matches!(data(&[(Type::XHeader, "a", &vec![b'x'; 1 << 20])]), DebProblem::TooLarge { .. }));
+    assert!(matches!(
+        data(&[(Type::GNUSparse, "a", b"")]),
+        DebProblem::Archive(ArchiveProblem::Entry { .. })
+    ));
+    assert!(matches!(
+        data(&[(Type::XGlobalHeader, "a", b"")]),
+        DebProblem::Archive(ArchiveProblem::Entry { .. })
+    ));
+    assert!(matches!(
+        data(&[(Type::GNULongName, "a", b"name\0")]),
+        DebProblem::Archive(ArchiveProblem::Entry { .. })
+    ));
+    assert!(matches!(
+        data(&[(Type::GNULongName, "a", &[b'x'; 10_000])]),
+        DebProblem::Archive(ArchiveProblem::TooLarge { .. })
+    ));
+    assert!(matches!(
+        data(&[(Type::XHeader, "a", &vec![b'x'; 1 << 20])]),
+        DebProblem::Archive(ArchiveProblem::TooLarge { .. })
+    ));
     assert!(matches!(
         data(&[(Type::GNULongName, "a", b"./x/../../etc/passwd\0"), (Type::Regular, "a", b"")]),
-        DebProblem::Entry { .. }
+        DebProblem::Archive(ArchiveProblem::Entry { .. })
     ));
     assert!(matches!(
         data(&[(Type::XHeader, "a", b"11 size=99\n"), (Type::Regular, "a", b"x")]),
-        DebProblem::Entry { .. }
+        DebProblem::Archive(ArchiveProblem::Entry { .. })
     ));
 
     assert!(matches!(control(&[]), DebProblem::ControlFileCount { count: 0 }));
@@ -150,10 +166,13 @@ fn hostile_tar_entries_are_refused() {
     ));
     assert!(matches!(control(&[(Type::Regular, "control", b"Version: \xff\n")]), DebProblem::ControlNotText));
     assert!(matches!(control(&[(Type::Regular, "control", b"Package: a\n")]), DebProblem::NoVersion));
-    assert!(matches!(control(&[(Type::Symlink, "control", b"")]), DebProblem::Entry { .. }));
+    assert!(matches!(
+        control(&[(Type::Symlink, "control", b"")]),
+        DebProblem::Archive(ArchiveProblem::Entry { .. })
+    ));
     assert!(matches!(
         control(&[(Type::Regular, "control", &vec![b'a'; 5 << 20])]),
-        DebProblem::TooLarge { what: "control file", .. }
+        DebProblem::Archive(ArchiveProblem::TooLarge { what: "control file", .. })
     ));
 }
 
@@ -176,7 +195,10 @@ fn a_control_archive_that_unpacks_without_end_is_stopped() {
     let bomb = encoder.finish().unwrap();
     assert!(bomb.len() < 100_000);
     let found = problem(&scratch.deb(&archive(&[("debian-binary", b"2.0\n"), ("control.tar.zst", &bomb)])));
-    assert!(matches!(found, DebProblem::TooLarge { what: "control archive", .. }), "{found}");
+    assert!(
+        matches!(found, DebProblem::Archive(ArchiveProblem::TooLarge { what: "control archive", .. })),
+        "{found}"
+    );
 
     // The same in a file whose bytes are skipped, where only the length that came out can tell.
     header.set_path("md5sums").unwrap();
@@ -188,7 +210,10 @@ fn a_control_archive_that_unpacks_without_end_is_stopped() {
     }
     let bomb = encoder.finish().unwrap();
     let found = problem(&scratch.deb(&archive(&[("debian-binary", b"2.0\n"), ("control.tar.zst", &bomb)])));
-    assert!(matches!(found, DebProblem::Content { member: "control archive", .. }), "{found}");
+    assert!(
+        matches!(found, DebProblem::Archive(ArchiveProblem::Content { member: "control archive", .. })),
+        "{found}"
+    );
 }
 
 #[test]

@@ -3,9 +3,8 @@
 use std::io::{self, Read};
 
 use super::DebProblem;
-use super::canonical::Canonical;
-use super::compression::{Compression, decompress};
-use super::entry::{self, Kind, refused};
+use super::masking::Masking;
+use crate::archive::{ArchiveProblem, Compression, Kind, decompress, for_each_entry, read_bytes, refused};
 use crate::debian::deb822::Stanza;
 
 const MEMBER: &str = "control archive";
@@ -32,7 +31,7 @@ pub(super) fn check_format_version(member: &mut dyn Read) -> Result<(), DebProbl
     member
         .take(16)
         .read_to_end(&mut text)
-        .map_err(|source| DebProblem::Content { member: "debian-binary", source })?;
+        .map_err(|source| ArchiveProblem::Content { member: "debian-binary", source })?;
     if text.starts_with(b"2.") && text.contains(&b'\n') {
         return Ok(());
     }
@@ -49,37 +48,38 @@ impl Control {
         let mut control_count = 0;
         {
             let mut unpacked = decompress(member, compression, UNPACKED_BYTES_MAX)
-                .map_err(|source| DebProblem::Content { member: MEMBER, source })?;
-            entry::for_each_entry(&mut unpacked, MEMBER, |entry, bytes| {
+                .map_err(|source| ArchiveProblem::Content { member: MEMBER, source })?;
+            for_each_entry::<DebProblem>(&mut unpacked, MEMBER, |entry, bytes| {
                 match (entry.path.as_slice(), entry.kind) {
                     (_, Kind::Directory) | (b"md5sums", Kind::File) => {}
                     (b"control", Kind::File) => {
                         control_count += 1;
                         let content =
-                            entry::read_bytes(&entry, bytes, MEMBER, "control file", CONTROL_FILE_BYTES_MAX)?;
+                            read_bytes(&entry, bytes, MEMBER, "control file", CONTROL_FILE_BYTES_MAX)?;
                         text = Some(String::from_utf8(content).map_err(|_| DebProblem::ControlNotText)?);
                     }
                     (_, Kind::File) => {
                         if others.len() == ENTRY_COUNT_MAX {
-                            return Err(DebProblem::TooLarge {
+                            return Err(ArchiveProblem::TooLarge {
                                 what: "number of control files",
                                 limit: ENTRY_COUNT_MAX as u64,
-                            });
+                            }
+                            .into());
                         }
                         // The sum is bounded by what the whole archive may unpack to.
                         let content =
-                            entry::read_bytes(&entry, bytes, MEMBER, "control archive", UNPACKED_BYTES_MAX)?;
+                            read_bytes(&entry, bytes, MEMBER, "control archive", UNPACKED_BYTES_MAX)?;
                         others.push((entry.path, entry.mode, content));
                     }
                     (path, _) => {
-                        return Err(refused(MEMBER, path, "it is neither a file nor a directory"));
+                        return Err(refused(MEMBER, path, "it is neither a file nor a directory").into());
                     }
                 }
                 Ok(())
             })?;
         }
         if member.limit() > 0 {
-            return Err(DebProblem::TrailingBytes { member: MEMBER, count_bytes: member.limit() });
+            return Err(ArchiveProblem::TrailingBytes { member: MEMBER, count_bytes: member.limit() }.into());
         }
         others.sort();
         match (text, control_count) {
@@ -94,8 +94,8 @@ impl Control {
         version.map(str::to_owned).ok_or(DebProblem::NoVersion)
     }
 
-    pub(super) fn write_canonical(&self, canonical: &mut Canonical) {
-        canonical.literal(b"control");
+    pub(super) fn write_canonical(&self, masking: &mut Masking) {
+        masking.canonical.literal(b"control");
         let mut field = Field::Other;
         for line in self.text.split_inclusive('\n') {
             if !line.starts_with([' ', '\t']) {
@@ -103,18 +103,18 @@ impl Control {
             }
             match field {
                 Field::LeftOut(name) => {
-                    canonical.literal(name.as_bytes());
-                    canonical.placeholder();
+                    masking.canonical.literal(name.as_bytes());
+                    masking.canonical.placeholder();
                 }
-                Field::Source => canonical.literal(line.as_bytes()),
-                Field::Other => canonical.masked(line.as_bytes()),
+                Field::Source => masking.canonical.literal(line.as_bytes()),
+                Field::Other => masking.masked(line.as_bytes()),
             }
         }
-        canonical.literal(b"members");
+        masking.canonical.literal(b"members");
         for (name, mode, content) in &self.others {
-            canonical.literal(name);
-            canonical.literal(&mode.to_be_bytes());
-            canonical.masked(content);
+            masking.canonical.literal(name);
+            masking.canonical.literal(&mode.to_be_bytes());
+            masking.masked(content);
         }
     }
 }

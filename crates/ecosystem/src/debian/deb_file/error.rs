@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::archive::ArchiveProblem;
+
 /// Why a `.deb` could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum DebFileError {
@@ -81,40 +83,9 @@ pub enum DebProblem {
         /// What `debian-binary` says, shortened.
         found: String,
     },
-    /// Reading or decompressing failed; this is also how a truncated or corrupt compressed member shows.
-    #[error("its {member} is damaged or could not be read")]
-    Content {
-        /// The member, without its compressor's suffix.
-        member: &'static str,
-        /// What the system, the decompressor or the tar reader said.
-        source: io::Error,
-    },
-    /// Bytes remain in a member after its compressed stream ended.
-    #[error("its {member} has {count_bytes} bytes after its end")]
-    TrailingBytes {
-        /// The member, without its compressor's suffix.
-        member: &'static str,
-        /// How many.
-        count_bytes: u64,
-    },
-    /// Something is larger than any real package's.
-    #[error("its {what} is over the limit of {limit}")]
-    TooLarge {
-        /// What grew.
-        what: &'static str,
-        /// The bound, in bytes or in entries.
-        limit: u64,
-    },
-    /// A tar entry says something that cannot be understood safely.
-    #[error("its {member} has an entry {path:?} that is refused: {reason}")]
-    Entry {
-        /// The member, without its compressor's suffix.
-        member: &'static str,
-        /// The entry's path, lossily.
-        path: String,
-        /// Why it is refused.
-        reason: &'static str,
-    },
+    /// One of its archives is not as it must be.
+    #[error(transparent)]
+    Archive(#[from] ArchiveProblem),
     /// The control archive has no `control` file, or two.
     #[error("its control archive has {count} control files")]
     ControlFileCount {

@@ -3,6 +3,7 @@
 use std::io::{self, Read, Take};
 
 use super::DebProblem;
+use crate::archive::{ArchiveProblem, Compression};
 
 const MAGIC: &[u8; 8] = b"!<arch>\n";
 const HEADER_BYTES: usize = 60;
@@ -31,7 +32,7 @@ impl<R: Read> Members<R> {
                 return Err(DebProblem::NotAnArchive);
             }
             Err(source) => {
-                return Err(DebProblem::Content { member: "archive", source });
+                return Err(ArchiveProblem::Content { member: "archive", source }.into());
             }
         }
         Ok(Self { source, offset: MAGIC.len() as u64, size_bytes, padding: 0, count: 0 })
@@ -58,7 +59,7 @@ impl<R: Read> Members<R> {
 
     /// Reads what is left of the current member.
     pub(super) fn finish_member(&mut self) -> Result<(), DebProblem> {
-        let damaged = |source| DebProblem::Content { member: "archive", source };
+        let damaged = |source| ArchiveProblem::Content { member: "archive", source }.into();
         // The end of the file may stand in the place of the last member's padding.
         let left = self.source.limit();
         if io::copy(&mut self.source, &mut io::sink()).map_err(damaged)? < left {
@@ -84,7 +85,7 @@ impl<R: Read> Members<R> {
         self.source.set_limit(HEADER_BYTES as u64);
         self.source.read_exact(&mut header).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => bad("it is cut off"),
-            _ => DebProblem::Content { member: "archive", source: error },
+            _ => ArchiveProblem::Content { member: "archive", source: error }.into(),
         })?;
         if &header[58..] != b"`\n" {
             return Err(bad("it has no end mark"));
@@ -116,4 +117,13 @@ impl<R: Read> Members<R> {
 fn text(field: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(field).ok()?.trim_end_matches(' ');
     text.bytes().all(|byte| byte.is_ascii_graphic()).then_some(text)
+}
+
+/// The compression of the member `name`, which must be `stem` with one of the known suffixes.
+pub(super) fn compression(name: &str, stem: &'static str) -> Result<Compression, DebProblem> {
+    let suffix = name
+        .strip_prefix(stem)
+        .ok_or_else(|| DebProblem::UnexpectedMember { found: name.to_owned(), expected: stem })?;
+    Compression::of_suffix(suffix)
+        .ok_or_else(|| DebProblem::UnsupportedCompression { member: name.to_owned() })
 }

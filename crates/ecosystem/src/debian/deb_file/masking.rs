@@ -1,54 +1,30 @@
-//! The canonical form that the content digest is taken over.
-//!
-//! Every piece is written with a tag and its length, so two different packages cannot have the same form by shifting
-//! bytes from one piece to the next.
+//! The canonical form of a package whose own version is left out.
 
-use sha2::{Digest, Sha256};
-
-use crate::hex;
+use crate::archive::Canonical;
 
 /// A change of the form changes this line, and with it every digest.
 const FORM: &[u8] = b"kilnyard deb content 1";
 
 /// Collects the canonical form.
-pub(super) struct Canonical {
-    hash: Sha256,
+pub(super) struct Masking {
+    pub(super) canonical: Canonical,
     own_version: String,
 }
 
-impl Canonical {
+impl Masking {
     pub(super) fn new(own_version: &str) -> Self {
-        let mut canonical = Self { hash: Sha256::new(), own_version: own_version.to_owned() };
-        canonical.literal(FORM);
-        canonical
-    }
-
-    /// Bytes as they are.
-    pub(super) fn literal(&mut self, bytes: &[u8]) {
-        self.hash.update(b"L");
-        self.hash.update((bytes.len() as u64).to_be_bytes());
-        self.hash.update(bytes);
-    }
-
-    /// The mark in the place of a value that is left out.
-    pub(super) fn placeholder(&mut self) {
-        self.hash.update(b"V");
+        Self { canonical: Canonical::new(FORM), own_version: own_version.to_owned() }
     }
 
     /// Bytes with the mark in the place of every occurrence of the own version.
     pub(super) fn masked(&mut self, bytes: &[u8]) {
-        let version = self.own_version.clone();
         let mut begin = 0;
-        for at in occurrences(bytes, version.as_bytes()) {
-            self.literal(&bytes[begin..at]);
-            self.placeholder();
-            begin = at + version.len();
+        for at in occurrences(bytes, self.own_version.as_bytes()) {
+            self.canonical.literal(&bytes[begin..at]);
+            self.canonical.placeholder();
+            begin = at + self.own_version.len();
         }
-        self.literal(&bytes[begin..]);
-    }
-
-    pub(super) fn finish(self) -> String {
-        hex(&self.hash.finalize())
+        self.canonical.literal(&bytes[begin..]);
     }
 }
 
@@ -81,9 +57,9 @@ mod tests {
     use super::*;
 
     fn masked(version: &str, text: &str) -> String {
-        let mut canonical = Canonical::new(version);
-        canonical.masked(text.as_bytes());
-        canonical.finish()
+        let mut masking = Masking::new(version);
+        masking.masked(text.as_bytes());
+        masking.canonical.finish()
     }
 
     #[test]

@@ -8,7 +8,10 @@ use std::io::{self, Read};
 use sha2::{Digest, Sha256};
 use tar::EntryType;
 
-use super::DebProblem;
+use super::ArchiveProblem;
+
+/// What a tar archive is made of.
+const BLOCK_BYTES: u64 = 512;
 
 /// The kernel's `PATH_MAX`: no longer name can be unpacked.
 const NAME_BYTES_MAX: u64 = 4096;
@@ -18,7 +21,7 @@ const PAX_BYTES_MAX: u64 = 128 << 10;
 
 /// What an entry is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     File,
     HardLink,
     SymbolicLink,
@@ -30,29 +33,44 @@ pub(super) enum Kind {
 
 /// Everything about an entry but its bytes.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     /// Without `./` in front and `/` at the end; empty for the root itself.
-    pub(super) path: Vec<u8>,
-    pub(super) kind: Kind,
-    pub(super) mode: u32,
-    pub(super) owner: (u64, Vec<u8>),
-    pub(super) group: (u64, Vec<u8>),
-    pub(super) link_target: Vec<u8>,
-    pub(super) device: (u32, u32),
+    pub(crate) path: Vec<u8>,
+    pub(crate) kind: Kind,
+    pub(crate) mode: u32,
+    pub(crate) owner: (u64, Vec<u8>),
+    pub(crate) group: (u64, Vec<u8>),
+    pub(crate) link_target: Vec<u8>,
+    pub(crate) device: (u32, u32),
     /// Extended attributes and anything else a PAX header says that is not a time, in the order of the keys.
-    pub(super) extended: Vec<(String, Vec<u8>)>,
-    pub(super) size_bytes: u64,
+    pub(crate) extended: Vec<(String, Vec<u8>)>,
+    pub(crate) size_bytes: u64,
+}
+
+/// What stood behind the last entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The end mark, two blocks of zeros, and no more than zeros behind it.
+    Marked,
+    /// Less than the end mark: whatever wrote the archive did not come to its end.
+    Unmarked,
+    /// Other bytes than zeros.
+    Followed {
+        /// How many bytes there are behind the mark.
+        count_bytes: u64,
+    },
 }
 
 /// Calls `each` with every entry of the archive and a reader of its bytes, then reads `source` to its end.
-pub(super) fn for_each_entry(
+pub(crate) fn for_each_entry<E: From<ArchiveProblem>>(
     source: &mut dyn Read,
     member: &'static str,
-    mut each: impl FnMut(Entry, &mut dyn Read) -> Result<(), DebProblem>,
-) -> Result<(), DebProblem> {
-    let damaged = |source| DebProblem::Content { member, source };
-    let mut archive = tar::Archive::new(source);
+    mut each: impl FnMut(Entry, &mut dyn Read) -> Result<(), E>,
+) -> Result<End, E> {
+    let damaged = |source| ArchiveProblem::Content { member, source };
+    let mut archive = tar::Archive::new(Counting { inner: source, count_bytes: 0 });
     let mut pending = Extensions::default();
+    let mut entries_end_bytes = 0;
     for raw in archive.entries().map_err(damaged)?.raw(true) {
         let mut raw = raw.map_err(damaged)?;
         let kind = match raw.header().entry_type() {
@@ -78,69 +96,115 @@ pub(super) fn for_each_entry(
             _ => None,
         };
         let entry = std::mem::take(&mut pending).complete(&raw, kind, member)?;
+        entries_end_bytes = raw
+            .raw_file_position()
+            .saturating_add(entry.size_bytes.div_ceil(BLOCK_BYTES).saturating_mul(BLOCK_BYTES));
         each(entry, &mut raw)?;
     }
     if pending.is_any() {
-        return Err(DebProblem::Entry {
+        return Err(ArchiveProblem::Entry {
             member,
             path: String::new(),
             reason: "a long name is followed by no entry",
-        });
+        }
+        .into());
     }
     // The padding after the last entry belongs to the compressed stream, whose own checksum comes after it.
-    io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(damaged)?;
-    Ok(())
+    let source = archive.into_inner();
+    let mark_bytes = source.count_bytes.saturating_sub(entries_end_bytes);
+    let rest = count_rest(source.inner).map_err(damaged)?;
+    Ok(match rest {
+        Rest { has_others: true, count_bytes } => End::Followed { count_bytes },
+        Rest { count_bytes, .. } if mark_bytes + count_bytes >= 2 * BLOCK_BYTES => End::Marked,
+        _ => End::Unmarked,
+    })
+}
+
+/// Counts what passes through it.
+struct Counting<'a> {
+    inner: &'a mut dyn Read,
+    count_bytes: u64,
+}
+
+impl Read for Counting<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        self.count_bytes += count as u64;
+        Ok(count)
+    }
+}
+
+struct Rest {
+    count_bytes: u64,
+    has_others: bool,
+}
+
+/// Reads to the end, and says how much it was and whether any of it was not zero.
+fn count_rest(source: &mut dyn Read) -> io::Result<Rest> {
+    let mut rest = Rest { count_bytes: 0, has_others: false };
+    for_each_piece(source, |piece| {
+        rest.count_bytes += piece.len() as u64;
+        rest.has_others |= piece.iter().any(|byte| *byte != 0);
+    })?;
+    Ok(rest)
+}
+
+/// Reads to the end, piece by piece.
+fn for_each_piece(source: &mut dyn Read, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match source.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(count) => each(&buffer[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// Reads an entry's bytes into memory; `limit_bytes` is checked before anything is read.
-pub(super) fn read_bytes(
+pub(crate) fn read_bytes(
     entry: &Entry,
     bytes: &mut dyn Read,
     member: &'static str,
     what: &'static str,
     limit_bytes: u64,
-) -> Result<Vec<u8>, DebProblem> {
+) -> Result<Vec<u8>, ArchiveProblem> {
     if entry.size_bytes > limit_bytes {
-        return Err(DebProblem::TooLarge { what, limit: limit_bytes });
+        return Err(ArchiveProblem::TooLarge { what, limit: limit_bytes });
     }
     let mut content = Vec::new();
-    bytes.read_to_end(&mut content).map_err(|source| DebProblem::Content { member, source })?;
+    bytes.read_to_end(&mut content).map_err(|source| ArchiveProblem::Content { member, source })?;
     check_length(entry, content.len() as u64, member)?;
     Ok(content)
 }
 
 /// SHA-256 of an entry's bytes.
-pub(super) fn hash_bytes(
+pub(crate) fn hash_bytes(
     entry: &Entry,
     bytes: &mut dyn Read,
     member: &'static str,
-) -> Result<[u8; 32], DebProblem> {
+) -> Result<[u8; 32], ArchiveProblem> {
     let mut hash = Sha256::new();
-    let mut buffer = vec![0; 64 << 10];
     let mut total = 0;
-    loop {
-        let count = match bytes.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(source) => return Err(DebProblem::Content { member, source }),
-        };
-        hash.update(&buffer[..count]);
-        total += count as u64;
-    }
+    for_each_piece(bytes, |piece| {
+        hash.update(piece);
+        total += piece.len() as u64;
+    })
+    .map_err(|source| ArchiveProblem::Content { member, source })?;
     check_length(entry, total, member)?;
     Ok(hash.finalize().into())
 }
 
-fn check_length(entry: &Entry, count: u64, member: &'static str) -> Result<(), DebProblem> {
+fn check_length(entry: &Entry, count: u64, member: &'static str) -> Result<(), ArchiveProblem> {
     if count == entry.size_bytes {
         return Ok(());
     }
     Err(refused(member, &entry.path, "it is cut off"))
 }
 
-pub(super) fn refused(member: &'static str, path: &[u8], reason: &'static str) -> DebProblem {
-    DebProblem::Entry { member, path: String::from_utf8_lossy(path).into_owned(), reason }
+pub(crate) fn refused(member: &'static str, path: &[u8], reason: &'static str) -> ArchiveProblem {
+    ArchiveProblem::Entry { member, path: String::from_utf8_lossy(path).into_owned(), reason }
 }
 
 /// What extension entries said about the entry that follows them.
@@ -165,10 +229,10 @@ impl Extensions {
         &mut self,
         raw: &mut tar::Entry<'_, R>,
         member: &'static str,
-    ) -> Result<(), DebProblem> {
+    ) -> Result<(), ArchiveProblem> {
         let content = read_extension(raw, member, PAX_BYTES_MAX)?;
         for extension in tar::PaxExtensions::new(&content) {
-            let extension = extension.map_err(|source| DebProblem::Content { member, source })?;
+            let extension = extension.map_err(|source| ArchiveProblem::Content { member, source })?;
             let key = extension.key().map_err(|_| refused(member, b"", "an extended header is not text"))?;
             let value = extension.value_bytes();
             let number = || {
@@ -199,8 +263,8 @@ impl Extensions {
         raw: &tar::Entry<'_, R>,
         kind: Option<Kind>,
         member: &'static str,
-    ) -> Result<Entry, DebProblem> {
-        let damaged = |source| DebProblem::Content { member, source };
+    ) -> Result<Entry, ArchiveProblem> {
+        let damaged = |source| ArchiveProblem::Content { member, source };
         let header = raw.header();
         let path = self.path.unwrap_or_else(|| header.path_bytes().into_owned());
         let kind = kind.ok_or_else(|| refused(member, &path, "its kind is not supported"))?;
@@ -208,7 +272,7 @@ impl Extensions {
             .link_target
             .unwrap_or_else(|| header.link_name_bytes().map(|name| name.into_owned()).unwrap_or_default());
         if path.len() as u64 > NAME_BYTES_MAX || link_target.len() as u64 > NAME_BYTES_MAX {
-            return Err(DebProblem::TooLarge { what: "longest path", limit: NAME_BYTES_MAX });
+            return Err(ArchiveProblem::TooLarge { what: "longest path", limit: NAME_BYTES_MAX });
         }
         let size_bytes = header.entry_size().map_err(damaged)?;
         // Two sizes for one entry let two readers see two different archives.
@@ -248,7 +312,7 @@ impl Extensions {
 }
 
 /// A path without the `./` that packages put in front and the `/` that directories have at their end.
-pub(super) fn trimmed(path: &[u8]) -> &[u8] {
+pub(crate) fn trimmed(path: &[u8]) -> &[u8] {
     let mut path = path;
     while let Some(rest) = path.strip_prefix(b"./") {
         path = rest;
@@ -259,7 +323,7 @@ pub(super) fn trimmed(path: &[u8]) -> &[u8] {
     if path == b"." { b"" } else { path }
 }
 
-fn read_name<R: Read>(raw: &mut tar::Entry<'_, R>, member: &'static str) -> Result<Vec<u8>, DebProblem> {
+fn read_name<R: Read>(raw: &mut tar::Entry<'_, R>, member: &'static str) -> Result<Vec<u8>, ArchiveProblem> {
     // The name is followed by a zero byte.
     let mut name = read_extension(raw, member, NAME_BYTES_MAX + 1)?;
     if let Some(end) = name.iter().position(|byte| *byte == 0) {
@@ -272,11 +336,11 @@ fn read_extension<R: Read>(
     raw: &mut tar::Entry<'_, R>,
     member: &'static str,
     limit_bytes: u64,
-) -> Result<Vec<u8>, DebProblem> {
-    let damaged = |source| DebProblem::Content { member, source };
+) -> Result<Vec<u8>, ArchiveProblem> {
+    let damaged = |source| ArchiveProblem::Content { member, source };
     let size_bytes = raw.header().entry_size().map_err(damaged)?;
     if size_bytes > limit_bytes {
-        return Err(DebProblem::TooLarge { what: "longest extended tar header", limit: limit_bytes });
+        return Err(ArchiveProblem::TooLarge { what: "longest extended tar header", limit: limit_bytes });
     }
     let mut content = Vec::new();
     raw.read_to_end(&mut content).map_err(damaged)?;

@@ -1,8 +1,6 @@
-//! From a compressed member to its bytes, within bounds of memory and length.
+//! From a compressed stream to its bytes, within bounds of memory and length.
 
 use std::io::{self, BufRead, BufReader, Read};
-
-use super::DebProblem;
 
 /// Decoder memory for xz. `xz -9` needs 65 MiB; the package tools' own default needs 9 MiB.
 const XZ_MEMORY_BYTES_MAX: u64 = 256 << 20;
@@ -10,31 +8,41 @@ const XZ_MEMORY_BYTES_MAX: u64 = 256 << 20;
 /// Window for zstd: 2^27 bytes is what the reference decoder accepts by default.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
-/// How a member is compressed.
+/// How a stream is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Compression {
+pub(crate) enum Compression {
     None,
     Gzip,
     Xz,
     Zstd,
 }
 
-/// The compression of the member `name`, which must be `stem` with one of the known suffixes.
-pub(super) fn from_member_name(name: &str, stem: &'static str) -> Result<Compression, DebProblem> {
-    let Some(suffix) = name.strip_prefix(stem) else {
-        return Err(DebProblem::UnexpectedMember { found: name.to_owned(), expected: stem });
-    };
-    match suffix {
-        "" => Ok(Compression::None),
-        ".gz" => Ok(Compression::Gzip),
-        ".xz" => Ok(Compression::Xz),
-        ".zst" => Ok(Compression::Zstd),
-        _ => Err(DebProblem::UnsupportedCompression { member: name.to_owned() }),
+impl Compression {
+    /// What a file name's ending, such as `.gz`, says; none for one that is not supported.
+    pub(crate) fn of_suffix(suffix: &str) -> Option<Self> {
+        match suffix {
+            "" => Some(Self::None),
+            ".gz" => Some(Self::Gzip),
+            ".xz" => Some(Self::Xz),
+            ".zst" => Some(Self::Zstd),
+            _ => None,
+        }
+    }
+
+    /// What the first bytes of a file say. A file that begins like none of the supported is taken for an archive that is
+    /// not compressed; whoever reads it finds out.
+    pub(crate) fn of_magic(begin: &[u8]) -> Self {
+        match begin {
+            [0x1f, 0x8b, ..] => Self::Gzip,
+            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Self::Xz,
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Self::Zstd,
+            _ => Self::None,
+        }
     }
 }
 
 /// A reader of the decompressed bytes that fails past `limit_bytes`.
-pub(super) fn decompress<'a>(
+pub(crate) fn decompress<'a>(
     member: &'a mut dyn Read,
     compression: Compression,
     limit_bytes: u64,
@@ -64,7 +72,7 @@ pub(super) fn decompress<'a>(
 }
 
 /// Fails, instead of ending, when more than the limit comes.
-pub(super) struct Bounded<'a> {
+pub(crate) struct Bounded<'a> {
     inner: Box<dyn Read + 'a>,
     left_bytes: u64,
     limit_bytes: u64,

@@ -1,0 +1,165 @@
+//! What an archive holds, as a digest each.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use sha2::{Digest, Sha256};
+
+use super::ArchiveProblem;
+use super::canonical::Canonical;
+use super::entry::{Entry, Kind, hash_bytes, trimmed};
+
+/// The packages with the most files have about 200,000.
+const ENTRY_COUNT_MAX: usize = 1_000_000;
+
+/// All paths and hard link targets together, which are what is kept in memory.
+const NAMES_BYTES_MAX: u64 = 256 << 20;
+
+/// The entries, still in the archive's order.
+#[derive(Default)]
+pub(crate) struct Contents {
+    records: Vec<Record>,
+    names_bytes: u64,
+}
+
+/// One entry, with all but its name reduced to digests.
+struct Record {
+    path: Vec<u8>,
+    /// Mode, owner, group and extended attributes of the entry's own header.
+    attributes: [u8; 32],
+    body: Body,
+}
+
+enum Body {
+    /// Kind, link target, device numbers and the hash of the bytes.
+    Own([u8; 32]),
+    /// The same file as this path.
+    HardLinkTo(Vec<u8>),
+}
+
+impl Contents {
+    /// Takes an entry in, with its bytes where it has some, as a digest.
+    pub(crate) fn add(
+        &mut self,
+        entry: Entry,
+        bytes: &mut dyn Read,
+        member: &'static str,
+    ) -> Result<(), ArchiveProblem> {
+        self.names_bytes += (entry.path.len() + entry.link_target.len()) as u64;
+        if self.records.len() == ENTRY_COUNT_MAX {
+            return Err(ArchiveProblem::TooLarge { what: "number of files", limit: ENTRY_COUNT_MAX as u64 });
+        }
+        if self.names_bytes > NAMES_BYTES_MAX {
+            return Err(ArchiveProblem::TooLarge { what: "list of paths", limit: NAMES_BYTES_MAX });
+        }
+        let attributes = attributes_digest(&entry);
+        let body = match entry.kind {
+            Kind::HardLink => Body::HardLinkTo(trimmed(&entry.link_target).to_owned()),
+            Kind::File => Body::Own(body_digest(&entry, &hash_bytes(&entry, bytes, member)?)),
+            _ => Body::Own(body_digest(&entry, &[])),
+        };
+        self.records.push(Record { path: entry.path, attributes, body });
+        Ok(())
+    }
+
+    /// Writes the entries in the order of their paths.
+    ///
+    /// Which of several linked names carries the bytes depends on the order in the archive, so a group of linked names is
+    /// written as equals: each with the bytes' digest and the group's first path.
+    pub(crate) fn write_canonical(&self, canonical: &mut Canonical) {
+        let groups = Groups::of(&self.records);
+        let mut order: Vec<usize> = (0..self.records.len()).collect();
+        // A stable sort: of a path that occurs twice, the later entry is what gets installed.
+        order.sort_by(|left, right| self.records[*left].path.cmp(&self.records[*right].path));
+        canonical.literal(b"data");
+        for index in order {
+            let record = &self.records[index];
+            canonical.literal(&record.path);
+            canonical.literal(&record.attributes);
+            let carrier = groups.carrier[index];
+            match &self.records[carrier].body {
+                Body::Own(digest) => canonical.literal(digest),
+                // A link to something outside the package.
+                Body::HardLinkTo(target) => {
+                    canonical.literal(b"hard link to");
+                    canonical.literal(target);
+                }
+            }
+            if let Some(first) = groups.first_path.get(&carrier) {
+                canonical.literal(b"linked with");
+                canonical.literal(&self.records[*first].path);
+            }
+        }
+    }
+}
+
+/// Which entries are names of one file.
+struct Groups {
+    /// For each entry the entry that carries its bytes; itself where it is no link.
+    carrier: Vec<usize>,
+    /// For each carrier with links, the member of its group whose path is first.
+    first_path: BTreeMap<usize, usize>,
+}
+
+impl Groups {
+    fn of(records: &[Record]) -> Self {
+        let mut by_path: BTreeMap<&[u8], usize> = BTreeMap::new();
+        let mut carrier = Vec::with_capacity(records.len());
+        let mut first_path = BTreeMap::new();
+        for (index, record) in records.iter().enumerate() {
+            // A link's target must come before it in the archive, so its carrier is known already.
+            let target = match &record.body {
+                Body::HardLinkTo(target) => by_path.get(target.as_slice()).copied(),
+                Body::Own(_) => None,
+            };
+            let own = target.map_or(index, |target| carrier[target]);
+            carrier.push(own);
+            if target.is_some() {
+                let first = first_path.entry(own).or_insert(own);
+                if record.path < records[*first].path {
+                    *first = index;
+                }
+            }
+            by_path.insert(&record.path, index);
+        }
+        Self { carrier, first_path }
+    }
+}
+
+fn attributes_digest(entry: &Entry) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update(entry.mode.to_be_bytes());
+    for (number, name) in [&entry.owner, &entry.group] {
+        hash.update(number.to_be_bytes());
+        update_with_length(&mut hash, name);
+    }
+    for (key, value) in &entry.extended {
+        update_with_length(&mut hash, key.as_bytes());
+        update_with_length(&mut hash, value);
+    }
+    hash.finalize().into()
+}
+
+fn body_digest(entry: &Entry, content_hash: &[u8]) -> [u8; 32] {
+    let kind: u8 = match entry.kind {
+        Kind::File => b'f',
+        Kind::HardLink => b'h',
+        Kind::SymbolicLink => b'l',
+        Kind::CharacterDevice => b'c',
+        Kind::BlockDevice => b'b',
+        Kind::Directory => b'd',
+        Kind::Fifo => b'p',
+    };
+    let mut hash = Sha256::new();
+    hash.update([kind]);
+    hash.update(entry.device.0.to_be_bytes());
+    hash.update(entry.device.1.to_be_bytes());
+    update_with_length(&mut hash, &entry.link_target);
+    update_with_length(&mut hash, content_hash);
+    hash.finalize().into()
+}
+
+fn update_with_length(hash: &mut Sha256, bytes: &[u8]) {
+    hash.update((bytes.len() as u64).to_be_bytes());
+    hash.update(bytes);
+}

@@ -2,8 +2,9 @@
 //!
 //! [`tree`] asks a tree's directories, [`kept`] knows which need not be asked again; [`version`] and [`pattern`] are the rules of versions and dependencies; [`scan_file`] is what a scan leaves;
 //! [`resolve`] turns patterns into exact dependencies, with a reason for every package that is left out;
-//! [`package_file`] reads what a build made; [`summary`] is the index of a repository.
+//! [`distinfo`] says what is fetched, [`package_file`] what a build made; [`summary`] is the index of a repository.
 
+pub mod distinfo;
 pub mod kept;
 pub mod package_file;
 pub mod pattern;

@@ -2,8 +2,7 @@
 //!
 //! A module reads a tree into an index, resolves the index into a graph, says for one package what is
 //! installed, which commands run in which stage and which files come out, and what keys a build. It
-//! knows nothing of runs, leases or who performs the commands. [`debian`] builds; of [`pkgsrc`] there are the
-//! scan, the rules of versions and dependencies, and the resolver.
+//! knows nothing of runs, leases or who performs the commands. The families are [`debian`] and [`pkgsrc`].
 
 mod archive;
 pub mod debian;

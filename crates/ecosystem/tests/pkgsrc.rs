@@ -1,5 +1,6 @@
-//! Versions and patterns of pkgsrc, compared with the crate `pkgsrc`, which others resolve with.
+//! Versions, patterns and `distinfo` files of pkgsrc, compared with the crate `pkgsrc`, which others resolve with.
 
+use kilnyard_ecosystem::pkgsrc::distinfo::{self, Distfile};
 use kilnyard_ecosystem::pkgsrc::pattern::{PackageName, Pattern};
 use kilnyard_ecosystem::pkgsrc::scan_file::ScanFile;
 use proptest::prelude::*;
@@ -61,6 +62,71 @@ proptest! {
         let Ok(Some(best)) = theirs.best_match_pbulk(Some(&one), &two) else { return Ok(()) };
         let ours = if PackageName::new(&one).compare(&PackageName::new(&two)).is_ge() { &one } else { &two };
         prop_assert_eq!(ours.as_str(), best, "{} {}", one, two);
+    }
+}
+
+/// Lines of a `distinfo` as pkgsrc writes them: files with and without folders, patches, and archives that are called
+/// patches. Few names, so that the lines of one file come apart.
+fn distinfo_text() -> impl Strategy<Value = String> {
+    let name = prop_oneof![
+        "[a-c]{1,2}-[0-9][.]tar[.]gz",
+        "(sub|patch-d)/[a-b][.]tgz",
+        "patch-[a-c]{1,2}",
+        Just("patch-2.7.tar.xz".to_owned()),
+        Just("patch-local-a".to_owned()),
+        Just("patch-aa.orig".to_owned()),
+        Just("emul-linux-patch-aa".to_owned()),
+        Just("mush/patch-7.2.6".to_owned()),
+    ];
+    let line = (name, 0..7_usize, "[0-9a-f]{128}", 0..u64::MAX).prop_map(|(name, kind, digits, size)| {
+        match distinfo::Algorithm::ALL.get(kind) {
+            Some(algorithm) => {
+                format!("{} ({name}) = {}\n", algorithm.name(), &digits[..algorithm.digits()])
+            }
+            None => format!("Size ({name}) = {size} bytes\n"),
+        }
+    });
+    proptest::collection::vec(line, 0..12).prop_map(|lines| {
+        format!("$NetBSD: distinfo,v 1.1 2024/05/27 23:27:10 x Exp $\n\n{}", lines.concat())
+    })
+}
+
+/// What the other crate reads: distfiles first, then patches, each in order.
+fn theirs(bytes: &[u8]) -> Vec<Distfile> {
+    let read = pkgsrc::distinfo::Distinfo::from_bytes(bytes);
+    let of = |entry: &pkgsrc::distinfo::Entry| Distfile {
+        name: entry.filename().to_str().unwrap().to_owned(),
+        size_bytes: entry.size(),
+        hashes: entry
+            .checksums()
+            .iter()
+            .map(|sum| {
+                let name = sum.digest.to_string();
+                let same = distinfo::Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name);
+                (same.unwrap(), sum.hash.clone())
+            })
+            .collect(),
+        is_patch: entry.filetype() == pkgsrc::distinfo::EntryType::Patchfile,
+    };
+    read.distfiles().chain(read.patchfiles()).map(of).collect()
+}
+
+/// Ours in their order; they know no order between distfiles and patches.
+fn distfiles_first(mut files: Vec<Distfile>) -> Vec<Distfile> {
+    files.sort_by_key(|file| file.is_patch);
+    files
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn distinfo_files_say_the_same(text in distinfo_text()) {
+        // That crate takes a second size or hash of a file for one more or the last; here it is an error.
+        match distinfo::parse(text.as_bytes()) {
+            Ok(files) => prop_assert_eq!(distfiles_first(files), theirs(text.as_bytes())),
+            Err(error) => prop_assert!(error.to_string().contains("already"), "{}", error),
+        }
     }
 }
 

@@ -5,13 +5,10 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use sha2::{Digest, Sha256};
-
 use crate::error::During;
 use crate::layout::{LOCK, STAGING};
 use crate::pool::check_size;
-use crate::state::hexadecimal;
-use crate::{PublishError, Result};
+use crate::{Checksum, PublishError, Result};
 
 /// Web servers run as another user.
 const FILE_MODE: u32 = 0o644;
@@ -35,7 +32,18 @@ pub(crate) fn make_repository(repository: &Path) -> Result<()> {
 }
 
 /// Holds the repository until dropped. The kernel lets go of it when the process ends, however it ends.
-pub(crate) fn lock(repository: &Path) -> Result<File> {
+pub(crate) struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing would not do: a process that another thread begins at this moment has the file open too, until it
+        // executes its program. The kernel has no reason to refuse, and nobody could do anything about it.
+        let _ = rustix::fs::flock(&self.0, rustix::fs::FlockOperation::Unlock);
+    }
+}
+
+/// Takes the repository's lock, or says who is in the way.
+pub(crate) fn lock(repository: &Path) -> Result<Lock> {
     let path = repository.join(LOCK);
     let file = File::options()
         .create(true)
@@ -44,7 +52,7 @@ pub(crate) fn lock(repository: &Path) -> Result<File> {
         .open(&path)
         .during("open the lock", &path)?;
     match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok(Lock(file)),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(PublishError::Busy { path }),
         Err(error) => Err(error).during("lock", &path),
     }
@@ -106,16 +114,16 @@ pub(crate) fn clear_staging(repository: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A file that goes into the pool.
+/// A file of the caller's that goes into the repository.
 pub(crate) struct Placed<'a> {
     pub(crate) file: &'a Path,
     pub(crate) path: &'a Path,
     pub(crate) size_bytes: u64,
-    pub(crate) sha256: &'a str,
+    pub(crate) checksum: &'a Checksum,
     pub(crate) replaces: bool,
 }
 
-/// Gives the file its name in the pool.
+/// Gives the file its name in the repository.
 ///
 /// A copy is made where a link cannot be: on another file system, and where the file is not readable by all, since a link
 /// shares the mode and the other name's owner may want it so.
@@ -156,7 +164,7 @@ fn cannot_link(error: &io::Error) -> bool {
 
 fn copy(opened: &mut File, file: &Path, staged: &Path, placed: &Placed<'_>) -> Result<()> {
     let mut copied = File::create_new(staged).during("make", staged)?;
-    let mut hash = Sha256::new();
+    let mut hash = placed.checksum.hasher();
     let mut buffer = vec![0; 256 << 10];
     // One byte more than expected tells a file that grew.
     let mut source = opened.take(placed.size_bytes.saturating_add(1));
@@ -170,11 +178,11 @@ fn copy(opened: &mut File, file: &Path, staged: &Path, placed: &Placed<'_>) -> R
         hash.update(&buffer[..count]);
         copied.write_all(&buffer[..count]).during("write", staged)?;
     }
-    let found = hexadecimal(&hash.finalize());
-    if found != placed.sha256 {
+    let found = hash.finish();
+    if found != placed.checksum.digits() {
         return Err(PublishError::FileChanged {
             file: file.to_owned(),
-            expected: placed.sha256.to_owned(),
+            expected: placed.checksum.digits().to_owned(),
             found,
         });
     }

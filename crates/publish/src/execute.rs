@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::disk::{self, Placed};
 use crate::error::During;
-use crate::layout::{RELEASE_CLEAR_SIGNED, RELEASE_SIGNATURE};
+use crate::layout::{CHECKSUMS_SIGNATURE, RELEASE_CLEAR_SIGNED, RELEASE_SIGNATURE};
 use crate::operation::Operation;
 use crate::state::Seen;
 use crate::{Publication, PublishError, Result, Signer};
@@ -18,7 +18,7 @@ pub struct Published {
     pub generation: u64,
     /// Whether it is a new one; `false` means that the indexes did not change.
     pub is_new: bool,
-    /// How many files came into the pool.
+    /// How many files of the caller's came into the repository.
     pub pool_files_placed: usize,
 }
 
@@ -44,7 +44,7 @@ impl Publication {
             {
                 return Err(PublishError::OtherKey);
             }
-            let sign = |directory: &Path| self.sign(signer, directory);
+            let sign = |path: &Path| self.signed.sign(signer, path);
             let result = execute_all(&self.repository, &self.operations, &sign, observe);
             if result.is_err() {
                 // On a full disk this gives back what the attempt took. The first error is the one to tell, and what
@@ -65,7 +65,7 @@ impl Publication {
     /// Refuses a plan that was made for another state of the repository.
     fn check_unchanged(&self) -> Result<()> {
         let changed = || PublishError::Changed { repository: self.repository.clone() };
-        if Seen::read(&self.repository, &self.codename)? != self.seen {
+        if Seen::read(&self.repository, &self.series)? != self.seen {
             return Err(changed());
         }
         for (path, size_bytes) in &self.present {
@@ -90,12 +90,31 @@ impl Publication {
         }
         Ok(())
     }
+}
 
-    fn sign(&self, signer: &dyn Signer, directory: &Path) -> Result<()> {
-        let clear = signer.sign_clear(&self.release).map_err(sign_error)?;
-        let detached = signer.sign_detached(&self.release).map_err(sign_error)?;
-        disk::write(&directory.join(RELEASE_CLEAR_SIGNED), clear.as_bytes())?;
-        disk::write(&directory.join(RELEASE_SIGNATURE), detached.as_bytes())
+/// The text that is signed, and which signatures it gets.
+#[derive(Debug, Clone)]
+pub(crate) enum Signed {
+    /// `Release`: one signature around it and one beside it.
+    Release(String),
+    /// A list of checksums: one signature beside it.
+    Checksums(String),
+}
+
+impl Signed {
+    fn sign(&self, signer: &dyn Signer, path: &Path) -> Result<()> {
+        match self {
+            Self::Release(text) => {
+                let clear = signer.sign_clear(text).map_err(sign_error)?;
+                let detached = signer.sign_detached(text).map_err(sign_error)?;
+                disk::write(&path.with_file_name(RELEASE_CLEAR_SIGNED), clear.as_bytes())?;
+                disk::write(&path.with_file_name(RELEASE_SIGNATURE), detached.as_bytes())
+            }
+            Self::Checksums(text) => {
+                let detached = signer.sign_detached(text).map_err(sign_error)?;
+                disk::write(&path.with_file_name(CHECKSUMS_SIGNATURE), detached.as_bytes())
+            }
+        }
     }
 }
 
@@ -121,13 +140,13 @@ fn execute_one(repository: &Path, operation: &Operation, sign: &dyn Fn(&Path) ->
     match operation {
         Operation::ClearStaging => disk::clear_staging(repository),
         Operation::MakeDirectory { path } => disk::make_directory(&repository.join(path)),
-        Operation::Place { file, path, size_bytes, sha256, replaces } => disk::place(
+        Operation::Place { file, path, size_bytes, checksum, replaces } => disk::place(
             repository,
-            &Placed { file, path, size_bytes: *size_bytes, sha256, replaces: *replaces },
+            &Placed { file, path, size_bytes: *size_bytes, checksum, replaces: *replaces },
         ),
         Operation::Write { path, content } => disk::write(&repository.join(path), content),
         Operation::Link { from, to } => disk::link(&repository.join(from), &repository.join(to)),
-        Operation::Sign { directory } => sign(&repository.join(directory)),
+        Operation::Sign { path } => sign(&repository.join(path)),
         Operation::Sync { directories } => {
             directories.iter().try_for_each(|directory| disk::sync_directory(&repository.join(directory)))
         }

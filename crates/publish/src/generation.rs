@@ -5,15 +5,13 @@ use std::path::{Path, PathBuf};
 
 use crate::compress::Form;
 use crate::index::Indexes;
-use crate::layout::{self, KEYRING_FILE, RELEASE, STAGING};
+use crate::layout::{self, KEYRING_FILE, RELEASE, Series};
 use crate::operation::Operation;
 use crate::release::{self, Listed, Listing};
+use crate::series;
 use crate::state::{self, sha256};
 use crate::steps::Steps;
 use crate::{PublishError, Result};
-
-/// The name of the new generation while it is unfinished.
-const STAGED_GENERATION: &str = "generation";
 
 /// The generation that readers see now.
 pub(crate) struct Current {
@@ -28,8 +26,8 @@ pub(crate) struct Current {
 }
 
 impl Current {
-    pub(crate) fn read(repository: &Path, codename: &str, number: u64) -> Result<Self> {
-        let directory = layout::generation(codename, number);
+    pub(crate) fn read(repository: &Path, series: &Series, number: u64) -> Result<Self> {
+        let directory = series.generation(number);
         let absolute = repository.join(&directory);
         let release = state::read_text(&absolute.join(RELEASE))?.unwrap_or_default();
         let is_signed = [layout::RELEASE_CLEAR_SIGNED, layout::RELEASE_SIGNATURE]
@@ -114,7 +112,7 @@ impl Contents {
 
 /// What a generation is to be.
 pub(crate) struct NewGeneration<'a> {
-    pub(crate) codename: &'a str,
+    pub(crate) series: &'a Series,
     pub(crate) number: u64,
     /// The generations that readers may be in the middle of, newest first.
     pub(crate) previous: &'a [u64],
@@ -126,15 +124,11 @@ pub(crate) struct NewGeneration<'a> {
 impl NewGeneration<'_> {
     /// Plans to make the generation and to switch to it.
     pub(crate) fn plan(self, repository: &Path, steps: &mut Steps<'_>) -> Result<()> {
-        let staged = layout::staged(STAGED_GENERATION);
-        steps.make_directory(STAGING.into())?;
-        steps.make_directory(layout::generations(self.codename))?;
-        steps.make_directory(layout::DISTS.into())?;
-
+        let staged = series::begin(self.series, steps)?;
         let mut by_hash = BTreeSet::new();
         for (path, origin) in self.contents.origins {
             let to = staged.join(&path);
-            make_parent(steps, &to)?;
+            steps.make_parent(&to)?;
             steps.add(match origin {
                 Origin::New(content) => Operation::Write { path: to.clone(), content },
                 Origin::Current(from) => Operation::Link { from, to: to.clone() },
@@ -142,18 +136,18 @@ impl NewGeneration<'_> {
             let second = layout::by_hash_path(&path, &self.contents.listing[&path].sha256);
             if by_hash.insert(second.clone()) {
                 let second = staged.join(second);
-                make_parent(steps, &second)?;
+                steps.make_parent(&second)?;
                 steps.add(Operation::Link { from: to, to: second });
             }
         }
         for number in self.previous {
-            let generation = layout::generation(self.codename, *number);
+            let generation = self.series.generation(*number);
             for (path, listed) in state::listing(&repository.join(&generation))? {
                 let name = layout::by_hash_path(&path, &listed.sha256);
                 let from = generation.join(&name);
                 if repository.join(&from).is_file() && by_hash.insert(name.clone()) {
                     let to = staged.join(name);
-                    make_parent(steps, &to)?;
+                    steps.make_parent(&to)?;
                     steps.add(Operation::Link { from, to });
                 }
             }
@@ -163,26 +157,9 @@ impl NewGeneration<'_> {
             path: staged.join(KEYRING_FILE),
             content: self.public_key.as_bytes().to_vec(),
         });
-        steps.add(Operation::Sign { directory: staged.clone() });
-        steps.touch(staged.clone());
-
-        // All that the new generation names is on the disk before it gets its name, and it has its name before the switch.
-        steps.sync();
-        steps.add(Operation::Move { from: staged, to: layout::generation(self.codename, self.number) });
-        steps.touch(layout::generations(self.codename));
-        steps.sync();
-        steps.add(Operation::Switch {
-            link: layout::current_link(self.codename),
-            target: layout::link_target(self.codename, self.number),
-        });
-        steps.touch(layout::DISTS.into());
-        steps.sync();
+        steps.add(Operation::Sign { path: staged.join(RELEASE) });
+        steps.touch(staged);
+        series::switch(self.series, self.number, steps);
         Ok(())
     }
-}
-
-fn make_parent(steps: &mut Steps<'_>, path: &Path) -> Result<()> {
-    let parent = path.parent().unwrap_or(Path::new("")).to_owned();
-    steps.touch(parent.clone());
-    steps.make_directory(parent)
 }

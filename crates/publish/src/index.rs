@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use crate::layout::PACKAGES;
 use crate::name::{check_name, check_pool_path, check_sha256, shortened};
 use crate::{BinaryEntry, PublishError, ReleaseFacts, Result, SourceEntry, SourceFile, stanza};
 
 /// The whole of Debian has about 65,000 binary packages per architecture and 38,000 sources.
-const ENTRY_COUNT_MAX: usize = 1_000_000;
+pub(crate) const ENTRY_COUNT_MAX: usize = 1_000_000;
 
 /// All index texts together; they are held in memory while they are written. Debian's `main` is 50 MB per architecture.
 pub(crate) const INDEX_BYTES_MAX: usize = 1 << 30;
@@ -30,6 +31,10 @@ pub(crate) struct PoolFile {
 /// Checks the facts that become names of directories.
 pub(crate) fn check_facts(facts: &ReleaseFacts) -> Result<()> {
     check_name("codename", &facts.codename)?;
+    if facts.codename == PACKAGES {
+        let reason = "its place is a pkgsrc repository's";
+        return Err(PublishError::Input { what: "codename", value: facts.codename.clone(), reason });
+    }
     for (what, names) in [("architecture", &facts.architectures), ("component", &facts.components)] {
         let mut seen = BTreeSet::new();
         for name in names {
@@ -242,7 +247,7 @@ fn append(indexes: &mut Indexes, path: String, text: &str) {
     indexes.entry(path).or_default().push_str(text);
 }
 
-fn check_total(total_bytes: usize) -> Result<()> {
+pub(crate) fn check_total(total_bytes: usize) -> Result<()> {
     if total_bytes > INDEX_BYTES_MAX {
         return Err(PublishError::TooLarge { what: "index text", limit: INDEX_BYTES_MAX as u64 });
     }

@@ -1,6 +1,6 @@
 //! Where things are, relative to the repository's directory.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::compress::Form;
 
@@ -22,25 +22,60 @@ pub(crate) const RELEASE: &str = "Release";
 pub(crate) const RELEASE_CLEAR_SIGNED: &str = "InRelease";
 pub(crate) const RELEASE_SIGNATURE: &str = "Release.gpg";
 
-pub(crate) fn generations(codename: &str) -> PathBuf {
-    [GENERATIONS, codename].iter().collect()
+/// The generations and the link of a pkgsrc repository; no codename.
+pub(crate) const PACKAGES: &str = "packages";
+
+/// A series of generations, and the link that names the one that readers see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Series {
+    name: String,
+    link: PathBuf,
 }
 
-pub(crate) fn generation(codename: &str, number: u64) -> PathBuf {
-    generations(codename).join(number.to_string())
+impl Series {
+    /// The generations of an apt repository with this codename.
+    pub(crate) fn of_codename(codename: &str) -> Self {
+        Self { name: codename.to_owned(), link: [DISTS, codename].iter().collect() }
+    }
+
+    /// The generations of a pkgsrc repository.
+    pub(crate) fn of_packages() -> Self {
+        Self { name: PACKAGES.to_owned(), link: PACKAGES.into() }
+    }
+
+    /// The folder of all its generations.
+    pub(crate) fn generations(&self) -> PathBuf {
+        [GENERATIONS, &self.name].iter().collect()
+    }
+
+    pub(crate) fn generation(&self, number: u64) -> PathBuf {
+        self.generations().join(number.to_string())
+    }
+
+    pub(crate) fn link(&self) -> &Path {
+        &self.link
+    }
+
+    /// The folder that the link is in; empty for the repository itself.
+    pub(crate) fn folder_of_link(&self) -> PathBuf {
+        self.link.parent().unwrap_or(Path::new("")).to_owned()
+    }
+
+    /// What the link says when `number` is current.
+    pub(crate) fn link_target(&self, number: u64) -> PathBuf {
+        let way_up = self.folder_of_link().iter().map(|_| "..").collect::<PathBuf>();
+        way_up.join(self.generation(number))
+    }
 }
+
+/// A generation of a pkgsrc repository has one folder, as `pkg_add` and its kin expect it.
+pub(crate) const ALL: &str = "All";
+pub(crate) const CHECKSUMS: &str = "SHA512";
+pub(crate) const CHECKSUMS_PACKED: &str = "SHA512.gz";
+pub(crate) const CHECKSUMS_SIGNATURE: &str = "SHA512.asc";
 
 pub(crate) fn staged(name: &str) -> PathBuf {
     [STAGING, name].iter().collect()
-}
-
-pub(crate) fn current_link(codename: &str) -> PathBuf {
-    [DISTS, codename].iter().collect()
-}
-
-/// What the link of `codename` says when `number` is current.
-pub(crate) fn link_target(codename: &str, number: u64) -> PathBuf {
-    PathBuf::from("..").join(generation(codename, number))
 }
 
 /// `main/binary-amd64/Packages.xz` for `main/binary-amd64/Packages`.

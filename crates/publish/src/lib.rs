@@ -1,5 +1,6 @@
 //! Repositories: indexes written and switched atomically; and [`LookUp`], a file in which one package is found without
-//! parsing the others.
+//! parsing the others. What follows is of apt repositories, [`plan`]; a pkgsrc repository, [`plan_packages`], is made of
+//! the same steps in the same order.
 //!
 //! [`plan`] takes what the caller knows about its packages (stanzas, checksums, where the files are), looks at the
 //! repository's directory, and decides: a [`Publication`], which is an ordered list of [`Operation`]s that prints.
@@ -50,6 +51,7 @@
 //! be published to each of them in turn; in between the others are signed with the old one. `Release` and `Release.gpg` are
 //! two requests: a reader of these (not of `InRelease`) can catch one on each side of a switch, and has to try again.
 
+mod checksum;
 mod compress;
 mod disk;
 mod entry;
@@ -61,21 +63,25 @@ mod layout;
 mod lookup;
 mod name;
 mod operation;
+mod packages;
 mod plan;
 mod pool;
 mod prune;
 mod release;
+mod series;
 mod signer;
 mod stanza;
 mod state;
 mod steps;
 
+pub use checksum::Checksum;
 pub use entry::{BinaryEntry, ReleaseFacts, SourceEntry, SourceFile};
 pub use error::{PublishError, Result};
 pub use execute::Published;
 pub use layout::{GENERATIONS_KEPT, KEYRING_FILE};
 pub use lookup::{LookUp, render as render_look_up};
 pub use operation::Operation;
+pub use packages::{PackageEntry, plan as plan_packages};
 pub use plan::{Publication, plan};
 pub use prune::{Prune, prune};
 pub use signer::{Signer, SignerError};

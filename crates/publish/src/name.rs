@@ -54,7 +54,20 @@ pub(crate) fn is_index_path(path: &str) -> bool {
 
 /// A lower-case hexadecimal SHA-256.
 pub(crate) fn is_sha256(text: &str) -> bool {
-    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    is_hexadecimal(text, 64)
+}
+
+/// A lower-case hexadecimal SHA-512.
+pub(crate) fn check_sha512(text: &str) -> Result<()> {
+    if is_hexadecimal(text, 128) {
+        return Ok(());
+    }
+    let reason = "it is not 128 lower-case hexadecimal digits";
+    Err(PublishError::Input { what: "SHA-512", value: shortened(text), reason })
+}
+
+fn is_hexadecimal(text: &str, digits: usize) -> bool {
+    text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 pub(crate) fn check_sha256(text: &str) -> Result<()> {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::Checksum;
+
 /// One step. Paths are relative to the repository, but for [`Operation::Place`]'s `file`.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Operation {
@@ -13,7 +15,7 @@ pub enum Operation {
         /// The directory.
         path: PathBuf,
     },
-    /// Put a file into the pool: a hard link, or a checked copy where a link is not possible.
+    /// Put a file of the caller's into the repository: a hard link, or a checked copy where a link is not possible.
     Place {
         /// Where the content is now.
         file: PathBuf,
@@ -21,9 +23,9 @@ pub enum Operation {
         path: PathBuf,
         /// Its size.
         size_bytes: u64,
-        /// Its SHA-256.
-        sha256: String,
-        /// Whether a file that no index names is replaced.
+        /// What its bytes must be, where they are copied.
+        checksum: Checksum,
+        /// Whether a pool file that no index names is replaced.
         replaces: bool,
     },
     /// Write a new file and flush it to the disk.
@@ -40,10 +42,10 @@ pub enum Operation {
         /// Its new name.
         to: PathBuf,
     },
-    /// Sign the `Release` file in a directory.
+    /// Sign a file: the signatures go beside it.
     Sign {
-        /// The directory.
-        directory: PathBuf,
+        /// The file.
+        path: PathBuf,
     },
     /// Flush directories to the disk, so that what they name survives a power cut.
     Sync {
@@ -98,9 +100,7 @@ impl fmt::Display for Operation {
             Self::Link { from, to } => {
                 write!(formatter, "link {} to {}", to.display(), from.display())
             }
-            Self::Sign { directory } => {
-                write!(formatter, "sign {}", directory.join(crate::layout::RELEASE).display())
-            }
+            Self::Sign { path } => write!(formatter, "sign {}", path.display()),
             Self::Sync { directories } => {
                 write!(formatter, "sync")?;
                 directories.iter().try_for_each(|directory| match directory.as_os_str().is_empty() {

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::execute::Signed;
 use crate::generation::{Current, NewGeneration, pack};
-use crate::layout::{self, GENERATIONS_KEPT, KEYRING_FILE, STAGING};
+use crate::layout::{self, GENERATIONS_KEPT, KEYRING_FILE, STAGING, Series};
 use crate::operation::Operation;
 use crate::pool::{self, Need};
 use crate::state::{self, Seen};
 use crate::steps::Steps;
-use crate::{BinaryEntry, ReleaseFacts, Result, SourceEntry, index, release};
+use crate::{BinaryEntry, Checksum, ReleaseFacts, Result, SourceEntry, index, release, series};
 
 /// The name of the public key file while it is unfinished.
 const STAGED_KEY: &str = "key";
@@ -19,12 +20,12 @@ const STAGED_KEY: &str = "key";
 #[derive(Debug, Clone)]
 pub struct Publication {
     pub(crate) repository: PathBuf,
-    pub(crate) codename: String,
+    pub(crate) series: Series,
     pub(crate) seen: Seen,
     pub(crate) public_key: String,
-    pub(crate) release: String,
+    pub(crate) signed: Signed,
     pub(crate) operations: Vec<Operation>,
-    /// Pool files that were there already, with their sizes.
+    /// Files that are counted on and were there already, with their sizes.
     pub(crate) present: Vec<(PathBuf, u64)>,
     pub(crate) new_generation: Option<u64>,
 }
@@ -64,22 +65,14 @@ pub fn plan(
     public_key: &str,
 ) -> Result<Publication> {
     index::check_facts(facts)?;
-    let codename = facts.codename.as_str();
+    let series = Series::of_codename(&facts.codename);
     let indexes = index::render(facts, binaries, sources)?;
-    let seen = Seen::read(repository, codename)?;
+    let seen = Seen::read(repository, &series)?;
 
     let mut steps = Steps::new(repository);
-    if seen.has_leftovers {
-        steps.add(Operation::ClearStaging);
-    }
-    // A generation above the current one was finished but never switched to. A new one takes its number, and must be
-    // the same whether or not the broken attempt came that far.
-    let is_leftover = |number: &&u64| seen.current.is_none_or(|current| **number > current);
-    for number in seen.generations.iter().filter(is_leftover) {
-        steps.remove_tree(layout::generation(codename, *number))?;
-    }
+    series::clear_leftovers(&series, &seen, &mut steps)?;
 
-    let current = seen.current.map(|number| Current::read(repository, codename, number)).transpose()?;
+    let current = seen.current.map(|number| Current::read(repository, &series, number)).transpose()?;
     let present = plan_pool(repository, binaries, sources, current.as_ref(), &mut steps)?;
 
     plan_key_file(repository, public_key, &mut steps)?;
@@ -89,13 +82,13 @@ pub fn plan(
         && current.as_ref().is_some_and(|current| {
             current.is_signed_with(public_key) && release::is_still_good(&current.release, &release, facts)
         });
-    let kept = seen.generations.iter().copied().filter(|number| Some(*number) <= seen.current).rev();
-    let new_generation = (!is_unchanged).then(|| seen.current.map_or(1, |current| current.saturating_add(1)));
-    let retired: Vec<u64> = match new_generation {
+    let new_generation = (!is_unchanged).then(|| series::next(&seen));
+    match new_generation {
         Some(number) => {
-            let previous: Vec<u64> = kept.clone().take(GENERATIONS_KEPT - 1).collect();
+            let mut previous = series::kept(&seen);
+            previous.truncate(GENERATIONS_KEPT - 1);
             let new = NewGeneration {
-                codename,
+                series: &series,
                 number,
                 previous: &previous,
                 contents,
@@ -103,23 +96,17 @@ pub fn plan(
                 public_key,
             };
             new.plan(repository, &mut steps)?;
-            kept.skip(GENERATIONS_KEPT - 1).collect()
         }
-        None => {
-            steps.sync();
-            kept.skip(GENERATIONS_KEPT).collect()
-        }
-    };
-    for number in retired {
-        steps.remove_tree(layout::generation(codename, number))?;
+        None => steps.sync(),
     }
+    series::retire(&series, &seen, usize::from(!is_unchanged), &mut steps)?;
 
     Ok(Publication {
         repository: repository.to_owned(),
-        codename: codename.to_owned(),
+        series,
         seen,
         public_key: public_key.to_owned(),
-        release,
+        signed: Signed::Release(release),
         operations: steps.into_operations(),
         present,
         new_generation,
@@ -128,7 +115,7 @@ pub fn plan(
 
 /// Plans the public key file at the top, for those who set up a client. Whether a generation is signed with the right key
 /// is told by its own copy, which appears in the same moment as its signatures.
-fn plan_key_file(repository: &Path, public_key: &str, steps: &mut Steps<'_>) -> Result<()> {
+pub(crate) fn plan_key_file(repository: &Path, public_key: &str, steps: &mut Steps<'_>) -> Result<()> {
     // Whatever cannot be read as text is no key, and is replaced.
     let existing = state::read_text(&repository.join(KEYRING_FILE)).unwrap_or_default();
     if existing.as_deref() != Some(public_key) {
@@ -170,7 +157,7 @@ fn plan_pool(
             file: wanted.file,
             path,
             size_bytes: wanted.size_bytes,
-            sha256: wanted.sha256,
+            checksum: Checksum::Sha256(wanted.sha256),
             replaces,
         });
     }

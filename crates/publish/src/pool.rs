@@ -31,7 +31,7 @@ pub(crate) fn need(repository: &Path, wanted: &PoolFile, listed: &BTreeMap<Strin
     let existing = match fs_err::symlink_metadata(&path) {
         Ok(existing) => existing,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            check_source(wanted)?;
+            check_source(&wanted.file, wanted.size_bytes)?;
             return Ok(Need::Place);
         }
         Err(error) => return Err(error).during("look at", &path),
@@ -60,14 +60,14 @@ pub(crate) fn need(repository: &Path, wanted: &PoolFile, listed: &BTreeMap<Strin
             offered_sha256: wanted.sha256.clone(),
         });
     }
-    check_source(wanted)?;
+    check_source(&wanted.file, wanted.size_bytes)?;
     Ok(Need::Replace)
 }
 
 /// Finds out at planning what would fail at publishing.
-fn check_source(wanted: &PoolFile) -> Result<()> {
-    let metadata = fs_err::metadata(&wanted.file).during("look at", &wanted.file)?;
-    check_size(&wanted.file, &metadata, wanted.size_bytes)
+pub(crate) fn check_source(file: &Path, size_bytes: u64) -> Result<()> {
+    let metadata = fs_err::metadata(file).during("look at", file)?;
+    check_size(file, &metadata, size_bytes)
 }
 
 pub(crate) fn check_size(file: &Path, metadata: &std::fs::Metadata, size_bytes: u64) -> Result<()> {

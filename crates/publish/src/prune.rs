@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::During;
 use crate::execute::execute_all;
-use crate::layout::POOL;
+use crate::layout::{POOL, Series};
 use crate::operation::Operation;
 use crate::state::{self, Seen};
 use crate::{PublishError, Result, disk};
@@ -80,7 +80,7 @@ fn look(repository: &Path) -> Result<BTreeMap<String, Seen>> {
     state::codenames(repository)?
         .into_iter()
         .map(|codename| {
-            let seen = Seen::read(repository, &codename)?;
+            let seen = Seen::read(repository, &Series::of_codename(&codename))?;
             Ok((codename, seen))
         })
         .collect()

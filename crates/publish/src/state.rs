@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest, Sha256};
+use sha2::{Digest, Sha256, Sha512};
 
 use crate::error::During;
 use crate::index::INDEX_BYTES_MAX;
-use crate::layout::{self, GENERATIONS, RELEASE};
+use crate::layout::{self, GENERATIONS, PACKAGES, RELEASE, Series};
 use crate::release::{self, Listing};
 use crate::{PublishError, Result, stanza};
 
-/// One codename's generations. Two looks that are equal mean that nothing was published or broken off in between.
+/// One series' generations. Two looks that are equal mean that nothing was published or broken off in between.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// What the link in `dists` names.
+    /// What the link names.
     pub(crate) current: Option<u64>,
     /// The generations that are there, ascending.
     pub(crate) generations: Vec<u64>,
@@ -24,10 +24,10 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    pub(crate) fn read(repository: &Path, codename: &str) -> Result<Self> {
+    pub(crate) fn read(repository: &Path, series: &Series) -> Result<Self> {
         Ok(Self {
-            current: current(repository, codename)?,
-            generations: numbers(&repository.join(layout::generations(codename)))?,
+            current: current(repository, series)?,
+            generations: numbers(&repository.join(series.generations()))?,
             has_leftovers: !names(&repository.join(layout::STAGING))?.is_empty(),
         })
     }
@@ -35,7 +35,9 @@ impl Seen {
 
 /// The codenames that have generations.
 pub(crate) fn codenames(repository: &Path) -> Result<Vec<String>> {
-    names(&repository.join(GENERATIONS))
+    let mut found = names(&repository.join(GENERATIONS))?;
+    found.retain(|name| name != PACKAGES);
+    Ok(found)
 }
 
 /// The file's text, where there is one. Beyond the bound of all indexes together it is not one of ours.
@@ -112,8 +114,9 @@ pub(crate) fn is_referenced(repository: &Path, pool_path: &str) -> Result<bool> 
 pub(crate) fn all_generations(repository: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for codename in codenames(repository)? {
-        for number in numbers(&repository.join(layout::generations(&codename)))? {
-            found.push(repository.join(layout::generation(&codename, number)));
+        let series = Series::of_codename(&codename);
+        for number in numbers(&repository.join(series.generations()))? {
+            found.push(repository.join(series.generation(number)));
         }
     }
     Ok(found)
@@ -123,14 +126,18 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
     hexadecimal(&Sha256::digest(bytes))
 }
 
+pub(crate) fn sha512(bytes: &[u8]) -> String {
+    hexadecimal(&Sha512::digest(bytes))
+}
+
 pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |value: u8| char::from(DIGITS[usize::from(value & 15)]);
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
 }
 
-fn current(repository: &Path, codename: &str) -> Result<Option<u64>> {
-    let link = repository.join(layout::current_link(codename));
+fn current(repository: &Path, series: &Series) -> Result<Option<u64>> {
+    let link = repository.join(series.link());
     let target = match fs_err::read_link(&link) {
         Ok(target) => target,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -142,7 +149,7 @@ fn current(repository: &Path, codename: &str) -> Result<Option<u64>> {
     target
         .file_name()
         .and_then(|name| number(name.to_str()?))
-        .filter(|number| target == layout::link_target(codename, *number))
+        .filter(|number| target == series.link_target(*number))
         .map(Some)
         .ok_or(PublishError::Foreign { path: link, reason: "it does not point to a generation" })
 }

@@ -50,6 +50,13 @@ impl<'a> Steps<'a> {
         Ok(())
     }
 
+    /// Makes the directory of a new name, which changes.
+    pub(crate) fn make_parent(&mut self, path: &Path) -> Result<()> {
+        let parent = path.parent().unwrap_or(Path::new("")).to_owned();
+        self.touch(parent.clone());
+        self.make_directory(parent)
+    }
+
     /// Removes a directory of the repository with all that is in it.
     pub(crate) fn remove_tree(&mut self, path: PathBuf) -> Result<()> {
         self.make_directory(STAGING.into())?;

@@ -1,34 +1,267 @@
-//! distinfo (interim).
+//! `distinfo`: the sizes and checksums of a package's distfiles, and the checksums of its patches.
+//!
+//! ```text
+//! $NetBSD: distinfo,v 1.11 2012/08/15 17:45:45 drochner Exp $
+//!
+//! SHA1 (figlet-2.2.5.tar.gz) = dda696958c161bd71d6590152c94c4f705415727
+//! Size (figlet-2.2.5.tar.gz) = 233201 bytes
+//! SHA1 (patch-aa) = 7ff721d16e0bbc61dae8d397944cb518e6330325
+//! ```
+//!
+//! What it says is believed when distfiles are fetched, so a line that cannot be understood is an error with its number,
+//! never passed over; pkgsrc's own tools pass over it and call the file unknown. Names become paths below the folder of
+//! distfiles: one that leads out of it is refused.
 
-/// A file.
-#[derive(Clone, Debug)]
+use std::collections::HashMap;
+
+/// The largest one of pkgsrc, of a package with thousands of distfiles, is 2 MiB.
+const BYTES_MAX: usize = 64 << 20;
+
+/// The kernel's `PATH_MAX`: no longer name can be a file's.
+const NAME_BYTES_MAX: usize = 4096;
+
+/// How much of a line an error shows.
+const SHOWN_CHARACTERS_MAX: usize = 80;
+
+/// A hash function that is used in `distinfo`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Algorithm {
+    /// `BLAKE2s`, since 2021.
+    Blake2s,
+    /// `MD5`, long ago.
+    Md5,
+    /// `RMD160`, until 2021.
+    Rmd160,
+    /// `SHA1`: of patches, and of distfiles until 2021.
+    Sha1,
+    /// `SHA256`.
+    Sha256,
+    /// `SHA512`, since 2015.
+    Sha512,
+}
+
+impl Algorithm {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Blake2s, Self::Md5, Self::Rmd160, Self::Sha1, Self::Sha256, Self::Sha512];
+
+    /// Its name in `distinfo`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Blake2s => "BLAKE2s",
+            Self::Md5 => "MD5",
+            Self::Rmd160 => "RMD160",
+            Self::Sha1 => "SHA1",
+            Self::Sha256 => "SHA256",
+            Self::Sha512 => "SHA512",
+        }
+    }
+
+    /// How many hexadecimal digits a hash has.
+    pub fn digits(self) -> usize {
+        match self {
+            Self::Md5 => 32,
+            Self::Rmd160 | Self::Sha1 => 40,
+            Self::Blake2s | Self::Sha256 => 64,
+            Self::Sha512 => 128,
+        }
+    }
+
+    fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
+    }
+}
+
+/// A file that a `distinfo` knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Distfile {
-    /// name
+    /// Its path below the folder of distfiles, with `DIST_SUBDIR` where there is one; of a patch, its name.
     pub name: String,
-    /// size
+    /// Its size; patches have none.
     pub size_bytes: Option<u64>,
-    /// patch
+    /// Its hashes in lower-case hexadecimal, in the order of the lines. Of a patch, they are taken without the lines that
+    /// have `$NetBSD` in them.
+    pub hashes: Vec<(Algorithm, String)>,
+    /// Whether it is one of the package's patches, not a file that is fetched.
     pub is_patch: bool,
 }
 
-/// Parses.
-pub fn parse(text: &[u8]) -> Result<Vec<Distfile>, std::fmt::Error> {
-    let text = String::from_utf8_lossy(text);
+/// A `distinfo` that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DistinfoError {
+    /// Something is wrong with a line.
+    #[error("line {line}: {problem}: `{text}`")]
+    Line {
+        /// Its number, from 1.
+        line: usize,
+        /// What is wrong.
+        problem: &'static str,
+        /// Its beginning.
+        text: String,
+    },
+    /// More than any package has.
+    #[error("it is larger than {limit} bytes")]
+    TooLarge {
+        /// The bound.
+        limit: usize,
+    },
+}
+
+/// The files of a `distinfo`, in the order of their first lines.
+pub fn parse(bytes: &[u8]) -> Result<Vec<Distfile>, DistinfoError> {
+    if bytes.len() > BYTES_MAX {
+        return Err(DistinfoError::TooLarge { limit: BYTES_MAX });
+    }
     let mut files: Vec<Distfile> = Vec::new();
-    for line in text.lines() {
-        let Some((algorithm, rest)) = line.split_once(" (") else { continue };
-        let Some((name, value)) = rest.split_once(") = ") else { continue };
-        let position = files.iter().position(|file| file.name == name).unwrap_or_else(|| {
+    let mut numbers: HashMap<String, usize> = HashMap::new();
+    for (number, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+        // Who committed it last may be written in any encoding.
+        if line.trim_ascii().is_empty() || line.starts_with(b"#") || line.starts_with(b"$NetBSD") {
+            continue;
+        }
+        let error = |problem| DistinfoError::Line {
+            line: number + 1,
+            problem,
+            text: String::from_utf8_lossy(line).chars().take(SHOWN_CHARACTERS_MAX).collect(),
+        };
+        let text = std::str::from_utf8(line).map_err(|_| error("it is not UTF-8"))?;
+        let (name, fact) = parse_line(text.trim_ascii_end()).map_err(error)?;
+        let at = *numbers.entry(name.to_owned()).or_insert(files.len());
+        if at == files.len() {
             files.push(Distfile {
                 name: name.to_owned(),
                 size_bytes: None,
-                is_patch: name.starts_with("patch-"),
+                hashes: Vec::new(),
+                is_patch: is_patch_name(name),
             });
-            files.len() - 1
-        });
-        if algorithm == "Size" {
-            files[position].size_bytes = value.split(' ').next().and_then(|size| size.parse().ok());
+        }
+        let file = &mut files[at];
+        match fact {
+            Fact::Size(_) if file.size_bytes.is_some() => return Err(error("the file has a size already")),
+            Fact::Size(size_bytes) => file.size_bytes = Some(size_bytes),
+            Fact::Hash(algorithm, _) if file.hashes.iter().any(|(other, _)| *other == algorithm) => {
+                return Err(error("the file has such a hash already"));
+            }
+            Fact::Hash(algorithm, hash) => file.hashes.push((algorithm, hash.to_owned())),
         }
     }
     Ok(files)
+}
+
+/// What a line says of its file.
+enum Fact<'a> {
+    Size(u64),
+    Hash(Algorithm, &'a str),
+}
+
+/// `WORD (NAME) = VALUE`.
+fn parse_line(line: &str) -> Result<(&str, Fact<'_>), &'static str> {
+    let no_line = "it is not `ALGORITHM (FILE) = HASH`";
+    let (word, rest) = line.split_once(" (").ok_or(no_line)?;
+    // No value has a parenthesis, and a name may.
+    let (name, value) = rest.rsplit_once(") = ").ok_or(no_line)?;
+    check_name(name)?;
+    if word == "Size" {
+        // Some of pkgsrc's own, written by hand, have no unit or a blank too many.
+        let digits = value.strip_suffix("bytes").unwrap_or(value).trim_matches(' ');
+        let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+        let size_bytes = digits.parse().ok().filter(|_| is_number).ok_or("its size is no number")?;
+        return Ok((name, Fact::Size(size_bytes)));
+    }
+    let algorithm = Algorithm::of_name(word).ok_or("its algorithm is not known")?;
+    let is_hash = value.len() == algorithm.digits()
+        && value.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    if is_hash { Ok((name, Fact::Hash(algorithm, value))) } else { Err("its hash is none of its algorithm") }
+}
+
+fn check_name(name: &str) -> Result<(), &'static str> {
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(char::is_control) {
+        return Err("its file has no usable name");
+    }
+    match name.split('/').any(|part| matches!(part, "" | "." | "..")) {
+        true => Err("its file's name leads elsewhere"),
+        false => Ok(()),
+    }
+}
+
+/// Whether the name is one of pkgsrc's own patches. Those are in the package's folder, so a name with a folder is a
+/// distfile's; so are archives that their authors call patches.
+fn is_patch_name(name: &str) -> bool {
+    let is_called_one = name.starts_with("patch-") || (name.starts_with("emul-") && name.contains("-patch-"));
+    let is_left_over = name.starts_with("patch-local-")
+        || [".orig", ".rej", "~"].iter().any(|ending| name.ends_with(ending));
+    is_called_one && !is_left_over && !name.contains('/') && !name.contains(".tar.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_a_file_come_together_in_order() {
+        let sha1 = "d".repeat(40);
+        let blake = "0a".repeat(32);
+        let text = format!(
+            "$NetBSD: distinfo,v 1.1 j\u{e9}r\u{f4}me Exp $\n\nBLAKE2s (sub/b (1).tgz) = {blake}\n\
+             SHA1 (patch-aa) = {sha1}\nSize (sub/b (1).tgz) = 18446744073709551615 bytes\r\n\
+             SHA1 (patch-2.7.tar.xz) = {sha1}\nSHA1 (sub/patch-1) = {sha1}"
+        );
+        let files = parse(text.as_bytes()).unwrap();
+        let expected = [
+            ("sub/b (1).tgz", Some(u64::MAX), Algorithm::Blake2s, &blake, false),
+            ("patch-aa", None, Algorithm::Sha1, &sha1, true),
+            ("patch-2.7.tar.xz", None, Algorithm::Sha1, &sha1, false),
+            ("sub/patch-1", None, Algorithm::Sha1, &sha1, false),
+        ]
+        .map(|(name, size_bytes, algorithm, hash, is_patch)| Distfile {
+            name: name.to_owned(),
+            size_bytes,
+            hashes: vec![(algorithm, hash.clone())],
+            is_patch,
+        });
+        assert_eq!(files, expected);
+        assert_eq!(parse(b"$NetBSD: by j\xe9r\xf4me $\n"), Ok(Vec::new()));
+        assert_eq!(parse(b""), Ok(Vec::new()));
+        let by_hand = parse(b"Size (a) = 813598\nSize (b) =  1942481 bytes\n").unwrap();
+        assert_eq!(
+            by_hand.iter().map(|file| file.size_bytes).collect::<Vec<_>>(),
+            [Some(813598), Some(1942481)]
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_line() {
+        let sha1 = "d".repeat(40);
+        let problem = |line: &str| match parse(format!("$NetBSD$\n\n{line}\n").as_bytes()) {
+            Err(DistinfoError::Line { line: 3, problem, .. }) => problem,
+            other => panic!("{line}: {other:?}"),
+        };
+        for (line, expected) in [
+            ("nonsense", "it is not `ALGORITHM (FILE) = HASH`"),
+            ("SHA1 (a) == x", "it is not `ALGORITHM (FILE) = HASH`"),
+            ("SHA1 (a) = x", "its hash is none of its algorithm"),
+            ("SHA3 (a) = x", "its algorithm is not known"),
+            ("Size (a) = 1 kilobytes", "its size is no number"),
+            ("Size (a) = +1 bytes", "its size is no number"),
+            ("Size (a) =  bytes", "its size is no number"),
+            ("Size (a) = 18446744073709551616 bytes", "its size is no number"),
+            ("Size () = 1 bytes", "its file has no usable name"),
+            ("Size (a\tb) = 1 bytes", "its file has no usable name"),
+            ("Size (../a) = 1 bytes", "its file's name leads elsewhere"),
+            ("Size (/a) = 1 bytes", "its file's name leads elsewhere"),
+            ("Size (a//b) = 1 bytes", "its file's name leads elsewhere"),
+        ] {
+            assert_eq!(problem(line), expected, "{line}");
+        }
+        assert_eq!(
+            problem(&format!("SHA1 (a) = {}", sha1.to_uppercase())),
+            "its hash is none of its algorithm"
+        );
+        let twice = format!("SHA1 (a) = {sha1}\nSHA1 (a) = {sha1}");
+        assert!(matches!(parse(twice.as_bytes()), Err(DistinfoError::Line { line: 2, .. })));
+        let twice = "Size (a) = 1 bytes\nSize (b) = 1 bytes\nSize (a) = 1 bytes";
+        assert!(matches!(parse(twice.as_bytes()), Err(DistinfoError::Line { line: 3, .. })));
+        let error = parse(b"SHA1 (\xff) = x").unwrap_err();
+        assert_eq!(error.to_string(), "line 1: it is not UTF-8: `SHA1 (\u{fffd}) = x`");
+    }
 }

@@ -1,10 +1,12 @@
 //! pkgsrc: NetBSD's portable package tree, as `pkg_add` and pbulk understand it.
 //!
 //! [`tree`] asks a tree's directories, [`kept`] knows which need not be asked again; [`version`] and [`pattern`] are
-//! the rules of versions and dependencies; [`scan_file`] is what a scan leaves;
-//! [`resolve`] turns patterns into exact dependencies, with a reason for every package that is left out; [`summary`] is
-//! the index of a repository. [`pbulk_conf`] and [`bob_config`] read what other builders are configured by, for
-//! people who move over ([`moving`]); [`report`] writes the reports that pbulk writes, for whoever reads those.
+//! the rules of versions and dependencies; [`scan_file`] is what a scan leaves. [`resolve`] turns patterns into exact
+//! dependencies, with a reason for every package that is left out; [`Workshop`] says for one package of a set what is
+//! installed, which commands run in which stage ([`stages`]), and what keys it. [`distinfo`] says what is fetched,
+//! [`package_file`] what a build made, [`description`] what is kept of that; [`summary`] is the index of a repository.
+//! [`pbulk_conf`] and [`bob_config`] read what other builders are configured by, for people who move over
+//! ([`moving`]); [`report`] writes the reports that pbulk writes, for whoever reads those.
 
 pub mod bob_config;
 pub mod description;

@@ -4,5 +4,6 @@ mod apt;
 mod crash;
 mod full_disk;
 mod http;
+mod packages;
 mod plan;
 mod support;

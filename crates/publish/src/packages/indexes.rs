@@ -1,0 +1,97 @@
+//! The index files: the summary in its packed forms, and the file for look-ups.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use super::current::Current;
+use super::summary::Stanza;
+use crate::{PublishError, Result, compress, lookup, state};
+
+const SUMMARY_GZIP: &str = "pkg_summary.gz";
+const SUMMARY_ZSTD: &str = "pkg_summary.zst";
+const LOOK_UP: &str = "index";
+
+/// The names of all index files.
+pub(super) const NAMES: [&str; 3] = [LOOK_UP, SUMMARY_GZIP, SUMMARY_ZSTD];
+
+/// An index file.
+pub(super) struct Index {
+    pub(super) name: &'static str,
+    pub(super) sha512: String,
+    pub(super) origin: Origin,
+}
+
+/// Where the bytes of an index file come from.
+pub(super) enum Origin {
+    New(Vec<u8>),
+    /// The current generation has the same file.
+    Current(PathBuf),
+}
+
+/// Every index file. Packing a summary takes most of the time of a publication, so one that did not change is taken from
+/// the current generation.
+pub(super) fn make(
+    repository: &Path,
+    stanzas: &[Stanza<'_>],
+    current: Option<&Current>,
+) -> Result<Vec<Index>> {
+    let mut text = String::with_capacity(stanzas.iter().map(|stanza| stanza.text.len() + 1).sum());
+    for stanza in stanzas {
+        text.push_str(&stanza.text);
+        text.push('\n');
+    }
+    if let Some(same) = current.and_then(|current| of_current(repository, text.as_bytes(), current)) {
+        return Ok(same);
+    }
+    let packed = |index: &str| {
+        let index = index.to_owned();
+        move |source| PublishError::Compress { index, source }
+    };
+    let (look_up, gzip, zstd) = thread::scope(|scope| {
+        let look_up = scope.spawn(|| {
+            let records: Vec<(&str, &[u8])> =
+                stanzas.iter().map(|stanza| (stanza.name, stanza.text.as_bytes())).collect();
+            lookup::render(&records)
+        });
+        let zstd = scope.spawn(|| compress::zstd(text.as_bytes()).map_err(packed(SUMMARY_ZSTD)));
+        let gzip = compress::gzip(text.as_bytes()).map_err(packed(SUMMARY_GZIP));
+        (look_up.join(), gzip, zstd.join())
+    });
+    let broken = |index: &'static str| {
+        move |_| packed(index)(std::io::Error::other("the thread that makes it broke off"))
+    };
+    let files = [
+        (LOOK_UP, look_up.map_err(broken(LOOK_UP))??),
+        (SUMMARY_GZIP, gzip?),
+        (SUMMARY_ZSTD, zstd.map_err(broken(SUMMARY_ZSTD))??),
+    ];
+    let index = |(name, bytes): (&'static str, Vec<u8>)| Index {
+        name,
+        sha512: state::sha512(&bytes),
+        origin: Origin::New(bytes),
+    };
+    Ok(files.map(index).into())
+}
+
+/// The current generation's files, where they are whole and hold this text.
+fn of_current(repository: &Path, text: &[u8], current: &Current) -> Option<Vec<Index>> {
+    let mut indexes = Vec::new();
+    for name in NAMES {
+        let path = current.path(name);
+        let bytes = fs_err::read(repository.join(&path)).ok()?;
+        let sha512 = current.sha512(name)?;
+        if state::sha512(&bytes) != sha512 || (name == SUMMARY_ZSTD && !holds(&bytes, text)) {
+            return None;
+        }
+        indexes.push(Index { name, sha512: sha512.to_owned(), origin: Origin::Current(path) });
+    }
+    Some(indexes)
+}
+
+/// Whether a packed file unpacks to `text`; no more than that is unpacked.
+fn holds(packed: &[u8], text: &[u8]) -> bool {
+    let Ok(decoder) = zstd::Decoder::with_buffer(packed) else { return false };
+    let mut unpacked = Vec::with_capacity(text.len() + 1);
+    decoder.take(text.len() as u64 + 1).read_to_end(&mut unpacked).is_ok() && unpacked == text
+}

@@ -1,0 +1,205 @@
+//! A pkgsrc repository: a folder of binary packages, with the indexes that `pkg_add`, `pkgin` and their kin read.
+//!
+//! ```text
+//! packages                                     -> .generations/packages/<number>
+//! .generations/packages/<number>/              the public key
+//!     All/NAME.tgz                             hard links to the caller's files
+//!     All/pkg_summary.gz, pkg_summary.zst      a stanza a package (pkg_summary(5)), by name
+//!     All/index                                the same, to look one package up ([`crate::LookUp`], by name)
+//!     All/SHA512, SHA512.gz, SHA512.asc        checksums of the packages and of these indexes, with a signature
+//! .staging/, .lock, kilnyard-archive-keyring.asc   as of an apt repository, which may be in the same folder
+//! ```
+//!
+//! [`plan`] decides and [`Publication::execute`] carries out, in the order and with the promises of an apt repository (see
+//! the crate's text): whoever asks for `packages` sees the old generation or the new one, whole, whenever and however a
+//! publication ends; and equal packages write nothing and sign nothing.
+//!
+//! There is no pool: paths are fixed by the format, and a package that is built again has the same name and other bytes. So
+//! each generation has all its files, as hard links, from the caller's files or, where the checksum stayed, from the
+//! generation before. A file that the generation before listed and the new one does not is linked into the new one too,
+//! unlisted, so that a reader who fetched the indexes before the switch still finds it; the next generation drops it.
+//!
+//! # Known downside
+//!
+//! A reader who fetched the index before a switch may get the new file of a package that was built again: the name is all
+//! he has. `FILE_SIZE` or `SHA512` tell him, and he has to fetch the index again.
+
+mod checksums;
+mod current;
+mod indexes;
+mod summary;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::execute::Signed;
+use crate::layout::{ALL, CHECKSUMS, CHECKSUMS_PACKED, KEYRING_FILE, Series};
+use crate::operation::Operation;
+use crate::plan::plan_key_file;
+use crate::pool::check_source;
+use crate::state::Seen;
+use crate::steps::Steps;
+use crate::{Checksum, Publication, PublishError, Result, compress, series};
+use checksums::Checksums;
+use current::Current;
+use indexes::Origin;
+
+/// One binary package to list.
+#[derive(Debug, Clone)]
+pub struct PackageEntry {
+    /// `PKGNAME`: its name with its version.
+    pub name: String,
+    /// Its name in the repository: `PKGNAME` and an ending such as `.tgz`.
+    pub file_name: String,
+    /// Where the content is now. Read only when the repository does not have it yet.
+    pub file: PathBuf,
+    /// SHA-512 of the content, in lower-case hexadecimal.
+    pub sha512: String,
+    /// Size of the content.
+    pub size_bytes: u64,
+    /// Its stanza of a summary (pkg_summary(5)), without `FILE_NAME` and `FILE_SIZE`.
+    pub summary: String,
+}
+
+/// Plans to make the pkgsrc repository in `repository` list exactly these packages, signed with the key whose armored
+/// public half is `public_key`. Packages that may not be published are not to be given.
+///
+/// Reads the repository, and writes nothing. The same input gives the same indexes in any order of the entries.
+pub fn plan(repository: &Path, entries: &[PackageEntry], public_key: &str) -> Result<Publication> {
+    let series = Series::of_packages();
+    let stanzas = summary::stanzas(entries)?;
+    let seen = Seen::read(repository, &series)?;
+    let mut steps = Steps::new(repository);
+    series::clear_leftovers(&series, &seen, &mut steps)?;
+    let current = seen.current.map(|number| Current::read(repository, &series, number)).transpose()?;
+    plan_key_file(repository, public_key, &mut steps)?;
+
+    let indexes = indexes::make(repository, &stanzas, current.as_ref())?;
+    let mut checksums = Checksums::default();
+    for entry in entries {
+        checksums.insert(&entry.file_name, &entry.sha512);
+    }
+    for index in &indexes {
+        checksums.insert(index.name, &index.sha512);
+    }
+    let checksums = checksums.render();
+
+    let files = Files::decide(repository, entries, current.as_ref())?;
+    let is_unchanged = files.missing.is_empty()
+        && indexes.iter().all(|index| matches!(index.origin, Origin::Current(_)))
+        && current.as_ref().is_some_and(|current| current.says(&checksums, public_key));
+    let mut present = Vec::new();
+    let new_generation = (!is_unchanged).then(|| series::next(&seen));
+    match new_generation {
+        Some(number) => {
+            let staged = series::begin(&series, &mut steps)?;
+            let all = staged.join(ALL);
+            steps.make_parent(&all.join(CHECKSUMS))?;
+            present = files.plan(&all, &mut steps);
+            for index in indexes {
+                let path = all.join(index.name);
+                steps.add(match index.origin {
+                    Origin::New(content) => Operation::Write { path, content },
+                    Origin::Current(from) => Operation::Link { from, to: path },
+                });
+            }
+            let packed = compress::gzip(checksums.as_bytes())
+                .map_err(|source| PublishError::Compress { index: CHECKSUMS_PACKED.to_owned(), source })?;
+            let text = checksums.as_bytes().to_vec();
+            let key = public_key.as_bytes().to_vec();
+            steps.add(Operation::Write { path: all.join(CHECKSUMS_PACKED), content: packed });
+            steps.add(Operation::Write { path: all.join(CHECKSUMS), content: text });
+            steps.add(Operation::Write { path: staged.join(KEYRING_FILE), content: key });
+            steps.add(Operation::Sign { path: all.join(CHECKSUMS) });
+            steps.touch(staged);
+            series::switch(&series, number, &mut steps);
+        }
+        None => steps.sync(),
+    }
+    series::retire(&series, &seen, usize::from(!is_unchanged), &mut steps)?;
+
+    Ok(Publication {
+        repository: repository.to_owned(),
+        series,
+        seen,
+        public_key: public_key.to_owned(),
+        signed: Signed::Checksums(checksums),
+        operations: steps.into_operations(),
+        present,
+        new_generation,
+    })
+}
+
+/// Where the package files of the new generation come from.
+#[derive(Default)]
+struct Files<'a> {
+    /// The current generation has them.
+    linked: Vec<Linked>,
+    /// The caller has them.
+    missing: Vec<&'a PackageEntry>,
+}
+
+struct Linked {
+    name: String,
+    from: PathBuf,
+    size_bytes: u64,
+}
+
+impl<'a> Files<'a> {
+    fn decide(repository: &Path, entries: &'a [PackageEntry], current: Option<&Current>) -> Result<Self> {
+        let mut files = Self::default();
+        let Some(current) = current else {
+            entries.iter().try_for_each(|entry| files.miss(entry))?;
+            return Ok(files);
+        };
+        let size_bytes = |path: &Path| {
+            let file = fs_err::symlink_metadata(repository.join(path)).ok()?;
+            file.is_file().then_some(file.len())
+        };
+        let mut listed: BTreeMap<&str, &str> = current.packages().collect();
+        for entry in entries {
+            let is_same = listed.remove(entry.file_name.as_str()) == Some(&entry.sha512);
+            let from = current.path(&entry.file_name);
+            match is_same && size_bytes(&from) == Some(entry.size_bytes) {
+                true => files.link(&entry.file_name, from, entry.size_bytes),
+                false => files.miss(entry)?,
+            }
+        }
+        // What readers of the current indexes may still ask for.
+        for name in listed.into_keys() {
+            let from = current.path(name);
+            if let Some(size_bytes) = size_bytes(&from) {
+                files.link(name, from, size_bytes);
+            }
+        }
+        Ok(files)
+    }
+
+    fn link(&mut self, name: &str, from: PathBuf, size_bytes: u64) {
+        self.linked.push(Linked { name: name.to_owned(), from, size_bytes });
+    }
+
+    fn miss(&mut self, entry: &'a PackageEntry) -> Result<()> {
+        check_source(&entry.file, entry.size_bytes)?;
+        self.missing.push(entry);
+        Ok(())
+    }
+
+    /// Plans all of them into `all`; says which files it counts on.
+    fn plan(self, all: &Path, steps: &mut Steps<'_>) -> Vec<(PathBuf, u64)> {
+        for entry in self.missing {
+            steps.add(Operation::Place {
+                file: entry.file.clone(),
+                path: all.join(&entry.file_name),
+                size_bytes: entry.size_bytes,
+                checksum: Checksum::Sha512(entry.sha512.clone()),
+                replaces: false,
+            });
+        }
+        let link = |Linked { name, from, size_bytes }| {
+            steps.add(Operation::Link { from: from.clone(), to: all.join(name) });
+            (from, size_bytes)
+        };
+        self.linked.into_iter().map(link).collect()
+    }
+}

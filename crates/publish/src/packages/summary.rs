@@ -1,0 +1,114 @@
+//! The stanzas of the summary, checked: they come from builds, which are not trusted.
+
+use std::fmt::Write as _;
+
+use super::PackageEntry;
+use crate::index::{ENTRY_COUNT_MAX, check_total};
+use crate::name::{check_name, check_sha512, shortened};
+use crate::{PublishError, Result};
+
+/// The longest real ones, with thousands of `REQUIRES`, are a few hundred KiB.
+const STANZA_BYTES_MAX: usize = 4 << 20;
+
+/// What the publisher says of a file.
+const OWN: [&str; 2] = ["FILE_NAME", "FILE_SIZE"];
+
+/// A package of the summary.
+#[derive(Debug)]
+pub(super) struct Stanza<'a> {
+    pub(super) name: &'a str,
+    /// Its lines, each with its end.
+    pub(super) text: String,
+}
+
+/// The stanzas of all packages with what is said of their files, by name.
+pub(super) fn stanzas(entries: &[PackageEntry]) -> Result<Vec<Stanza<'_>>> {
+    if entries.len() > ENTRY_COUNT_MAX {
+        return Err(PublishError::TooLarge { what: "number of packages", limit: ENTRY_COUNT_MAX as u64 });
+    }
+    let mut total_bytes = 0;
+    let mut stanzas = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let stanza = stanza(entry)?;
+        total_bytes += stanza.text.len() + 1;
+        check_total(total_bytes)?;
+        stanzas.push(stanza);
+    }
+    stanzas.sort_by_key(|stanza| stanza.name);
+    match stanzas.windows(2).find(|pair| pair[0].name == pair[1].name) {
+        Some(pair) => Err(refuse("package", pair[0].name, "it is given twice")),
+        None => Ok(stanzas),
+    }
+}
+
+fn stanza(entry: &PackageEntry) -> Result<Stanza<'_>> {
+    check_name("package name", &entry.name)?;
+    if entry.name.rsplit_once('-').is_none_or(|(_, version)| version.is_empty()) {
+        return Err(refuse("package name", &entry.name, "it has no version"));
+    }
+    check_name("file name", &entry.file_name)?;
+    let ending = entry.file_name.strip_prefix(&entry.name).and_then(|ending| ending.strip_prefix('.'));
+    let is_ending =
+        |ending: &str| !ending.is_empty() && ending.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    if !ending.is_some_and(is_ending) {
+        return Err(refuse("file name", &entry.file_name, "it is not the package's name with an ending"));
+    }
+    check_sha512(&entry.sha512)?;
+    let text = check(entry)?;
+    // Where `pkg_info -X FILE` prints them.
+    let before =
+        text.split_inclusive('\n').take_while(|line| !line.starts_with("DESCRIPTION=")).map(str::len).sum();
+    let (before, description) = text.split_at(before);
+    let mut stanza = String::with_capacity(text.len() + 80);
+    stanza.push_str(before);
+    if !before.ends_with('\n') {
+        stanza.push('\n');
+    }
+    // Writing to a String cannot fail.
+    let _ = write!(stanza, "FILE_NAME={}\nFILE_SIZE={}\n{description}", entry.file_name, entry.size_bytes);
+    if !stanza.ends_with('\n') {
+        stanza.push('\n');
+    }
+    Ok(Stanza { name: &entry.name, text: stanza })
+}
+
+/// Checks that a summary is one stanza that stays one inside an index, and is this package's.
+fn check(entry: &PackageEntry) -> Result<&str> {
+    let text = entry.summary.trim_end_matches('\n');
+    let bad = |reason| Err(refuse("summary", text, reason));
+    if text.is_empty() || text.len() > STANZA_BYTES_MAX {
+        return bad("it is empty or too long");
+    }
+    let mut is_named = false;
+    for line in text.split('\n') {
+        // Some readers end lines there, others do not.
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        if line.contains(['\0', '\r']) {
+            return bad("it has a control character");
+        }
+        if line.trim().is_empty() {
+            return bad("an empty line would end it early");
+        }
+        match line.split_once('=') {
+            Some((key, _)) if !is_key(key) => return bad("a line is not KEY=value"),
+            None => return bad("a line is not KEY=value"),
+            Some((key, _)) if OWN.contains(&key) => {
+                return bad("it has a field that the index itself writes");
+            }
+            Some(("PKGNAME", _)) if is_named => return bad("it has two names"),
+            Some(("PKGNAME", name)) if name != entry.name => return bad("its name is not the entry's"),
+            Some(("PKGNAME", _)) => is_named = true,
+            Some(_) => {}
+        }
+    }
+    if is_named { Ok(text) } else { bad("it has no name") }
+}
+
+fn is_key(key: &str) -> bool {
+    !key.is_empty()
+        && key.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
+}
+
+fn refuse(what: &'static str, value: &str, reason: &'static str) -> PublishError {
+    PublishError::Input { what, value: shortened(value), reason }
+}

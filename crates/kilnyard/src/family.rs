@@ -146,6 +146,14 @@ pub fn plan_publication(
     }
 }
 
+/// Writes the reports that are a family's own, of the last run.
+pub fn write_reports(yard: &Yard, store: &impl Store, set: &Set) -> Result<()> {
+    match set {
+        Set::Debian(_) => Ok(()),
+        Set::Pkgsrc(workshop) => pkgsrc::reports::write(yard, store, workshop),
+    }
+}
+
 /// The tree's name and the architecture, for a report.
 pub fn tree_and_architecture(yard: &Yard) -> (String, String) {
     match &yard.config.family {

@@ -7,6 +7,7 @@ use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_mirror::{DistfileStore, Sha256Hex};
 use kilnyard_model::graph::{PackageId, StandIn};
+use kilnyard_model::order::Output;
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{Current, PackageRow, Plan, PlanRow, Store};
 use std::collections::{HashMap, HashSet};
@@ -20,6 +21,8 @@ pub struct Planned {
     pub workshop: Arc<dyn Ecosystem>,
     /// What is there of each package.
     pub current: HashMap<String, Current>,
+    /// Packages whose outputs should be there and are not, with the file that is gone or not whole.
+    pub broken: HashMap<String, String>,
     /// The plan, as it is kept in the store.
     pub plan: Plan,
     /// The rank of each package of the graph in seconds.
@@ -141,14 +144,20 @@ pub fn make(
     forced: &Forced,
 ) -> Result<Planned> {
     let digest = digest(yard, store)?;
-    compare_all(yard, family::resolve(yard, distfiles)?, digest, store, forced)
+    compare_all(yard, family::resolve(yard, distfiles)?, digest, distfiles, store, forced)
 }
 
 /// Makes the plan of a yard whose set is resolved already, after builds were added. What it was resolved from is told by
 /// the digest of the plan before, whatever has changed since.
-pub fn remake(yard: &Yard, set: Set, before: &str, store: &mut impl Store) -> Result<()> {
+pub fn remake(
+    yard: &Yard,
+    set: Set,
+    before: &str,
+    distfiles: &DistfileStore,
+    store: &mut impl Store,
+) -> Result<()> {
     let digest = format!("{}-{}", inputs_of(before), store.next_build().map_err(store_error)?);
-    compare_all(yard, set, digest, store, &Forced::Nothing).map(|_| ())
+    compare_all(yard, set, digest, distfiles, store, &Forced::Nothing).map(|_| ())
 }
 
 /// What is built even if its outputs are right.
@@ -178,6 +187,7 @@ fn compare_all(
     yard: &Yard,
     set: Set,
     digest: String,
+    distfiles: &DistfileStore,
     store: &mut impl Store,
     forced: &Forced,
 ) -> Result<Planned> {
@@ -191,12 +201,32 @@ fn compare_all(
     }
     let durations: HashMap<String, (f64, f64)> =
         store.durations().map_err(store_error)?.into_iter().map(|(n, wall, cpu)| (n, (wall, cpu))).collect();
-    let predicted = predict(&*workshop, &current, store, forced)?;
-    let planned = estimate(yard, set, current, &durations, predicted, digest);
+    let broken = broken(&current, distfiles);
+    let predicted = predict(&*workshop, &current, &broken, store, forced)?;
+    let planned = estimate(yard, set, current, broken, &durations, predicted, digest);
     if *forced == Forced::Nothing {
         store.save_plan(&planned.plan).map_err(store_error)?;
     }
     Ok(planned)
+}
+
+/// Packages of which a file is gone from the yard, or is not as large as it was. That is all that can be told without
+/// reading every file.
+fn broken(current: &HashMap<String, Current>, distfiles: &DistfileStore) -> HashMap<String, String> {
+    let is_whole = |output: &Output| {
+        let hash = Sha256Hex::parse(&output.sha256).ok();
+        hash.and_then(|hash| distfiles.size_bytes(&hash)) == Some(output.size_bytes)
+    };
+    let broken = current.values().filter_map(|current| {
+        let output = current.outputs.iter().find(|output| !is_whole(output))?;
+        Some((current.package.clone(), output.file.clone()))
+    });
+    broken.collect()
+}
+
+/// Why a package is built whose file is broken.
+pub fn broken_reason(file: &str) -> String {
+    format!("{file} is gone from the yard, or is not whole")
 }
 
 /// Where a package would stand when a run begins, and why.
@@ -208,6 +238,7 @@ struct Prediction {
 fn predict(
     workshop: &dyn Ecosystem,
     current: &HashMap<String, Current>,
+    broken: &HashMap<String, String>,
     store: &impl Store,
     forced: &Forced,
 ) -> Result<Vec<Prediction>> {
@@ -231,6 +262,9 @@ fn predict(
         } else if forced.contains(name) {
             let state = if rebuilt.is_empty() { PackageState::Ready } else { PackageState::Waiting };
             (state, "somebody asked for it".to_owned())
+        } else if let Some(file) = broken.get(name) {
+            let state = if rebuilt.is_empty() { PackageState::Ready } else { PackageState::Waiting };
+            (state, broken_reason(file))
         } else if !current.contains_key(name) {
             let state = if rebuilt.is_empty() { PackageState::Ready } else { PackageState::Waiting };
             (state, "it was never built".to_owned())
@@ -277,6 +311,7 @@ fn estimate(
     yard: &Yard,
     set: Set,
     current: HashMap<String, Current>,
+    broken: HashMap<String, String>,
     durations: &HashMap<String, (f64, f64)>,
     predictions: Vec<Prediction>,
     digest: String,
@@ -333,8 +368,16 @@ fn estimate(
         path: Vec::new(),
         packages,
     };
-    let mut planned =
-        Planned { set, workshop, current, plan, ranks_seconds: Vec::new(), estimates, shape: shape(yard) };
+    let mut planned = Planned {
+        set,
+        workshop,
+        current,
+        broken,
+        plan,
+        ranks_seconds: Vec::new(),
+        estimates,
+        shape: shape(yard),
+    };
     planned.foresee();
     planned
 }

@@ -8,7 +8,7 @@ mod slots;
 pub mod view;
 
 use crate::error::{Context, Kind, Result};
-use crate::plan::{Forced, Planned, Shape, inputs_of, reason_of};
+use crate::plan::{Forced, Planned, Shape, broken_reason, inputs_of, reason_of};
 use crate::signals;
 use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
@@ -18,7 +18,7 @@ use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::BuildOrder;
 use kilnyard_model::result::PackageState;
 use kilnyard_protocol::{Lease, Progress};
-use kilnyard_store::{BuildRow, Number, PackageRow, Record, RunRow, RunState, Sqlite, Store};
+use kilnyard_store::{BuildRow, Current, Number, PackageRow, Record, RunRow, RunState, Sqlite, Store};
 use kilnyard_worker::{Settings, Worker};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -162,10 +162,17 @@ impl Run<'_> {
         let start = |id: PackageId| {
             let name = graph.name(id);
             let explanation = left_out.get(name);
+            // What is broken cannot stay, even if it is built to the same content.
+            let is_whole = !self.planned.broken.contains_key(name);
             let kept = self.planned.current.get(name).map(|current| Kept {
                 recipe_version: current.recipe_version.clone(),
                 revision: current.revision,
-                contents: current.outputs.iter().map(|o| (o.name.clone(), o.content.clone())).collect(),
+                contents: current
+                    .outputs
+                    .iter()
+                    .filter(|_| is_whole)
+                    .map(|output| (output.name.clone(), output.content.clone()))
+                    .collect(),
             });
             Start {
                 state: if explanation.is_some() { PackageState::LeftOut } else { PackageState::Waiting },
@@ -433,12 +440,21 @@ impl Driver<'_, '_> {
         let reason = match kept {
             _ if self.run.options.forced.contains(&name) => "somebody asked for it".to_owned(),
             None => "it was never built".to_owned(),
+            // What this run has made itself is whole.
+            Some(kept) if self.is_broken(&name, &kept) => broken_reason(&self.run.planned.broken[&name]),
             Some(kept) if kept.key.digest == order.key.digest => return Ok(Prepared::UpToDate),
             Some(kept) => reason_of(&order.key.differences(&kept.key)),
         };
         let prepared = Prepared::Build { reason, version: order.version.clone(), key: order.key.clone() };
         self.orders.insert(package, order);
         Ok(prepared)
+    }
+
+    /// Whether a file of these outputs was found gone or not whole when the run was planned.
+    fn is_broken(&self, name: &str, kept: &Current) -> bool {
+        let planned = self.run.planned.current.get(name);
+        self.run.planned.broken.contains_key(name)
+            && planned.is_some_and(|planned| planned.build == kept.build)
     }
 
     fn grant(&mut self, build: Number, package: PackageId, slot: u32) {

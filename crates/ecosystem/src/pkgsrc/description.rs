@@ -5,24 +5,34 @@ use super::package_file::PackageFile;
 
 /// The hash that indexes of packages have.
 const SHA512: &str = "KILNYARD_SHA512=";
+/// Why the package may not be given away.
+const RESTRICTED: &str = "KILNYARD_NO_BIN_ON_FTP=";
 
 /// The description of a package.
 pub(super) fn write(package: &PackageFile) -> String {
     let mut text = package.summary.trim_end().to_owned();
     text.push('\n');
     text.push_str(&format!("{SHA512}{}\n", package.sha512));
+    if let Some(reason) = &package.restricted {
+        text.push_str(&format!("{RESTRICTED}{reason}\n"));
+    }
     text
 }
 
 /// The stanza alone.
 pub fn summary(description: &str) -> String {
-    let is_own = |line: &&str| line.starts_with(SHA512);
+    let is_own = |line: &&str| line.starts_with(SHA512) || line.starts_with(RESTRICTED);
     description.lines().filter(|line| !is_own(line)).map(|line| format!("{line}\n")).collect()
 }
 
 /// The SHA-512 of the file, in hexadecimal digits.
 pub fn sha512(description: &str) -> Option<&str> {
     description.lines().find_map(|line| line.strip_prefix(SHA512))
+}
+
+/// Whether the package's own word is that it may not be given away.
+pub fn is_restricted(description: &str) -> bool {
+    description.lines().any(|line| line.starts_with(RESTRICTED))
 }
 
 /// The patterns of what the package needs to run.

@@ -48,6 +48,8 @@ pub struct Workshop {
     packages: Vec<Package>,
     graph: Graph,
     left_out: Vec<LeftOut>,
+    /// Where the stanzas of packages are that were left out, and whether another one is to blame.
+    left_out_stanzas: Vec<(std::ops::Range<usize>, bool)>,
     files: RecipeFiles,
     /// The one place that changes: which outputs are there now. A leaf lock, held for one decision.
     stock: Mutex<Vec<Option<Output>>>,
@@ -72,6 +74,13 @@ impl Workshop {
             let found = ancestors.into_iter().find_map(|id| Some((id, own(id)?)));
             found.map(|(id, reason)| format!("it needs {}: {reason}", self.graph.name(id)))
         })
+    }
+
+    /// The stanzas of packages that were left out, and of each whether another one is to blame.
+    pub fn left_out_stanzas(&self) -> impl Iterator<Item = (&[u8], bool)> {
+        self.left_out_stanzas
+            .iter()
+            .map(|(place, is_indirect)| (&self.scan.text[place.clone()], *is_indirect))
     }
 
     fn stock(&self) -> MutexGuard<'_, Vec<Option<Output>>> {

@@ -70,7 +70,8 @@ pub fn build(yard: &Yard, _lock: &Lock, options: &Build) -> Result<ExitCode> {
     let repository = published.as_ref().ok().and_then(Option::as_ref);
     if outcome.run.is_some() {
         report::write(yard, &store, &*set.ecosystem(), repository)?;
-        plan::remake(yard, set.clone(), &digest, &mut store)?;
+        family::write_reports(yard, &store, &set)?;
+        plan::remake(yard, set.clone(), &digest, &distfiles, &mut store)?;
     }
     if options.json {
         ended(yard, &outcome, repository)?;

@@ -3,6 +3,7 @@
 pub mod asking;
 pub mod kit;
 pub mod publish;
+pub mod reports;
 mod root_make;
 pub mod scan;
 pub mod set;

@@ -24,6 +24,7 @@ impl Workshop {
         let mut packages = Vec::new();
         let mut graph = Graph::new();
         let mut left_out = Vec::new();
+        let mut left_out_stanzas = Vec::new();
         if !scan.text.is_empty() {
             let file = ScanFile::parse(&scan.text)?;
             let scanned: Vec<Scanned> = file.stanzas.iter().map(Scanned::from).collect();
@@ -36,10 +37,14 @@ impl Workshop {
                         in_graph.insert(number, graph.add(&names[number]));
                         packages.push(package(&file.stanzas[number], &scan.text));
                     }
-                    _ => left_out.push(LeftOut {
-                        name: names[number].clone(),
-                        explanation: explanation(number, &file.stanzas, &resolved, &names),
-                    }),
+                    outcome => {
+                        let is_indirect = matches!(outcome, Outcome::Indirect { .. });
+                        left_out_stanzas.push((place(&file.stanzas[number], &scan.text), is_indirect));
+                        left_out.push(LeftOut {
+                            name: names[number].clone(),
+                            explanation: explanation(number, &file.stanzas, &resolved, &names),
+                        });
+                    }
                 }
             }
             for (number, id) in &in_graph {
@@ -57,7 +62,7 @@ impl Workshop {
                 .push(LeftOut { name: location.clone(), explanation: format!("its scan failed: {said}") });
         }
         let stock = Mutex::new(vec![None; packages.len()]);
-        Ok(Workshop { settings, scan, packages, graph, left_out, files, stock })
+        Ok(Workshop { settings, scan, packages, graph, left_out, left_out_stanzas, files, stock })
     }
 }
 
@@ -95,9 +100,14 @@ fn names(stanzas: &[Stanza]) -> Vec<String> {
     stanzas.iter().map(name).collect()
 }
 
+/// Where a stanza is in the text that it was read from.
+fn place(stanza: &Stanza, text: &[u8]) -> std::ops::Range<usize> {
+    let start = stanza.offset(text);
+    start..start + stanza.text().len()
+}
+
 fn package(stanza: &Stanza, text: &[u8]) -> Package {
     let field = |name: &str| stanza.get(name).map_or(String::new(), |value| value.trim().to_owned());
-    let start = stanza.offset(text);
     let restricted = Some(field("NO_BIN_ON_FTP")).filter(|reason| !reason.is_empty());
     let recipe = Recipe {
         location: stanza.location.to_owned(),
@@ -110,7 +120,7 @@ fn package(stanza: &Stanza, text: &[u8]) -> Package {
         name: stanza.name.to_owned(),
         recipe,
         restricted,
-        stanza: start..start + stanza.text().len(),
+        stanza: place(stanza, text),
         files: OnceLock::new(),
     }
 }

@@ -1,20 +1,85 @@
-//! interim
-use crate::error::Result;
-use crate::family::Published;
-use crate::yard::Yard;
-use kilnyard_ecosystem::pkgsrc::Workshop;
-use kilnyard_mirror::DistfileStore;
-use kilnyard_store::Store;
+//! The repository of a pkgsrc yard: everything that is there and may be given away, for `pkg_add` and its kin.
+//!
+//! A package that may not be given away (`NO_BIN_ON_FTP`), and all that stand on one, are built and stay in the yard.
 
-pub fn plan(_: &Yard, _: &impl Store, _: &Workshop, _: &DistfileStore) -> Result<String> {
-    Ok(String::new())
+use crate::error::{Context, Error, Kind, Result};
+use crate::family::Published;
+use crate::key::Key;
+use crate::yard::{Yard, store_error};
+use kilnyard_ecosystem::Ecosystem;
+use kilnyard_ecosystem::pkgsrc::{Workshop, description};
+use kilnyard_mirror::{DistfileStore, Sha256Hex};
+use kilnyard_publish::{PackageEntry, Publication, plan_packages};
+use kilnyard_store::{OutputRow, Store};
+use std::collections::HashSet;
+
+/// What is to be published, and how many packages that is.
+fn make(
+    yard: &Yard,
+    store: &impl Store,
+    workshop: &Workshop,
+    distfiles: &DistfileStore,
+    key: &Key,
+) -> Result<(Publication, u64)> {
+    // What is not in the set any more is not published any more; what is, but could not be built, stays.
+    let left_out: HashSet<&str> = workshop.left_out().iter().map(|left| left.name.as_str()).collect();
+    let mut entries = Vec::new();
+    for row in store.outputs().map_err(store_error)? {
+        let is_published = match workshop.graph().find(&row.package) {
+            Some(id) => workshop.restricted(id).is_none(),
+            None => {
+                left_out.contains(row.package.as_str())
+                    && !description::is_restricted(&row.output.description)
+            }
+        };
+        if is_published {
+            entries.push(entry(&row, distfiles)?);
+        }
+    }
+    let count = entries.len() as u64;
+    let planned = plan_packages(&yard.path("repository"), &entries, &key.public_armored()?);
+    Ok((planned.context(Kind::Machine, "plan the repository")?, count))
 }
-pub fn publish(_: &Yard, _: &impl Store, _: &Workshop, _: &DistfileStore) -> Result<Published> {
-    Ok(Published {
-        is_changed: false,
-        packages: 0,
-        line_for: "pkg_add",
-        line: String::new(),
-        fingerprint: String::new(),
+
+fn entry(row: &OutputRow, distfiles: &DistfileStore) -> Result<PackageEntry> {
+    let output = &row.output;
+    let hash = Sha256Hex::parse(&output.sha256).or_internal("read an output")?;
+    if distfiles.size_bytes(&hash) != Some(output.size_bytes) {
+        let message = format!("{} is gone from the yard's distfiles, or is not whole", output.file);
+        let hint = format!("kilnyard build --force {}", row.package);
+        return Err(Error::new(Kind::Machine, message).hint(hint));
+    }
+    let sha512 = description::sha512(&output.description).unwrap_or_default();
+    Ok(PackageEntry {
+        name: format!("{}-{}", output.name, output.version),
+        file_name: output.file.clone(),
+        file: distfiles.path(&hash),
+        sha512: sha512.to_owned(),
+        size_bytes: output.size_bytes,
+        summary: description::summary(&output.description),
     })
+}
+
+/// Says what publishing would do.
+pub fn plan(
+    yard: &Yard,
+    store: &impl Store,
+    workshop: &Workshop,
+    distfiles: &DistfileStore,
+) -> Result<String> {
+    Ok(make(yard, store, workshop, distfiles, &Key::read(yard)?)?.0.to_string())
+}
+
+/// Publishes everything that is there and may be given away.
+pub fn publish(
+    yard: &Yard,
+    store: &impl Store,
+    workshop: &Workshop,
+    distfiles: &DistfileStore,
+) -> Result<Published> {
+    let key = Key::read(yard)?;
+    let (publication, packages) = make(yard, store, workshop, distfiles, &key)?;
+    let is_changed = publication.execute(&key).context(Kind::Machine, "publish")?.is_new;
+    let line = format!("PKG_PATH=file://{}/packages/All", yard.path("repository").display());
+    Ok(Published { is_changed, packages, line_for: "pkg_add", line, fingerprint: key.fingerprint() })
 }

@@ -1,0 +1,113 @@
+//! The reports that pbulk writes, beside ours: for collectors of bulk builds and for mails.
+//!
+//! `report/pbulk/report.txt` is for people, and names the folder of the run, `report/pbulk/TIME/meta`. There `report` (and
+//! `report.xz`) has a stanza for every package, `status` the facts of the build, and `report.html` leads to our page.
+
+use crate::error::{Context, Kind, Result};
+use crate::files::write_whole;
+use crate::words::now_seconds;
+use crate::yard::{Yard, store_error};
+use kilnyard_ecosystem::Ecosystem;
+use kilnyard_ecosystem::pkgsrc::Workshop;
+use kilnyard_ecosystem::pkgsrc::report::{
+    Header, Package, REPORT_FILE, Status, depths, write_report, write_text,
+};
+use kilnyard_ecosystem::pkgsrc::scan_file::ScanFile;
+use kilnyard_model::result::PackageState;
+use kilnyard_store::{RunRow, Store};
+use std::collections::HashMap;
+use std::io::Write;
+
+/// Writes the reports of the last run.
+pub fn write(yard: &Yard, store: &impl Store, workshop: &Workshop) -> Result<()> {
+    let failed = "write the reports for pbulk's readers";
+    let Some(run) = store.last_run().map_err(store_error)? else { return Ok(()) };
+    let rows = store.packages(run.number).map_err(store_error)?;
+    let states: HashMap<&str, PackageState> = rows.iter().map(|row| (row.name.as_str(), row.state)).collect();
+    let graph = workshop.graph();
+    let depths = depths(graph);
+    let resolved: Vec<Vec<u8>> = graph.packages().map(|id| stanza_of(workshop, id)).collect();
+    let mut packages: Vec<Package> = graph
+        .packages()
+        .map(|id| Package {
+            stanza: &resolved[id.index()],
+            status: states.get(graph.name(id)).map_or(Status::Open, |state| status(*state)),
+            depth: depths[id.index()],
+        })
+        .collect();
+    packages.extend(workshop.left_out_stanzas().map(|(stanza, is_indirect)| Package {
+        stanza,
+        status: if is_indirect { Status::IndirectPrefailed } else { Status::Prefailed },
+        depth: 1,
+    }));
+    let header = header(yard, store, &run)?;
+    let text = |write: &dyn Fn(&mut Vec<u8>) -> std::io::Result<()>| {
+        let mut bytes = Vec::new();
+        write(&mut bytes).or_internal(failed)?;
+        Ok(bytes)
+    };
+    let report = text(&|out| write_report(out, &packages))?;
+    let mut packed = liblzma::write::XzEncoder::new(Vec::new(), XZ_LEVEL);
+    let packed = packed.write_all(&report).and_then(|()| packed.finish()).or_internal(failed)?;
+    let folder = yard.path("report/pbulk");
+    if folder.exists() {
+        fs_err::remove_dir_all(&folder).context(Kind::Machine, failed)?;
+    }
+    let meta = folder.join(header.folder()).join("meta");
+    fs_err::create_dir_all(&meta).context(Kind::Machine, failed)?;
+    write_whole(&meta.join("report"), &report)?;
+    write_whole(&meta.join(REPORT_FILE), &packed)?;
+    write_whole(&meta.join("status"), &text(&|out| header.write_status(out))?)?;
+    write_whole(&meta.join("report.html"), PAGE.as_bytes())?;
+    write_whole(&folder.join("report.txt"), &text(&|out| write_text(out, &header, &packages))?)
+}
+
+/// A page that leads to ours.
+const PAGE: &str = "<!doctype html><meta http-equiv=\"refresh\" content=\"0; url=../../../index.html\">\n";
+/// Enough for a text that repeats itself, and fast.
+const XZ_LEVEL: u32 = 1;
+
+/// A package's stanza with its exact dependencies.
+fn stanza_of(workshop: &Workshop, id: kilnyard_model::graph::PackageId) -> Vec<u8> {
+    let text = workshop.stanza(id);
+    let mut resolved = Vec::with_capacity(text.len());
+    let names = workshop.graph().dependencies(id).iter().map(|id| workshop.package_name(*id));
+    let written = match ScanFile::parse(text).unwrap_or_default().stanzas.first() {
+        Some(stanza) => stanza.write_resolved(&mut resolved, names, None),
+        None => Ok(()),
+    };
+    // Writing into memory cannot fail, and a stanza that was read once can be read again.
+    written.map_or_else(|_| text.to_vec(), |()| resolved)
+}
+
+fn status(state: PackageState) -> Status {
+    match state {
+        PackageState::Built | PackageState::Unchanged | PackageState::UpToDate => Status::Done,
+        PackageState::Failed => Status::Failed,
+        PackageState::Blocked => Status::IndirectFailed,
+        PackageState::LeftOut => Status::Prefailed,
+        PackageState::Waiting | PackageState::Ready | PackageState::Building | PackageState::Skipped => {
+            Status::Open
+        }
+    }
+}
+
+/// What the report says of the build; of the platform what the packages themselves say.
+fn header(yard: &Yard, store: &impl Store, run: &RunRow) -> Result<Header> {
+    let outputs = store.outputs().map_err(store_error)?;
+    let said = |key: &str| {
+        let mut lines = outputs.iter().flat_map(|row| row.output.description.lines());
+        lines.find_map(|line| line.strip_prefix(key)).map(str::to_owned)
+    };
+    let kernel =
+        || fs_err::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
+    Ok(Header {
+        platform: said("OPSYS=").unwrap_or_else(|| "Linux".to_owned()),
+        version: said("OS_VERSION=").unwrap_or_else(kernel),
+        architecture: said("MACHINE_ARCH=").unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+        compiler: "gcc".to_owned(),
+        start_seconds: run.started_seconds as i64,
+        end_seconds: run.ended_seconds.unwrap_or_else(now_seconds) as i64,
+        base_url: format!("file://{}", yard.path("report/pbulk").display()),
+    })
+}

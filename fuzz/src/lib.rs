@@ -25,6 +25,7 @@ mod index;
 mod markup;
 mod messages;
 pub mod mutate;
+mod package_file;
 mod page;
 mod pkgsrc;
 mod publish;
@@ -60,6 +61,8 @@ pub const TARGETS: &[Target] = &[
     ("kept", pkgsrc::kept),
     ("pkg_summary", pkgsrc::pkg_summary),
     ("look_up", pkgsrc::look_up),
+    ("distinfo", pkgsrc::distinfo),
+    ("package_file", package_file::package_file),
 ];
 
 /// The input as text, where it is text: most parsers are given what was checked to be UTF-8 before.

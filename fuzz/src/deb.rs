@@ -61,9 +61,10 @@ fn archive(control: &[u8], data: &[u8]) -> Vec<u8> {
     archive
 }
 
-const BLOCK_BYTES: usize = 512;
+pub(crate) const BLOCK_BYTES: usize = 512;
 
-fn tar(name: &str, content: &[u8]) -> Vec<u8> {
+/// An archive of one file, with its end mark.
+pub(crate) fn tar(name: &str, content: &[u8]) -> Vec<u8> {
     let mut block = vec![0; BLOCK_BYTES];
     let mut put = |at: usize, text: &str| block[at..at + text.len()].copy_from_slice(text.as_bytes());
     put(0, name);
@@ -80,7 +81,7 @@ fn tar(name: &str, content: &[u8]) -> Vec<u8> {
 }
 
 /// The archive with right checksums in the headers that its sizes lead to, as far as they lead.
-fn with_checksums(archive: &[u8]) -> Vec<u8> {
+pub(crate) fn with_checksums(archive: &[u8]) -> Vec<u8> {
     let mut archive = archive.to_vec();
     let mut at = 0;
     while let Some(block) = archive.get_mut(at..at + BLOCK_BYTES) {

@@ -26,6 +26,7 @@ mod markup;
 mod messages;
 mod moving;
 pub mod mutate;
+mod package_file;
 mod page;
 mod pkgsrc;
 mod publish;
@@ -63,6 +64,8 @@ pub const TARGETS: &[Target] = &[
     ("pbulk_conf", moving::pbulk_conf),
     ("bob_config", moving::bob_config),
     ("look_up", pkgsrc::look_up),
+    ("distinfo", pkgsrc::distinfo),
+    ("package_file", package_file::package_file),
 ];
 
 /// The input as text, where it is text: most parsers are given what was checked to be UTF-8 before.

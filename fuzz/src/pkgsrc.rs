@@ -1,6 +1,7 @@
-//! pkgsrc's scan files, versions, patterns and summaries, and files for look-ups.
+//! pkgsrc's `distinfo` and scan files, versions, patterns and summaries, and files for look-ups.
 
 use crate::{parts, text};
+use kilnyard_ecosystem::pkgsrc::distinfo;
 use kilnyard_ecosystem::pkgsrc::kept::{Kept, Places};
 use kilnyard_ecosystem::pkgsrc::pattern::{PackageName, Pattern};
 use kilnyard_ecosystem::pkgsrc::resolve::{Outcome, Rules, Scanned, resolve};
@@ -85,6 +86,27 @@ pub fn kept(data: &[u8]) {
     // No file that is named is there, so nothing of it can be right.
     let absent = Places { tree: folder.path().join("absent"), inside: None };
     assert!(kept.current(&absent).keys().all(|_| text(data).is_none_or(|text| text.contains(" /"))));
+}
+
+/// A `distinfo`: every name stays below the folder of distfiles, and what is written of it is read to the same.
+pub fn distinfo(data: &[u8]) {
+    let Ok(files) = distinfo::parse(data) else { return };
+    let mut written = String::from("$NetBSD$\n\n");
+    for file in &files {
+        let below = std::path::Path::new("/distfiles").join(&file.name);
+        let parts = below.components().filter(|part| matches!(part, std::path::Component::Normal(_)));
+        assert_eq!(parts.count(), file.name.split('/').count() + 1, "{:?}", file.name);
+        assert!(below.starts_with("/distfiles") && !(file.is_patch && file.name.contains('/')));
+        assert!(file.size_bytes.is_some() || !file.hashes.is_empty());
+        for (algorithm, hash) in &file.hashes {
+            assert_eq!(hash.len(), algorithm.digits());
+            written.push_str(&format!("{} ({}) = {hash}\n", algorithm.name(), file.name));
+        }
+        if let Some(size_bytes) = file.size_bytes {
+            written.push_str(&format!("Size ({}) = {size_bytes} bytes\n", file.name));
+        }
+    }
+    assert_eq!(distinfo::parse(written.as_bytes()), Ok(files));
 }
 
 /// A summary: all of it is in its entries, in order.

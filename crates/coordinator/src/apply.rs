@@ -39,8 +39,8 @@ impl Coordinator {
         blamed: Option<PackageId>,
         actions: &mut Vec<Action>,
     ) {
+        self.set_state(id, state);
         let package = &mut self.packages[id.index()];
-        package.state = state;
         package.reason = reason.to_owned();
         package.blamed = blamed;
         if !package.is_in_run {
@@ -59,7 +59,7 @@ impl Coordinator {
     fn begin(&mut self, actions: &mut Vec<Action>) {
         for id in self.graph.order() {
             if self.packages[id.index()].state == PackageState::Blocked {
-                self.packages[id.index()].state = PackageState::Waiting;
+                self.set_state(id, PackageState::Waiting);
             }
             self.look_at(id, actions);
         }

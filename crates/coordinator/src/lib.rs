@@ -211,6 +211,8 @@ pub struct Coordinator {
     run: Number,
     graph: Graph,
     packages: Vec<Package>,
+    /// How many packages of the run are in each state, by its place among all states.
+    counts: [u64; PackageState::ALL.len()],
     queue: Queue,
     slots_free: BTreeSet<u32>,
     /// Ready packages that are not queued yet, with the time since when.
@@ -234,7 +236,7 @@ impl Coordinator {
         slots: u32,
         next_build: Number,
     ) -> Coordinator {
-        let packages = start
+        let packages: Vec<Package> = start
             .into_iter()
             .map(|start| Package {
                 state: if start.state.is_final() { start.state } else { PackageState::Waiting },
@@ -252,10 +254,15 @@ impl Coordinator {
                 build: None,
             })
             .collect();
+        let mut counts = [0; PackageState::ALL.len()];
+        for package in packages.iter().filter(|package| package.is_in_run) {
+            counts[package.state as usize] += 1;
+        }
         Coordinator {
             run,
             graph,
             packages,
+            counts,
             queue: Queue::new(ranks),
             slots_free: (0..slots).collect(),
             coming: BTreeMap::new(),
@@ -282,6 +289,11 @@ impl Coordinator {
         self.packages[package.index()].is_in_run
     }
 
+    /// Whether a package is to be built before another one, if both can be.
+    pub fn comes_before(&self, package: PackageId, other: PackageId) -> bool {
+        self.queue.comes_before(package, other)
+    }
+
     /// The number that the next kept outputs of a package get.
     pub fn next_revision(&self, package: PackageId) -> u32 {
         let package = &self.packages[package.index()];
@@ -293,13 +305,17 @@ impl Coordinator {
 
     /// How many packages of the run are in each state.
     pub fn counts(&self) -> Vec<(PackageState, u64)> {
-        PackageState::ALL
-            .into_iter()
-            .map(|state| {
-                let count = self.packages.iter().filter(|p| p.is_in_run && p.state == state).count();
-                (state, count as u64)
-            })
-            .collect()
+        PackageState::ALL.into_iter().map(|state| (state, self.counts[state as usize])).collect()
+    }
+
+    /// The one place where a package's state changes after the beginning.
+    fn set_state(&mut self, id: PackageId, state: PackageState) {
+        let package = &mut self.packages[id.index()];
+        if package.is_in_run {
+            self.counts[package.state as usize] -= 1;
+            self.counts[state as usize] += 1;
+        }
+        package.state = state;
     }
 
     /// The longest remaining path in seconds over what is not decided yet.

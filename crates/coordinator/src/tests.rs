@@ -52,6 +52,10 @@ impl Run {
         while let Some(event) = events.pop_front() {
             let mut actions = Vec::new();
             self.coordinator.apply(self.now_seconds, event, &mut actions);
+            for (state, count) in self.coordinator.counts() {
+                let in_it = self.coordinator.packages.iter().filter(|p| p.is_in_run && p.state == state);
+                assert_eq!(count, in_it.count() as u64, "{state}");
+            }
             for action in &actions {
                 match action {
                     Action::Prepare(package) => {

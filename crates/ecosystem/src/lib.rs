@@ -58,6 +58,11 @@ pub trait Ecosystem: Send + Sync {
     /// The packages of the set that are not in the graph.
     fn left_out(&self) -> &[LeftOut];
 
+    /// What somebody who looks after the tree may want to know, a sentence each.
+    fn remarks(&self) -> &[String] {
+        &[]
+    }
+
     /// The version of a package's recipe.
     fn version(&self, package: PackageId) -> String;
 

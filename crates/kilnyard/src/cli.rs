@@ -218,8 +218,12 @@ pub struct Scan {
     /// Where what was found is kept, so that the next scan asks only what changed.
     #[arg(long, default_value = "kilnyard-scan", value_name = "FILE")]
     pub keep: PathBuf,
-    /// Where the scan file goes, as pbulk and bob read it; standard output by default.
-    #[arg(long, value_name = "FILE", requires = "tree", conflicts_with = "json")]
+    /// Take a scan file of pbulk or bob as the index of a yard of pkgsrc, and ask nothing: plain, gzip or zstd; `-` is
+    /// standard input. kilnyard build --no-scan builds from it.
+    #[arg(long, value_name = "FILE", conflicts_with = "tree")]
+    pub import: Option<PathBuf>,
+    /// Where the scan file goes, as pbulk and bob read it. With --tree standard output by default.
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
     pub export: Option<PathBuf>,
     /// Print what was done as JSON.
     #[arg(long)]

@@ -40,7 +40,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Doctor(json) => doctor::run(&arguments.yard, json.json),
         Command::Scan(options) => match &options.tree {
             Some(tree) => scan_tree::run(tree, &options),
-            None => scan::run(&yard()?, options.json),
+            None => scan::run(&yard()?, &options),
         },
         Command::Resolve(options) => resolve::run(&options),
         Command::Plan(options) => plan::run(&yard()?, &options),

@@ -268,6 +268,7 @@ impl Run<'_> {
                 run: self,
                 coordinator,
                 orders: HashMap::new(),
+                to_prepare: Vec::new(),
                 slots,
                 fetchers,
                 _sender: sender,
@@ -308,6 +309,8 @@ struct Driver<'a, 'scope> {
     run: Run<'a>,
     coordinator: Coordinator,
     orders: HashMap<PackageId, BuildOrder>,
+    /// Ready packages of which it is not worked out yet what they need.
+    to_prepare: Vec<PackageId>,
     slots: slots::Slots<'scope>,
     fetchers: fetch::Fetchers,
     /// Keeps the channel open while no slot is at work.
@@ -326,10 +329,12 @@ impl Driver<'_, '_> {
         let mut ticked = Instant::now();
         let mut is_stopping = false;
         while finished.is_none() {
-            match receiver.recv_timeout(TICK) {
+            // Of a large tree thousands of packages are ready at once: the first builds do not wait for all of them.
+            let patience = if self.to_prepare.is_empty() { TICK } else { Duration::ZERO };
+            match receiver.recv_timeout(patience) {
                 Ok(Message::Event(event)) => finished = self.apply(event, view)?,
                 Ok(Message::Received(bytes)) => self.snapshot.bytes_fetched += bytes,
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) => finished = self.prepare_next(view)?,
                 // The owner holds a sender of its own.
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -345,6 +350,7 @@ impl Driver<'_, '_> {
                 if finished.is_none() {
                     finished = self.apply(Event::Tick, view)?;
                 }
+                self.snapshot.remaining_path_seconds = self.coordinator.remaining_path_seconds();
                 view.tick(&self.snapshot);
             }
         }
@@ -388,44 +394,50 @@ impl Driver<'_, '_> {
     /// Applies an event and performs what follows from it; the run's end, if it is over.
     fn apply(&mut self, event: Event, view: &mut dyn View) -> Result<Option<RunState>> {
         self.note(&event, view);
-        let mut events = vec![event];
         let mut finished = None;
-        while let Some(event) = events.pop() {
-            let mut actions = Vec::new();
-            self.coordinator.apply(now_seconds(), event, &mut actions);
-            let records: Vec<Record> = actions
-                .iter()
-                .filter_map(|action| match action {
-                    Action::Record(record) => Some(record.clone()),
-                    _ => None,
-                })
-                .collect();
-            if !records.is_empty() {
-                self.record(&records, view)?;
-            }
-            for action in actions {
-                match action {
-                    Action::Record(_) => {}
-                    Action::Prepare(package) => {
-                        let prepared = self.prepare(package)?;
-                        events.push(Event::Prepared { package, prepared });
+        let mut actions = Vec::new();
+        self.coordinator.apply(now_seconds(), event, &mut actions);
+        let records: Vec<Record> = actions
+            .iter()
+            .filter_map(|action| match action {
+                Action::Record(record) => Some(record.clone()),
+                _ => None,
+            })
+            .collect();
+        if !records.is_empty() {
+            self.record(&records, view)?;
+        }
+        for action in actions {
+            match action {
+                Action::Record(_) => {}
+                Action::Prepare(package) => self.to_prepare.push(package),
+                Action::Fetch(package) => {
+                    if let Some(order) = self.orders.get(&package) {
+                        self.fetchers.fetch(package, order);
                     }
-                    Action::Fetch(package) => {
-                        if let Some(order) = self.orders.get(&package) {
-                            self.fetchers.fetch(package, order);
-                        }
-                    }
-                    Action::Grant { build, package, slot } => self.grant(build, package, slot),
-                    Action::Cancel { build } => self.slots.cancel(build),
-                    Action::Adopt { package, outputs } => self.run.planned.workshop.adopt(package, &outputs),
-                    Action::Tell(notice) => self.tell(&notice, view),
-                    Action::Finish(state) => finished = Some(state),
                 }
+                Action::Grant { build, package, slot } => self.grant(build, package, slot),
+                Action::Cancel { build } => self.slots.cancel(build),
+                Action::Adopt { package, outputs } => self.run.planned.workshop.adopt(package, &outputs),
+                Action::Tell(notice) => self.tell(&notice, view),
+                Action::Finish(state) => finished = Some(state),
             }
         }
         self.snapshot.counts = self.coordinator.counts();
-        self.snapshot.remaining_path_seconds = self.coordinator.remaining_path_seconds();
         Ok(finished)
+    }
+
+    /// Works out what the package needs that is to be built before all other ready ones.
+    fn prepare_next(&mut self, view: &mut dyn View) -> Result<Option<RunState>> {
+        let places = 0..self.to_prepare.len();
+        let comes_before =
+            |a: usize, b: usize| self.coordinator.comes_before(self.to_prepare[a], self.to_prepare[b]);
+        let Some(first) = places.reduce(|a, b| if comes_before(b, a) { b } else { a }) else {
+            return Ok(None);
+        };
+        let package = self.to_prepare.swap_remove(first);
+        let prepared = self.prepare(package)?;
+        self.apply(Event::Prepared { package, prepared }, view)
     }
 
     fn prepare(&mut self, package: PackageId) -> Result<Prepared> {

@@ -48,6 +48,7 @@ pub struct Workshop {
     packages: Vec<Package>,
     graph: Graph,
     left_out: Vec<LeftOut>,
+    remarks: Vec<String>,
     /// Where the stanzas of packages are that were left out, and whether another one is to blame.
     left_out_stanzas: Vec<(std::ops::Range<usize>, bool)>,
     files: RecipeFiles,
@@ -220,6 +221,10 @@ impl Ecosystem for Workshop {
 
     fn left_out(&self) -> &[LeftOut] {
         &self.left_out
+    }
+
+    fn remarks(&self) -> &[String] {
+        &self.remarks
     }
 
     fn version(&self, package: PackageId) -> String {

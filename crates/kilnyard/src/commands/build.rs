@@ -16,6 +16,9 @@ use serde_json::json;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+/// How many remarks on a set are told.
+const REMARKS_TOLD_MAX: usize = 10;
+
 pub fn run(mut yard: Yard, options: &Build) -> Result<ExitCode> {
     signals::install();
     yard.config.build.slots = options.slots.or(yard.config.build.slots);
@@ -47,6 +50,12 @@ pub fn build(yard: &Yard, _lock: &Lock, options: &Build) -> Result<ExitCode> {
     }
     if options.dry_run {
         return super::plan::show(&planned.plan, false);
+    }
+    for remark in planned.workshop.remarks().iter().take(REMARKS_TOLD_MAX) {
+        tell!("note: {remark}");
+    }
+    if let Some(more) = planned.workshop.remarks().len().checked_sub(REMARKS_TOLD_MAX + 1) {
+        tell!("and {} more notes", more + 1);
     }
     let run_options = Options { forced, checks_reproducible: options.check_reproducible };
     let shape = plan::shape(yard);

@@ -3,6 +3,7 @@
 use super::root::DebianRoot;
 use super::{COMMON_TEMPLATE, list_of, quoted};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,9 @@ pub struct Pkgsrc {
     /// A bootstrap kit: an archive with the prefix, the database of packages and make. Without one, the tree's own
     /// `bootstrap/bootstrap` makes it, once.
     pub bootstrap_kit: Option<PathBuf>,
+    /// Variables for the tree's `bootstrap/bootstrap`, such as `CFLAGS`.
+    #[serde(default)]
+    pub bootstrap_environment: BTreeMap<String, String>,
     /// Where packages are installed.
     #[serde(default = "prefix")]
     pub prefix: String,

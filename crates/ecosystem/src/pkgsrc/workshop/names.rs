@@ -9,7 +9,7 @@
 use super::{Package, Scan, Workshop, split};
 use crate::LeftOut;
 use crate::pkgsrc::recipe_files::RecipeFiles;
-use crate::pkgsrc::resolve::{Outcome, Resolved, Rules, Scanned, Standing, resolve};
+use crate::pkgsrc::resolve::{Outcome, Remark, Resolved, Rules, Scanned, Standing, resolve};
 use crate::pkgsrc::scan_file::{ScanFile, ScanFileError, Stanza};
 use crate::pkgsrc::settings::Settings;
 use crate::pkgsrc::stages::Recipe;
@@ -25,13 +25,19 @@ impl Workshop {
         let mut graph = Graph::new();
         let mut left_out = Vec::new();
         let mut left_out_stanzas = Vec::new();
+        let mut remarks = Vec::new();
         if !scan.text.is_empty() {
             let file = ScanFile::parse(&scan.text)?;
             let scanned: Vec<Scanned> = file.stanzas.iter().map(Scanned::from).collect();
             let resolved = resolve(&scanned, Rules::Kilnyard);
             let names = names(&file.stanzas);
             let mut in_graph = HashMap::new();
-            for number in members(&file.stanzas, &resolved, wanted) {
+            let members = members(&file.stanzas, &resolved, wanted);
+            for duplicate in &file.duplicates {
+                remarks.push(format!("{} is there twice; the first one counts", duplicate.0));
+            }
+            remarks.extend(remarks_of(&file.stanzas, &resolved, &members));
+            for number in members {
                 match &resolved.outcomes[number] {
                     Outcome::Buildable => {
                         in_graph.insert(number, graph.add(&names[number]));
@@ -62,7 +68,7 @@ impl Workshop {
                 .push(LeftOut { name: location.clone(), explanation: format!("its scan failed: {said}") });
         }
         let stock = Mutex::new(vec![None; packages.len()]);
-        Ok(Workshop { settings, scan, packages, graph, left_out, left_out_stanzas, files, stock })
+        Ok(Workshop { settings, scan, packages, graph, left_out, remarks, left_out_stanzas, files, stock })
     }
 }
 
@@ -80,6 +86,26 @@ fn members(stanzas: &[Stanza], resolved: &Resolved, wanted: Option<&[String]>) -
         }
     }
     (0..stanzas.len()).filter(|number| is_member[*number]).collect()
+}
+
+/// What the resolver noticed about packages of the set.
+fn remarks_of(stanzas: &[Stanza], resolved: &Resolved, members: &[usize]) -> Vec<String> {
+    let members: HashSet<usize> = members.iter().copied().collect();
+    let is_member = |id: &PackageId| members.contains(&id.index());
+    let name = |id: &PackageId| stanzas[id.index()].name;
+    let sentence = |remark: &Remark| match remark {
+        Remark::Elsewhere { package, pattern, location, chosen } if is_member(package) => Some(format!(
+            "{}: the best match for {pattern} is {} in {}, not in {location}",
+            name(package),
+            name(chosen),
+            stanzas[chosen.index()].location
+        )),
+        Remark::PassedOver { pattern, chosen, passed_over } if is_member(chosen) => {
+            Some(format!("{pattern}: {} is taken, since {} is not built", name(chosen), name(passed_over)))
+        }
+        _ => None,
+    };
+    resolved.remarks.iter().filter_map(sentence).collect()
 }
 
 fn names(stanzas: &[Stanza]) -> Vec<String> {

@@ -17,6 +17,7 @@ use kilnyard_root::IdMap;
 use kilnyard_root::sandbox::Task;
 use kilnyard_worker::RootFolder;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
@@ -53,7 +54,11 @@ fn asked(pkgsrc: &Pkgsrc, base: &Base) -> String {
     match &pkgsrc.bootstrap_kit {
         Some(archive) => format!("archive {}", of(archive).unwrap_or_default()),
         // A tree that changes does not ask for a new kit, as with pbulk: its own bootstrap changes with releases.
-        None => format!("bootstrap {} {} in {}", pkgsrc.tree.display(), pkgsrc.prefix, base.digest),
+        None => {
+            let (tree, prefix, variables) =
+                (pkgsrc.tree.display(), &pkgsrc.prefix, &pkgsrc.bootstrap_environment);
+            format!("bootstrap {tree} {prefix} {variables:?} in {}", base.digest)
+        }
     }
 }
 
@@ -141,6 +146,9 @@ fn bootstrap(
     let root = RootFolder::create(&yard.folder, "kit", ids, std::slice::from_ref(&base.layer));
     let root = root.context(Kind::Machine, failed)?.showing(&[tree]);
     let jobs = crate::plan::shape(yard).jobs;
+    // The script wants a shell whose echo leaves backslashes alone.
+    let mut environment = BTreeMap::from([("SH".to_owned(), "/bin/bash".to_owned())]);
+    environment.extend(pkgsrc.bootstrap_environment.clone());
     let order = CommandOrder {
         arguments: vec![
             "/bin/sh".to_owned(),
@@ -151,7 +159,7 @@ fn bootstrap(
         ],
         account: Account::Root,
         directory: "/build".to_owned(),
-        environment: vec![("SH".to_owned(), "/bin/bash".to_owned())],
+        environment: environment.into_iter().collect(),
     };
     let log_path = yard.path("logs/kit.log");
     let mut log =

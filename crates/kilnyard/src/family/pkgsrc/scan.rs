@@ -13,6 +13,7 @@ use crate::files::write_whole;
 use crate::yard::Yard;
 use crate::{base, plan, unpack};
 use kilnyard_ecosystem::pkgsrc::kept::{Journal, Kept, Places};
+use kilnyard_ecosystem::pkgsrc::scan_file::ScanFile;
 use kilnyard_ecosystem::pkgsrc::stages::TREE;
 use kilnyard_ecosystem::pkgsrc::tree::Tree;
 use kilnyard_ecosystem::pkgsrc::{Scan, Settings};
@@ -122,16 +123,38 @@ fn keep(
         found.reused,
         failed.len()
     ));
+    put(yard, pkgsrc, wanted, order, &stanzas, failed)
+}
+
+/// Takes a scan file as the index.
+pub fn import(yard: &Yard, pkgsrc: &Pkgsrc, text: Vec<u8>) -> Result<Scanned> {
+    let file = ScanFile::parse(&text).context(Kind::Usage, "read the scan")?;
+    let mut order: Vec<String> = file.stanzas.iter().map(|stanza| stanza.location.to_owned()).collect();
+    order.sort_unstable();
+    order.dedup();
+    let wanted = yard.config.package_names(&yard.folder)?;
+    put(yard, pkgsrc, wanted, &order, &text, Vec::new())
+}
+
+/// Makes stanzas of these directories the index.
+fn put(
+    yard: &Yard,
+    pkgsrc: &Pkgsrc,
+    wanted: Option<Vec<String>>,
+    order: &[String],
+    stanzas: &[u8],
+    failed: Vec<(String, String)>,
+) -> Result<Scanned> {
     let before = Index::open(yard).unwrap_or_default();
-    let identity = Sha256Hex::of(&stanzas).as_str().to_owned();
+    let identity = Sha256Hex::of(stanzas).as_str().to_owned();
     let file = format!("scan-{}.zst", &identity[..16]);
-    let folders = read_folders(order, &stanzas).into_iter().collect();
+    let folders = read_folders(order, stanzas).into_iter().collect();
     let index = Index { file, identity, wanted, failed, folders };
     let names = vec![pkgsrc.tree.display().to_string()];
     if index == before {
         return Ok(Scanned { unchanged: names, ..Scanned::default() });
     }
-    let packed = zstd::encode_all(&stanzas[..], 1).or_internal("pack the scan")?;
+    let packed = zstd::encode_all(stanzas, 1).or_internal("pack the scan")?;
     write_whole(&yard.path("index").join(&index.file), &packed)?;
     let text = serde_json::to_vec_pretty(&index).or_internal("write the index")?;
     write_whole(&yard.path("index/index.json"), &text)?;

@@ -146,17 +146,18 @@ fn bootstrap(
     let root = RootFolder::create(&yard.folder, "kit", ids, std::slice::from_ref(&base.layer));
     let root = root.context(Kind::Machine, failed)?.showing(&[tree]);
     let jobs = crate::plan::shape(yard).jobs;
+    let text = fs_err::read(&script).context(Kind::Usage, failed)?;
+    let mut arguments = vec!["/bin/sh".to_owned(), format!("{TREE}/bootstrap/bootstrap")];
+    arguments.extend([format!("--prefix={}", pkgsrc.prefix), format!("--workdir={WORK}")]);
+    // Older trees do not know it.
+    if String::from_utf8_lossy(&text).contains("--make-jobs") {
+        arguments.push(format!("--make-jobs={jobs}"));
+    }
     // The script wants a shell whose echo leaves backslashes alone.
     let mut environment = BTreeMap::from([("SH".to_owned(), "/bin/bash".to_owned())]);
     environment.extend(pkgsrc.bootstrap_environment.clone());
     let order = CommandOrder {
-        arguments: vec![
-            "/bin/sh".to_owned(),
-            format!("{TREE}/bootstrap/bootstrap"),
-            format!("--prefix={}", pkgsrc.prefix),
-            format!("--workdir={WORK}"),
-            format!("--make-jobs={jobs}"),
-        ],
+        arguments,
         account: Account::Root,
         directory: "/build".to_owned(),
         environment: environment.into_iter().collect(),
@@ -175,7 +176,7 @@ fn bootstrap(
             let mut error = Error::new(Kind::Packages, format!("the tree's bootstrap failed: {end:?}"));
             let lines: Vec<&str> = text.lines().collect();
             error.causes.extend(lines[lines.len().saturating_sub(8)..].iter().map(|line| (*line).to_owned()));
-            Err(error.hint(format!("less {}", log_path.display())))
+            Err(error.hint(format!("zstdless {}.zst", log_path.display())))
         }
     };
     let _ = root.remove();

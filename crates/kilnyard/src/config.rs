@@ -88,6 +88,8 @@ pub struct Build {
     pub jobs: Option<u32>,
     /// Whether outputs are installed and removed in a clean root.
     pub test: bool,
+    /// Whether work folders may be in memory, where a build is expected to be small enough.
+    pub work_in_memory: bool,
     /// The longest that one command of a stage may run.
     pub wall_minutes_max: u64,
     /// The longest that it may print nothing.
@@ -106,6 +108,7 @@ impl Default for Build {
             slots: None,
             jobs: None,
             test: true,
+            work_in_memory: true,
             wall_minutes_max: 12 * 60,
             idle_minutes_max: 60,
             log_mebibytes_max: 32,
@@ -150,6 +153,7 @@ const COMMON_TEMPLATE: &str = r#"[build]
 # slots = 2                        # builds at once; by cores and memory
 # jobs = 2                         # processes of one build; all cores
 # test = true                      # install and remove outputs in a clean root
+# work-in-memory = true            # small work folders, where the family has them apart (pkgsrc)
 # wall-minutes-max = 720
 # idle-minutes-max = 60
 # log-mebibytes-max = 32

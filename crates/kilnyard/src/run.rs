@@ -33,6 +33,9 @@ const TICK: Duration = Duration::from_millis(100);
 const FULL_DISK_PATIENCE: Duration = Duration::from_secs(120);
 const FULL_DISK_PAUSE: Duration = Duration::from_secs(1);
 
+/// How many builds of a package are looked at for what its work folder takes.
+const BUILDS_LOOKED_AT: usize = 5;
+
 /// What a run is told.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -237,6 +240,7 @@ impl Run<'_> {
             limits: self.yard.config.limits(),
             log_limits: self.yard.config.log_limits(),
             tests_outputs: self.yard.config.build.test,
+            works_in_memory: self.yard.config.build.work_in_memory,
             failed_roots_max: self.yard.config.build.failed_roots_max,
         };
         let worker = Worker::new(settings, self.planned.workshop.clone(), self.distfiles.clone());
@@ -445,7 +449,14 @@ impl Driver<'_, '_> {
         let name = workshop.graph().name(package).to_owned();
         let revision = self.coordinator.next_revision(package);
         let order = match workshop.order(package, revision, self.run.shape.jobs) {
-            Ok(order) => order,
+            Ok(mut order) => {
+                if let Some(work) = &mut order.work
+                    && let Some(bytes) = self.work_bytes(&name)?
+                {
+                    work.expected_bytes = bytes;
+                }
+                order
+            }
             Err(impossible) => return Ok(Prepared::Impossible(impossible.explanation)),
         };
         let kept = self.run.store.current(&name).map_err(store_error)?;
@@ -460,6 +471,12 @@ impl Driver<'_, '_> {
         let prepared = Prepared::Build { reason, version: order.version.clone(), key: order.key.clone() };
         self.orders.insert(package, order);
         Ok(prepared)
+    }
+
+    /// What the work folder of a package's last build held that came so far.
+    fn work_bytes(&self, name: &str) -> Result<Option<u64>> {
+        let builds = self.run.store.builds_of(name, BUILDS_LOOKED_AT).map_err(store_error)?;
+        Ok(builds.iter().find_map(|build| build.stages.iter().find_map(|stage| stage.work_bytes)))
     }
 
     /// Whether a file of these outputs was found gone or not whole when the run was planned.

@@ -157,6 +157,15 @@ pub struct SharedFolder {
     pub inside: String,
 }
 
+/// Where a build does its work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkOrder {
+    /// The folder, inside.
+    pub inside: String,
+    /// What it is expected to hold in the end. By it the worker decides whether it is in memory or on the disk.
+    pub expected_bytes: u64,
+}
+
 /// Files that the package's own tools bring, besides the inputs: commands that may use the network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FetchOrder {
@@ -217,6 +226,8 @@ pub struct BuildOrder {
     pub texts: Vec<InputText>,
     /// Folders that are shown.
     pub folders: Vec<SharedFolder>,
+    /// Where it works, if that may be in memory.
+    pub work: Option<WorkOrder>,
     /// What has to be fetched by commands before it begins; nothing where all of it is an input.
     pub fetch: Option<FetchOrder>,
     /// The stages that run in the root, in order.

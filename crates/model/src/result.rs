@@ -153,6 +153,9 @@ pub struct StageResult {
     pub cpu_seconds: f64,
     /// The largest memory that was sampled.
     pub memory_peak_bytes: u64,
+    /// What the build's work folder held at its end, where that was looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work_bytes: Option<u64>,
     /// Whether it did what it should.
     pub is_ok: bool,
     /// Its log, relative to the yard, without the suffix of the compression.

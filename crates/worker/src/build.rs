@@ -1,5 +1,6 @@
 //! One build from beginning to end.
 
+use crate::memory::{WorkFolder, used_bytes};
 use crate::{RootFolder, Worker};
 use kilnyard_ecosystem::telling_lines;
 use kilnyard_mirror::{Sha256Hex, Wanted};
@@ -12,7 +13,7 @@ use kilnyard_protocol::{BuildResult, Lease, Progress};
 use std::cell::Cell;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// A build while it is performed.
@@ -64,18 +65,46 @@ pub(crate) fn machine(stage: Stage, message: impl ToString) -> Failure {
 impl Performance<'_> {
     /// `prefix` tells the logs and the root of a second build from those of the first.
     fn build(&self, order: &BuildOrder, prefix: &str) -> Result<Vec<Output>, Failure> {
-        let settings = &self.worker.settings;
         let name = format!("{prefix}{}", self.lease.build);
-        let root = RootFolder::create(&settings.yard, &name, &settings.ids, &order.layers)
+        let work = order.work.as_ref();
+        let memory = work.and_then(|work| self.worker.memory.take(work.expected_bytes, &name));
+        let Some(memory) = memory else { return self.build_in(order, prefix, &name, None).0 };
+        let (outcome, is_exhausted) = self.build_in(order, prefix, &name, Some(&memory));
+        drop(memory);
+        if is_exhausted { self.build_in(order, prefix, &format!("{name}-disk"), None).0 } else { outcome }
+    }
+
+    /// The outcome, and whether it failed in want of memory for its work folder.
+    fn build_in(
+        &self,
+        order: &BuildOrder,
+        prefix: &str,
+        name: &str,
+        memory: Option<&WorkFolder>,
+    ) -> (Result<Vec<Output>, Failure>, bool) {
+        let settings = &self.worker.settings;
+        let root = RootFolder::create(&settings.yard, name, &settings.ids, &order.layers)
             .map(|root| root.showing(&order.folders))
+            .map(|root| match (memory, &order.work) {
+                (Some(memory), Some(work)) => root.working_in(&memory.path, &work.inside),
+                _ => root,
+            })
             .and_then(|root| {
                 root.provide(&order.inputs, &order.texts, &|input| self.file_of(input))?;
                 Ok(root)
-            })
-            .map_err(|error| machine(Stage::Unpack, error))?;
+            });
+        let root = match root {
+            Ok(root) => root,
+            Err(error) => return (Err(machine(Stage::Unpack, error)), false),
+        };
         let outcome = self.stages(order, &root, prefix);
-        self.done_with(root, outcome.as_ref().err());
-        outcome
+        let is_cancelled = self.cancel.load(Ordering::Relaxed);
+        let is_exhausted = outcome.is_err() && !is_cancelled && memory.is_some_and(WorkFolder::is_exhausted);
+        match is_exhausted {
+            true => self.worker.remover.remove(root),
+            false => self.done_with(root, outcome.as_ref().err()),
+        }
+        (outcome, is_exhausted)
     }
 
     /// Keeps the root that failed for a person to look into; removes any other.
@@ -117,6 +146,7 @@ impl Performance<'_> {
             wall_seconds: 0.0,
             cpu_seconds: 0.0,
             memory_peak_bytes: 0,
+            work_bytes: None,
             is_ok: false,
             log: None,
             left_behind: Vec::new(),
@@ -235,6 +265,7 @@ impl Performance<'_> {
         result.wall_seconds = started.elapsed().as_secs_f64();
         result.cpu_seconds = own_cpu_seconds() - cpu_seconds_before;
         result.is_ok = outcome.is_ok();
+        result.work_bytes = order.work.as_ref().map(|work| used_bytes(&root.written(&work.inside)));
         (self.tell)(Progress::StageEnded(result));
         outcome
     }

@@ -11,6 +11,7 @@
 
 mod build;
 mod fetch;
+mod memory;
 mod remover;
 mod roots;
 
@@ -40,6 +41,8 @@ pub struct Settings {
     pub log_limits: LogLimits,
     /// Whether outputs are installed and removed in a clean root.
     pub tests_outputs: bool,
+    /// Whether work folders may be in memory.
+    pub works_in_memory: bool,
     /// How many roots of failed builds are kept.
     pub failed_roots_max: usize,
 }
@@ -53,16 +56,20 @@ pub struct Worker {
     remover: Arc<remover::Remover>,
     /// Files that somebody fetches just now.
     fetching: Arc<fetch::Names>,
+    memory: Arc<memory::Memory>,
 }
 
 impl Worker {
     /// A worker of this yard.
     pub fn new(settings: Settings, ecosystem: Arc<dyn Ecosystem>, distfiles: Arc<DistfileStore>) -> Worker {
-        Worker { settings, ecosystem, distfiles, remover: Arc::default(), fetching: Arc::default() }
+        let memory = memory::Memory::new(&settings.yard, &settings.ids, settings.works_in_memory);
+        let (remover, fetching) = Default::default();
+        Worker { settings, ecosystem, distfiles, remover, fetching, memory: Arc::new(memory) }
     }
 
     /// Removes what builds left that did not end: to be called once, before the first build.
     pub fn sweep(&self) -> std::io::Result<()> {
+        memory::sweep(&self.settings.yard, &self.settings.ids)?;
         roots::sweep(&self.settings.yard, &self.settings.ids)
     }
 }

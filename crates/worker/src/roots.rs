@@ -1,6 +1,7 @@
 //! The folders of roots in a yard: `roots/NUMBER` while a build goes on, `roots/failed-PACKAGE` after it
 //! failed.
 
+use crate::memory;
 use kilnyard_model::order::{Account, CommandOrder, Input, InputText, SharedFolder};
 use kilnyard_root::sandbox::Task;
 use kilnyard_root::{Access, IdMap, Operation, Sandbox, User, View, base_operations, probe, root_operations};
@@ -24,8 +25,10 @@ pub struct RootFolder {
     layers: Vec<PathBuf>,
     /// Folders of the machine that are shown.
     folders: Vec<SharedFolder>,
-    /// A folder that commands may write in.
-    writable: Option<SharedFolder>,
+    /// Folders that commands may write in.
+    writable: Vec<SharedFolder>,
+    /// Of these the one that is in memory, and goes with the root.
+    in_memory: Option<PathBuf>,
 }
 
 impl RootFolder {
@@ -51,7 +54,8 @@ impl RootFolder {
             ids: ids.clone(),
             layers: layers.iter().map(PathBuf::from).collect(),
             folders: Vec::new(),
-            writable: None,
+            writable: Vec::new(),
+            in_memory: None,
         }
     }
 
@@ -72,8 +76,14 @@ impl RootFolder {
 
     /// Lets commands of the root write in a folder of the machine that belongs to the root's own root.
     pub fn writing_to(mut self, folder: &SharedFolder) -> RootFolder {
-        self.writable = Some(folder.clone());
+        self.writable.push(folder.clone());
         self
+    }
+
+    /// Puts a folder in memory in place of one of the root.
+    pub(crate) fn working_in(mut self, folder: &Path, inside: &str) -> RootFolder {
+        self.in_memory = Some(folder.to_owned());
+        self.writing_to(&SharedFolder { source: folder.to_owned(), inside: inside.to_owned() })
     }
 
     /// The folder that commands of the root write in, seen from outside.
@@ -98,7 +108,11 @@ impl RootFolder {
 
     /// A path of the root as it was written, seen from outside.
     pub fn written(&self, inside: &str) -> PathBuf {
-        self.path().join("upper").join(inside.trim_start_matches('/'))
+        let bound = self.writable.iter().find_map(|folder| {
+            let below = Path::new(inside).strip_prefix(&folder.inside).ok()?;
+            Some(folder.source.join(below))
+        });
+        bound.unwrap_or_else(|| self.path().join("upper").join(inside.trim_start_matches('/')))
     }
 
     /// Puts inputs into the root's folder of inputs, by hard link where that is possible.
@@ -132,7 +146,7 @@ impl RootFolder {
         let reached = |path: &Path| path.strip_prefix(&self.yard).unwrap_or(path).to_owned();
         binds.extend(self.folders.iter().map(|shown| (reached(&shown.source), PathBuf::from(&shown.inside))));
         let mut operations = root_operations(&self.layers, &self.relative, &binds);
-        if let Some(SharedFolder { source, inside }) = &self.writable {
+        for SharedFolder { source, inside } in &self.writable {
             let target = self.relative.join("merged").join(inside.trim_start_matches('/'));
             let source = reached(source);
             let bind = Operation::Bind { source, target: target.clone(), access: Access::Write };
@@ -155,6 +169,9 @@ impl RootFolder {
 
     /// Removes the root with all that is in it.
     pub fn remove(&self) -> io::Result<()> {
+        if let Some(folder) = &self.in_memory {
+            memory::remove(folder, &self.ids)?;
+        }
         remove(&self.yard, &self.relative, &self.ids)
     }
 
@@ -166,10 +183,20 @@ impl RootFolder {
 
     /// Keeps the root of a failed build in place of the one kept before.
     pub fn keep_as_failed(&self, package: &str, kept_max: usize) -> io::Result<()> {
-        let kept = RootFolder { relative: Path::new("roots").join(failed_name(package)), ..self.clone() };
+        let mut kept = RootFolder { relative: Path::new("roots").join(failed_name(package)), ..self.clone() };
+        kept.in_memory = None;
         kept.remove()?;
         if kept_max == 0 {
             return self.remove();
+        }
+        if let Some(folder) = &self.in_memory {
+            // A person looks into it later, and memory is for builds.
+            let inside =
+                self.writable.iter().find(|bound| bound.source == *folder).map(|bound| &bound.inside);
+            let target =
+                self.relative.join("upper").join(inside.map_or("", |inside| inside.trim_start_matches('/')));
+            memory::copy(folder, &self.yard, &target, &self.ids)?;
+            memory::remove(folder, &self.ids)?;
         }
         fs_err::rename(self.path(), kept.path())?;
         let mut all: Vec<(SystemTime, PathBuf)> = failed(&self.yard)?;

@@ -315,6 +315,7 @@ impl Ecosystem for Workshop {
             inputs,
             texts: stages::apt_texts(provisions.index),
             folders: Vec::new(),
+            work: None,
             fetch: None,
             stages: vec![
                 stages::unpack(&source, &dsc, &version, &self.settings),

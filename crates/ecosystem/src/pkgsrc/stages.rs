@@ -13,7 +13,7 @@ pub const DISTFILES: &str = "/kilnyard/distfiles";
 /// Where inputs are seen in a root.
 pub const INPUTS: &str = "/kilnyard/inputs";
 /// Where packages are built.
-const BUILD: &str = "/build";
+pub const BUILD: &str = "/build";
 /// Where binary packages are put.
 pub const PACKAGES: &str = "/build/packages/All";
 /// Where make keeps what it works out of build options while a tree is scanned, in a root.

@@ -11,11 +11,15 @@ use super::stages::{self, Commands, Recipe};
 use super::{description, distinfo};
 use crate::{CollectError, Ecosystem, Impossible, LeftOut, hex};
 use kilnyard_model::graph::{Cut, Graph, PackageId};
-use kilnyard_model::order::{BuildOrder, FetchOrder, Input, Key, Output, SharedFolder, TestOrder};
+use kilnyard_model::order::{BuildOrder, FetchOrder, Input, Key, Output, SharedFolder, TestOrder, WorkOrder};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock};
+
+/// A first guess of what a build writes for each byte of packed sources: they unpack to some five times, and
+/// objects and the staged files come on top.
+const WORK_BYTES_OF_SOURCE: u64 = 20;
 
 /// What a scan left.
 #[derive(Clone, Debug, Default)]
@@ -266,6 +270,10 @@ impl Ecosystem for Workshop {
             inputs: self.inputs(&installed, &stock),
             texts,
             folders: self.folders(),
+            work: Some(WorkOrder {
+                inside: stages::BUILD.to_owned(),
+                expected_bytes: self.source_bytes(package).saturating_mul(WORK_BYTES_OF_SOURCE),
+            }),
             fetch,
             stages: self.commands(package, jobs).build(&direct),
             output_folder: stages::PACKAGES.to_owned(),

@@ -71,6 +71,7 @@ impl Batch {
             wall_seconds: self.started.elapsed().as_secs_f64(),
             cpu_seconds: state.cpu_seconds,
             memory_peak_bytes: 0,
+            work_bytes: None,
             is_ok: outcome.is_ok(),
             log: Some(self.log.0.clone()),
             left_behind: Vec::new(),

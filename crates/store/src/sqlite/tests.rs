@@ -68,6 +68,7 @@ fn stage(stage: Stage, cpu_seconds: f64) -> StageResult {
         wall_seconds: 2.0,
         cpu_seconds,
         memory_peak_bytes: 7,
+        work_bytes: None,
         is_ok: true,
         log: None,
         left_behind: Vec::new(),

@@ -195,6 +195,9 @@ pub struct Plan {
     /// Show packages that are up to date as well.
     #[arg(long)]
     pub all: bool,
+    /// Of a yard of pkgsrc, say beside our own verdict what pbulk's rules take for up to date.
+    #[arg(long)]
+    pub pbulk_rules: bool,
 }
 
 /// `scan`.

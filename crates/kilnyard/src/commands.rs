@@ -14,6 +14,7 @@ mod init;
 mod log;
 mod manual;
 mod plan;
+mod plan_pbulk;
 mod publish;
 mod requests;
 mod resolve;

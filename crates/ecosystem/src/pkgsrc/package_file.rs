@@ -98,6 +98,8 @@ pub struct PackageFile {
     pub content: String,
     /// The exact names of the packages that it was built with (`@blddep`), in the order of the packing list.
     pub built_with: Vec<String>,
+    /// What `pkg_info -b` prints: `FILE: ID` for each file of the recipe, by which pbulk tells whether it has changed.
+    pub recipe_versions: String,
     /// Why it may not be put on a public server (`NO_BIN_ON_FTP`), where that is said.
     pub restricted: Option<String>,
     /// Its stanza of a summary (pkg_summary(5)), without `FILE_NAME` and `FILE_SIZE`; lines that end in a line end each.
@@ -161,6 +163,7 @@ fn read_package(file: impl Read, size_bytes: u64) -> Result<PackageFile, Package
         size_bytes,
         content: canonical.finish(),
         built_with: list.built_with.iter().map(|name| (*name).to_owned()).collect(),
+        recipe_versions: metadata.recipe_versions.clone(),
         restricted: metadata.restricted().map(str::to_owned),
         summary: stanza::render(&list, &metadata),
     })

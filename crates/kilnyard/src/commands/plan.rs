@@ -15,6 +15,9 @@ use std::io::{BufWriter, Write as _};
 use std::process::ExitCode;
 
 pub fn run(yard: &Yard, options: &cli::Plan) -> Result<ExitCode> {
+    if options.pbulk_rules {
+        return super::plan_pbulk::run(yard, options.json);
+    }
     let mut store = yard.store()?;
     if options.json {
         keep_current(yard, &mut store)?;

@@ -2,6 +2,7 @@
 
 pub mod asking;
 pub mod kit;
+pub mod pbulk;
 pub mod publish;
 pub mod reports;
 mod root_make;

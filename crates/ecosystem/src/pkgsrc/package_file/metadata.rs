@@ -17,7 +17,7 @@ enum Use {
     Read,
     /// Its text is needed, and it counts but for the lines that say when and where.
     BuildInformation,
-    /// It does not count.
+    /// Its text is needed, and it does not count.
     LeftOut,
 }
 
@@ -25,6 +25,7 @@ const CONTENTS: &str = "+CONTENTS";
 const COMMENT: &str = "+COMMENT";
 const DESCRIPTION: &str = "+DESC";
 const BUILD_INFORMATION: &str = "+BUILD_INFO";
+const RECIPE_VERSIONS: &str = "+BUILD_VERSION";
 const SIZE: &str = "+SIZE_PKG";
 
 /// The names that the package tools look for in front of the files. Another one that begins with `+` is a file.
@@ -36,7 +37,7 @@ const FILES: [(&str, Use); 15] = [
     ("+DEINSTALL", Use::Counts),
     ("+DISPLAY", Use::Counts),
     ("+MTREE_DIRS", Use::Counts),
-    ("+BUILD_VERSION", Use::LeftOut),
+    (RECIPE_VERSIONS, Use::LeftOut),
     (BUILD_INFORMATION, Use::BuildInformation),
     (SIZE, Use::Read),
     ("+SIZE_ALL", Use::Counts),
@@ -80,15 +81,17 @@ impl Metadata {
             return Err(PackageProblem::NotText { name });
         }
         match of_use {
-            Use::LeftOut => return Ok(()),
             Use::Counts => return Ok(contents.add(entry, bytes, MEMBER)?),
-            Use::Read | Use::BuildInformation => {}
+            Use::Read | Use::BuildInformation | Use::LeftOut => {}
         }
         let mut read = read_bytes(&entry, bytes, MEMBER, name, FILE_BYTES_MAX)?;
         if read.contains(&0) {
             return Err(PackageProblem::NotText { name });
         }
         self.texts[number] = Some(String::from_utf8_lossy(&read).into_owned());
+        if of_use == Use::LeftOut {
+            return Ok(());
+        }
         if of_use == Use::BuildInformation {
             read = without_time_and_place(&read);
             entry.size_bytes = read.len() as u64;
@@ -107,6 +110,7 @@ impl Metadata {
             comment: text(COMMENT)?,
             description: text(DESCRIPTION)?,
             build_information: text(BUILD_INFORMATION).unwrap_or_default(),
+            recipe_versions: text(RECIPE_VERSIONS).unwrap_or_default(),
             size: text(SIZE).unwrap_or_default(),
         })
     }
@@ -125,6 +129,8 @@ pub(super) struct Texts {
     pub(super) description: String,
     /// `NAME=value` lines; empty where the package says nothing of its build.
     pub(super) build_information: String,
+    /// The version of each file of the recipe; empty where it is not said.
+    pub(super) recipe_versions: String,
     /// The size of the files; empty where it is not said.
     pub(super) size: String,
 }

@@ -1,0 +1,53 @@
+//! `kilnyard plan --pbulk-rules`: our verdicts beside those of pbulk's own rules.
+
+use super::{print, print_json};
+use crate::error::{Error, Result};
+use crate::family::{Set, pkgsrc::pbulk};
+use crate::mirror::open_distfiles;
+use crate::plan::{self, Forced};
+use crate::yard::Yard;
+use kilnyard_model::result::PackageState;
+use serde_json::json;
+use std::fmt::Write;
+use std::process::ExitCode;
+
+pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
+    let distfiles = open_distfiles(yard)?;
+    let mut store = yard.store()?;
+    let planned = plan::make(yard, &distfiles, &mut store, &Forced::Nothing)?;
+    let Set::Pkgsrc(workshop) = &planned.set else {
+        return Err(Error::usage("pbulk builds pkgsrc, and this is a yard of Debian"));
+    };
+    let verdicts = pbulk::verdicts(yard, workshop, &planned.current, &distfiles);
+    let rows = planned.plan.packages.iter().filter_map(|row| {
+        let verdict = verdicts.get(&row.package.name)?;
+        Some((&row.package, verdict.as_ref().map(ToString::to_string)))
+    });
+    if as_json {
+        let packages = rows.map(|(package, stale)| {
+            json!({
+                "name": package.name,
+                "version": package.version,
+                "state": package.state,
+                "reason": package.reason,
+                "pbulk_up_to_date": stale.is_none(),
+                "pbulk_reason": stale,
+            })
+        });
+        return print_json(&json!({ "packages": packages.collect::<Vec<_>>() }));
+    }
+    let (mut text, mut differing) = (String::new(), 0);
+    for (package, stale) in rows {
+        let is_current = package.state == PackageState::UpToDate;
+        if is_current == stale.is_none() {
+            continue;
+        }
+        differing += 1;
+        let theirs = stale.unwrap_or_else(|| "up to date".to_owned());
+        let ours = package.reason.lines().next().unwrap_or("");
+        let _ = writeln!(text, "{}\n  pbulk: {theirs}\n  here:  {ours}", package.name);
+    }
+    print(&text)?;
+    tell!("{} packages, {differing} of them differ", verdicts.len());
+    Ok(ExitCode::SUCCESS)
+}

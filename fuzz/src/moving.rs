@@ -2,18 +2,27 @@
 
 use crate::text;
 use kilnyard_ecosystem::pkgsrc::bob_config::BobConfig;
-use kilnyard_ecosystem::pkgsrc::moving::{Moved, Wanted};
+use kilnyard_ecosystem::pkgsrc::moving::{Key, Moved, Wanted};
 use kilnyard_ecosystem::pkgsrc::pbulk_conf::PbulkConf;
+use std::collections::HashSet;
 
-/// A `pbulk.conf`: what is written can be read, and no setting is forged. What stands in a line of its own in front of
-/// all else is set, if it is all that is said of its name.
+/// A `pbulk.conf`: each setting is carried or not carried once. What stands in a line of its own in front of all else is
+/// set, if it is all that is said of its name, and is told in its line.
 pub fn pbulk_conf(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let Ok(conf) = PbulkConf::parse(text) else { return };
-    check(&conf.moved(), &conf.configuration(), text);
+    let moved = conf.moved();
+    check(&moved, text);
+    for carried in moved.carried.iter().filter(|carried| carried.key.is_none_or(|key| !key.is_number())) {
+        let value = conf.get(&carried.name).expect("only what is known is carried");
+        if let Some((_, kept)) = moved.values.iter().find(|(key, _)| Some(*key) == carried.key) {
+            assert_eq!(kept, value, "{}", carried.name);
+        }
+    }
     if !text.contains("frist") {
         let longer = PbulkConf::parse(&format!("frist='a b'\n{text}")).unwrap();
         assert_eq!(longer.get("frist"), Some("a b"));
+        check_first(&moved, &longer.moved());
     }
 }
 
@@ -21,39 +30,50 @@ pub fn pbulk_conf(data: &[u8]) {
 pub fn bob_config(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let Ok(config) = BobConfig::parse(text) else { return };
-    check(&config.moved(), &config.configuration(), text);
+    let moved = config.moved();
+    check(&moved, text);
     if !text.contains("frist") && !text.starts_with('#') {
         let longer = BobConfig::parse(&format!("frist = 'a' .. \" b\"\n{text}")).unwrap();
         assert_eq!(longer.get("frist").as_deref(), Some("a b"));
+        check_first(&moved, &longer.moved());
     }
 }
 
-fn check(moved: &Moved, configuration: &str, text: &str) {
-    let table: toml::Table = configuration.parse().unwrap();
+fn check(moved: &Moved, text: &str) {
+    let keys: HashSet<Key> = moved.values.iter().map(|(key, _)| *key).collect();
+    assert_eq!(keys.len(), moved.values.len(), "a key has two values");
     for (key, value) in &moved.values {
-        let (outer, name) = key.path().split_once('.').unwrap();
-        let found = match &table[outer][name] {
-            toml::Value::String(found) => found.clone(),
-            other => other.to_string(),
-        };
-        assert_eq!(&found, value, "{key:?}");
+        assert!(!value.is_empty(), "{key:?}");
+        assert!(
+            !key.is_number() || value.parse().is_ok_and(|number| (1..=4096).contains(&number)),
+            "{value}"
+        );
     }
-    let count: usize = ["pkgsrc", "build"].iter().map(|outer| table[*outer].as_table().unwrap().len()).sum();
-    assert_eq!(count, moved.values.len(), "{configuration}");
-    match &moved.wanted {
-        None => assert_eq!(table["packages"].as_array().map(Vec::len), Some(0)),
-        Some(Wanted::All) => assert_eq!(table["packages"].as_str(), Some("all")),
-        Some(Wanted::File(file)) => assert_eq!(table["packages-file"].as_str(), Some(&file[..])),
-        Some(Wanted::Some(locations)) => {
-            let found: Vec<&str> =
-                table["packages"].as_array().unwrap().iter().flat_map(|value| value.as_str()).collect();
-            assert_eq!(&found, locations);
-        }
+    let names: HashSet<&str> = moved.carried.iter().map(|carried| &carried.name[..]).collect();
+    assert_eq!(names.len(), moved.carried.len(), "a setting is carried twice");
+    let is_which = |key: Key| matches!(key, Key::Packages | Key::PackagesFile);
+    let (which, others): (Vec<Key>, Vec<Key>) =
+        moved.carried.iter().filter_map(|carried| carried.key).partition(|key| is_which(*key));
+    assert_eq!(others.iter().copied().collect::<HashSet<_>>(), keys, "what is carried is not what is kept");
+    match (&moved.wanted, &which[..]) {
+        (None | Some(Wanted::All), []) | (Some(Wanted::All | Wanted::Some(_)), [Key::Packages]) => {}
+        (Some(Wanted::File(_)), [Key::PackagesFile]) => {}
+        other => panic!("{other:?}"),
     }
     let lines = text.lines().count().max(1) + 1;
-    let told = moved.carried.iter().map(|carried| carried.line);
-    assert!(
-        told.chain(moved.not_carried.iter().map(|refused| refused.line))
-            .all(|line| (1..=lines).contains(&line))
-    );
+    let carried = moved.carried.iter().map(|carried| carried.line);
+    let refused = moved.not_carried.iter().map(|refused| refused.line);
+    assert!(carried.clone().is_sorted() && refused.clone().is_sorted());
+    assert!(carried.chain(refused).all(|line| (1..=lines).contains(&line)));
+    assert!(moved.not_carried.iter().all(|refused| !refused.reason.is_empty()));
+}
+
+/// A line in front that sets what nobody knows is told first, and moves the rest on.
+fn check_first(moved: &Moved, longer: &Moved) {
+    assert_eq!((&longer.not_carried[0].name[..], longer.not_carried[0].line), ("frist", 1));
+    assert_eq!((&longer.wanted, &longer.values), (&moved.wanted, &moved.values));
+    assert_eq!(longer.not_carried.len(), moved.not_carried.len() + 1);
+    let lines = |moved: &Moved| moved.carried.iter().map(|carried| carried.line).collect::<Vec<_>>();
+    let expected: Vec<usize> = lines(moved).iter().map(|line| line + 1).collect();
+    assert_eq!(lines(longer), expected);
 }

@@ -67,7 +67,7 @@ pub enum Command {
     Log(Log),
     /// Say why a package was built, left out, waits, or failed.
     Why(Package),
-    /// Show runs, or the builds of one package.
+    /// Show runs, or the builds of one package; import the times of another builder.
     History(History),
     /// Compare two runs: newly failing, newly fixed, slower, larger.
     Diff(Diff),
@@ -157,9 +157,17 @@ pub enum Init {
 /// `init pkgsrc`.
 #[derive(Debug, Args)]
 pub struct InitPkgsrc {
-    /// The tree's folder, such as /usr/pkgsrc.
-    #[arg(long, value_name = "DIR", default_value = "/usr/pkgsrc")]
-    pub tree: PathBuf,
+    /// Take over what a pbulk.conf says; options beside it win. Its relative paths are taken from the current folder,
+    /// as pbulk does.
+    #[arg(long, value_name = "FILE", conflicts_with = "from_bob")]
+    pub from_pbulk: Option<PathBuf>,
+    /// Take over what bob's config.lua says, and the times of bob's builds; options beside it win. Its relative paths
+    /// are taken from the current folder, as bob does.
+    #[arg(long, value_name = "FILE")]
+    pub from_bob: Option<PathBuf>,
+    /// The tree's folder; /usr/pkgsrc by default.
+    #[arg(long, value_name = "DIR")]
+    pub tree: Option<PathBuf>,
     /// An archive of a bootstrapped prefix; without one the tree's bootstrap/bootstrap makes it.
     #[arg(long, value_name = "FILE")]
     pub bootstrap_kit: Option<PathBuf>,
@@ -368,6 +376,9 @@ pub struct History {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
+    /// Import the times of bob's builds from its history.db; they stand in for packages that were never built here.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["package", "json"])]
+    pub import_bob: Option<PathBuf>,
 }
 
 /// `diff`.

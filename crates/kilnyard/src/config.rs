@@ -5,7 +5,7 @@ mod pkgsrc;
 mod root;
 
 pub use debian::{Debian, template as debian_template};
-pub use pkgsrc::{Pkgsrc, Template as PkgsrcTemplate, template as pkgsrc_template};
+pub use pkgsrc::{Pkgsrc, Template as PkgsrcTemplate, one_line, template as pkgsrc_template};
 pub use root::DebianRoot;
 
 use crate::error::{Error, Result};

@@ -5,9 +5,11 @@
 //! last whole decision (SQLite's write-ahead log). There is one writer of a run, the coordinator; other
 //! commands only leave [`Request`]s, which it takes.
 //!
-//! [`Store`] is the interface, `sqlite` the store of one machine. Known downside: a decision costs a flush
+//! [`Store`] is the interface, `sqlite` the store of one machine; [`bob_history`] reads the times that another builder
+//! kept. Known downside: a decision costs a flush
 //! of the disk, some milliseconds; there are a few of them for each build.
 
+pub mod bob_history;
 mod rows;
 mod sqlite;
 
@@ -96,8 +98,12 @@ pub trait Store {
     fn current(&self, name: &str) -> Result<Option<Current>, StoreError>;
     /// The same for every package that has any; without the lines of keys.
     fn all_current(&self) -> Result<Vec<Current>, StoreError>;
-    /// Wall and CPU seconds of the last successful build of every package.
+    /// Wall and CPU seconds of the last successful build of every package; of one that was never built here those that
+    /// were imported.
     fn durations(&self) -> Result<Vec<(String, f64, f64)>, StoreError>;
+    /// Keeps wall and CPU seconds that are known from elsewhere, in place of such as were imported for the same
+    /// packages before.
+    fn import_durations(&mut self, durations: &[(String, f64, f64)]) -> Result<(), StoreError>;
     /// The next number of a build.
     fn next_build(&self) -> Result<Number, StoreError>;
     /// Leaves a request for whoever runs the yard.

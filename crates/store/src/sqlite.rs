@@ -14,8 +14,11 @@ use rusqlite::{Connection, ErrorCode};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+/// What makes a store of each format from one of the format before; the first makes it from nothing. A step that was
+/// released never changes: stores that it made are about.
+const STEPS: [&str; 2] = [include_str!("sqlite/schema.sql"), include_str!("sqlite/imported.sql")];
 /// The format that this version writes.
-const FORMAT: i64 = 1;
+const FORMAT: i64 = STEPS.len() as i64;
 /// How long a writer waits for another process's decision.
 const BUSY_WAIT: Duration = Duration::from_secs(20);
 /// How often it looks again where SQLite does not wait by itself.
@@ -75,13 +78,13 @@ impl Sqlite {
         }
         let transaction = self.connection.transaction_with_behavior(Immediate).map_err(wrap)?;
         let found = format(&transaction).map_err(wrap)?;
-        if found > FORMAT {
+        let Some(steps) = usize::try_from(found).ok().and_then(|done| STEPS.get(done..)) else {
             return Err(StoreError::TooNew { path, found, known: FORMAT });
+        };
+        for step in steps {
+            transaction.execute_batch(step).map_err(wrap)?;
         }
-        if found == 0 {
-            transaction.execute_batch(include_str!("sqlite/schema.sql")).map_err(wrap)?;
-            transaction.pragma_update(None, "user_version", FORMAT).map_err(wrap)?;
-        }
+        transaction.pragma_update(None, "user_version", FORMAT).map_err(wrap)?;
         transaction.commit().map_err(wrap)
     }
 
@@ -159,6 +162,11 @@ impl Store for Sqlite {
 
     fn durations(&self) -> Result<Vec<(String, f64, f64)>, StoreError> {
         self.read_durations()
+    }
+
+    fn import_durations(&mut self, durations: &[(String, f64, f64)]) -> Result<(), StoreError> {
+        let outcome = write::import_durations(&mut self.connection, durations);
+        outcome.map_err(|e| self.wrap(e))
     }
 
     fn next_build(&self) -> Result<Number, StoreError> {

@@ -13,6 +13,7 @@ mod lua;
 use super::moving::{Fate, Key, Moved, Wanted};
 use super::scan_file::is_location;
 use lua::{Settings, Value};
+use std::collections::HashMap;
 
 /// No configuration is longer; those that bob comes with have 7 kB.
 const TEXT_BYTES_MAX: usize = 1 << 20;
@@ -169,11 +170,6 @@ impl BobConfig {
         moved.sort();
         moved
     }
-
-    /// The text of a `kilnyard.toml` for the same work.
-    pub fn configuration(&self) -> String {
-        self.moved().configuration("bob's config.lua")
-    }
 }
 
 /// A text or number as it is carried over.
@@ -195,7 +191,11 @@ fn settle(moved: &mut Moved, path: &str, line: usize, value: &Value) {
         (_, _) if path == PKGPATHS => want(moved, line, value),
         (_, Some(Fate::Not(reason))) => moved.refuse(path, line, reason),
         (Value::Table(items), None) if path.split('.').count() < TABLES_MAX => {
-            for (name, line, value) in items {
+            // Of several with one name the last one counts.
+            let last: HashMap<&str, usize> =
+                items.iter().enumerate().map(|(at, (name, _, _))| (&name[..], at)).collect();
+            let counting = items.iter().enumerate().filter(|(at, (name, _, _))| last[&name[..]] == *at);
+            for (_, (name, line, value)) in counting {
                 settle(moved, &format!("{path}.{name}"), *line, value);
             }
         }

@@ -1,13 +1,12 @@
 //! Moving over from another bulk builder: what of its configuration has a place in `kilnyard.toml`, and what has none.
 //!
 //! A reader ([`super::pbulk_conf`], [`super::bob_config`]) finds settings by name; its table says of each name what
-//! becomes of it ([`Fate`]). [`Moved`] is the outcome, and [`Moved::configuration`] writes it. Nothing is left out
+//! becomes of it ([`Fate`]). [`Moved`] is the outcome; who writes a `kilnyard.toml` fills it in. Nothing is left out
 //! silently: every setting is either carried over or told with the reason why not.
 //!
-//! The names of `kilnyard.toml`'s keys are in one place, [`Key::path`]. Known downside: what stands in a bootstrap
-//! kit's own `mk.conf` (`DISTDIR`, options, compilers) is in none of these configurations, and is not moved.
-
-use std::fmt::Write;
+//! The names of the keys of `kilnyard.toml` that can be filled in are in one place, [`Key::path`]. Known downside: what
+//! stands in a bootstrap kit's own `mk.conf` (`DISTDIR`, options, compilers) is in none of these configurations, and is
+//! not moved.
 
 /// Each slot is a thread; no machine has as many cores.
 const SLOTS_MAX: u32 = 4096;
@@ -37,28 +36,6 @@ pub enum Key {
     Jobs,
 }
 
-/// The keys of a table, in the order in which they are written; of each the comment that stands where it is absent.
-const TABLES: [(&str, &[(Key, &str)]); 2] = [
-    (
-        "pkgsrc",
-        &[
-            (Key::Tree, "\"/usr/pkgsrc\""),
-            (Key::BootstrapKit, "\"bootstrap.tar.gz\"   # the archive that a root begins with"),
-            (Key::Prefix, "\"/usr/pkg\""),
-            (Key::Make, "\"/usr/pkg/bin/bmake\""),
-            (Key::MkConf, "\"mk.conf\"   # a file that is added to the kit's mk.conf"),
-            (Key::Distfiles, "\"distfiles\"   # the folder of the sources"),
-        ],
-    ),
-    (
-        "build",
-        &[
-            (Key::Slots, "2   # builds at once; by cores and memory"),
-            (Key::Jobs, "2   # processes of one build; all cores"),
-        ],
-    ),
-];
-
 impl Key {
     /// Its name, with that of its table before it where it is in one.
     pub fn path(self) -> &'static str {
@@ -76,12 +53,20 @@ impl Key {
         }
     }
 
-    fn name(self) -> &'static str {
+    /// Its name within its table.
+    pub fn name(self) -> &'static str {
         self.path().rsplit('.').next().unwrap_or_default()
     }
 
-    fn is_number(self) -> bool {
+    /// Whether its value is a number; else it is a text.
+    pub fn is_number(self) -> bool {
         matches!(self, Key::Slots | Key::Jobs)
+    }
+
+    /// Whether its value is a path of the machine, and not of a root; a relative one is taken from where the other
+    /// builder is started.
+    pub fn is_path(self) -> bool {
+        matches!(self, Key::PackagesFile | Key::Tree | Key::BootstrapKit | Key::MkConf | Key::Distfiles)
     }
 }
 
@@ -169,6 +154,16 @@ impl Moved {
         self.not_carried.push(NotCarried { name: name.to_owned(), line, reason: reason.to_owned() });
     }
 
+    /// Lets somebody else say what a key is: what the file says of it is not carried over, and this is why.
+    pub fn overrule(&mut self, key: Key, reason: &str) {
+        self.values.retain(|(other, _)| *other != key);
+        let (gone, carried): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.carried).into_iter().partition(|carried| carried.key == Some(key));
+        self.carried = carried;
+        gone.iter().for_each(|carried| self.refuse(&carried.name, carried.line, reason));
+        self.sort();
+    }
+
     fn set(&mut self, name: &str, line: usize, key: Key, value: String) {
         self.values.retain(|(other, _)| *other != key);
         self.values.push((key, value));
@@ -184,136 +179,48 @@ impl Moved {
         self.carried.sort_by_key(|carried| carried.line);
         self.not_carried.sort_by_key(|refused| refused.line);
     }
-
-    /// The text of a `kilnyard.toml`: what is carried over as settings, the rest as comments. `source` is the name of
-    /// the other configuration, as it is shown.
-    pub fn configuration(&self, source: &str) -> String {
-        let mut text = format!("# A yard of Kilnyard, moved over from {}.\n\n", comment(source));
-        match &self.wanted {
-            Some(Wanted::All) => {
-                line(&mut text, format_args!("# Every package of the tree."));
-                line(&mut text, format_args!("{} = \"all\"", Key::Packages.name()));
-            }
-            Some(Wanted::File(file)) => {
-                line(&mut text, format_args!("{} = {}", Key::PackagesFile.name(), quoted(file)));
-            }
-            Some(Wanted::Some(locations)) => list(&mut text, locations),
-            None => {
-                line(
-                    &mut text,
-                    format_args!("# It could not be told which ones; \"all\" for all of the tree."),
-                );
-                list(&mut text, &[]);
-            }
-        }
-        for (table, keys) in TABLES {
-            line(&mut text, format_args!("\n[{table}]"));
-            for (key, absent) in keys {
-                let value = self.values.iter().find(|(other, _)| other == key).map(|(_, value)| value);
-                match value {
-                    Some(value) if key.is_number() => {
-                        line(&mut text, format_args!("{} = {value}", key.name()))
-                    }
-                    Some(value) => line(&mut text, format_args!("{} = {}", key.name(), quoted(value))),
-                    None => line(&mut text, format_args!("# {} = {absent}", key.name())),
-                }
-            }
-        }
-        if !self.not_carried.is_empty() {
-            line(&mut text, format_args!("\n# What is not carried over:"));
-        }
-        for refused in &self.not_carried {
-            let (name, reason) = (comment(&refused.name), comment(&refused.reason));
-            line(&mut text, format_args!("# line {}, {name}: {reason}", refused.line));
-        }
-        text
-    }
 }
 
 fn empty(key: Key) -> String {
     format!("it is empty, and `{}` cannot be", key.path())
 }
 
-fn line(text: &mut String, content: std::fmt::Arguments) {
-    // Writing to a string cannot fail.
-    let _ = writeln!(text, "{content}");
-}
-
-fn list(text: &mut String, locations: &[String]) {
-    line(text, format_args!("{} = [", Key::Packages.name()));
-    for location in locations {
-        line(text, format_args!("  {},", quoted(location)));
-    }
-    line(text, format_args!("]"));
-}
-
-/// A text as TOML's basic string.
-fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => quoted.extend(['\\', character]),
-            '\n' => quoted.push_str("\\n"),
-            '\t' => quoted.push_str("\\t"),
-            _ if character.is_control() => {
-                // Writing to a string cannot fail.
-                let _ = write!(quoted, "\\u{:04X}", u32::from(character));
-            }
-            _ => quoted.push(character),
-        }
-    }
-    quoted.push('"');
-    quoted
-}
-
-/// A text that cannot end a comment.
-fn comment(text: &str) -> String {
-    text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(moved: &Moved) -> toml::Table {
-        moved.configuration("a test").parse().unwrap()
-    }
-
     #[test]
-    fn every_key_is_written_where_its_path_says() {
+    fn the_last_value_of_a_key_counts_and_each_setting_is_told() {
         let mut moved = Moved::default();
-        for key in [Key::Tree, Key::BootstrapKit, Key::Prefix, Key::Make, Key::MkConf, Key::Distfiles] {
-            moved.settle("text", 1, "/a \"b\"\\\u{1}\n", Fate::To(key));
-        }
-        for key in [Key::Slots, Key::Jobs] {
-            moved.settle("number", 2, "3", Fate::To(key));
-        }
-        let table = read(&moved);
-        for (key, _) in &moved.values {
-            let (outer, name) = key.path().split_once('.').unwrap();
-            let found = &table[outer][name];
-            let expected = if key.is_number() { toml::Value::Integer(3) } else { "/a \"b\"\\\u{1}\n".into() };
-            assert_eq!(found, &expected, "{key:?}");
-        }
-        assert_eq!(moved.carried.len(), 8);
+        moved.settle("slots", 2, "7", Fate::To(Key::Slots));
+        moved.settle("threads", 1, "07", Fate::To(Key::Slots));
+        moved.want("list", 3, Wanted::File("/list".to_owned()));
+        moved.settle("mode", 4, "no", Fate::Same(&["no"], "it is always so"));
+        moved.settle("mode", 5, "yes", Fate::Same(&["no"], "it is always so"));
+        moved.sort();
+        assert_eq!(moved.values, [(Key::Slots, "7".to_owned())]);
+        let carried: Vec<_> = moved.carried.iter().map(|carried| (carried.line, carried.key)).collect();
+        assert_eq!(
+            carried,
+            [(1, Some(Key::Slots)), (2, Some(Key::Slots)), (3, Some(Key::PackagesFile)), (4, None)]
+        );
+        let refused = NotCarried { name: "mode".to_owned(), line: 5, reason: "it is always so".to_owned() };
+        assert_eq!(moved.not_carried, [refused]);
     }
 
     #[test]
-    fn the_comments_of_absent_keys_are_settings() {
-        let text = Moved { wanted: Some(Wanted::All), ..Moved::default() }.configuration("a test");
-        let uncommented: String = text
-            .lines()
-            .map(|line| match line.strip_prefix("# ").filter(|rest| rest.contains(" = ")) {
-                Some(rest) => format!("{rest}\n"),
-                None => format!("{line}\n"),
-            })
-            .collect();
-        let table: toml::Table = uncommented.parse().unwrap();
-        assert_eq!(
-            (table["pkgsrc"].as_table().unwrap().len(), table["build"].as_table().unwrap().len()),
-            (6, 2)
-        );
-        assert_eq!(table["packages"].as_str(), Some("all"));
+    fn what_is_overruled_is_not_carried_over() {
+        let mut moved = Moved::default();
+        moved.settle("tree", 1, "/a", Fate::To(Key::Tree));
+        moved.settle("make", 2, "/m", Fate::To(Key::Make));
+        moved.settle("home", 3, "/h", Fate::Not("nobody asks"));
+        moved.overrule(Key::Tree, "--tree says it");
+        moved.overrule(Key::Prefix, "--prefix says it");
+        assert_eq!(moved.values, [(Key::Make, "/m".to_owned())]);
+        assert_eq!(moved.carried.iter().map(|carried| carried.line).collect::<Vec<_>>(), [2]);
+        let told: Vec<_> =
+            moved.not_carried.iter().map(|refused| (refused.line, &refused.reason[..])).collect();
+        assert_eq!(told, [(1, "--tree says it"), (3, "nobody asks")]);
     }
 
     #[test]
@@ -326,15 +233,5 @@ mod tests {
         assert_eq!((moved.values.len(), moved.not_carried.len()), (0, 6));
         assert_eq!(moved.not_carried[1].reason, "`x` is no number from 1 to 4096");
         assert_eq!(moved.not_carried[5].reason, "it is empty, and `pkgsrc.tree` cannot be");
-    }
-
-    #[test]
-    fn nothing_of_a_reason_becomes_a_setting() {
-        let mut moved = Moved::default();
-        moved.refuse("a\nslots = 9", 1, "b\rpackages = \"all\"\n[x]");
-        let table = moved.configuration("c\n[y]").parse::<toml::Table>().unwrap();
-        assert_eq!(table.keys().collect::<Vec<_>>(), ["build", "packages", "pkgsrc"]);
-        assert_eq!(table["packages"].as_array().map(Vec::len), Some(0));
-        assert!(table["build"].as_table().unwrap().is_empty());
     }
 }

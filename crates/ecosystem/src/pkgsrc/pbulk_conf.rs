@@ -206,11 +206,6 @@ impl PbulkConf {
         moved
     }
 
-    /// The text of a `kilnyard.toml` for the same work.
-    pub fn configuration(&self) -> String {
-        self.moved().configuration("pbulk.conf")
-    }
-
     fn assign(&mut self, name: &str, line: usize, value: Result<String, String>) {
         self.settings.insert(name.to_owned(), Setting { line, value });
     }

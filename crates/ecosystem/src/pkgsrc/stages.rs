@@ -1,7 +1,7 @@
 //! The commands of each stage, in the meaning of pbulk's `pkg-build`.
 //!
 //! The tree is shown for reading, always at the same place; the kit is a layer below the root, so that a build
-//! begins with an untouched prefix and nothing has to be torn down. What is written goes below [`BUILD`].
+//! begins with an untouched prefix and nothing has to be torn down. What is written goes below `/build`.
 
 use super::settings::Settings;
 use kilnyard_model::order::{Account, CommandOrder, InputText, Stage, StageOrder};
@@ -13,7 +13,7 @@ pub const DISTFILES: &str = "/kilnyard/distfiles";
 /// Where inputs are seen in a root.
 pub const INPUTS: &str = "/kilnyard/inputs";
 /// Where packages are built.
-pub const BUILD: &str = "/build";
+pub(super) const BUILD: &str = "/build";
 /// Where binary packages are put.
 pub const PACKAGES: &str = "/build/packages/All";
 /// Where make keeps what it works out of build options while a tree is scanned, in a root.

@@ -1,15 +1,21 @@
 //! `kilnyard init`: makes a yard.
 
+mod other;
+
 use super::print;
 use crate::cli::{Init, InitPkgsrc};
 use crate::config::{self, PkgsrcTemplate};
 use crate::error::{Context, Error, Kind, Result};
 use crate::files::write_whole;
 use crate::yard::{CONFIG, Yard};
+use kilnyard_ecosystem::pkgsrc::moving::{Key, Moved, Wanted};
 use kilnyard_sign::YardKey;
+use other::Other;
 use std::path::Path;
 use std::process::ExitCode;
 
+/// Where a pkgsrc tree is if nobody says otherwise.
+const TREE: &str = "/usr/pkgsrc";
 /// The mirror of last resort.
 const DEBIAN_MIRROR: &str = "http://deb.debian.org/debian";
 
@@ -25,48 +31,83 @@ pub fn run(folder: &Path, options: &Init) -> Result<ExitCode> {
             make(folder, release, &mirror, &packages)?;
             tell!("made the yard {} for {release} from {mirror}", folder.display());
         }
-        Init::Pkgsrc(options) => {
-            write(folder, &pkgsrc(options)?)?;
-            tell!("made the yard {} for the tree {}", folder.display(), options.tree.display());
-        }
+        Init::Pkgsrc(options) => make_pkgsrc(folder, options)?,
     }
     tell!("next: kilnyard --yard {} build", folder.display());
     print("")
 }
 
-/// The configuration of a new yard of pkgsrc.
-fn pkgsrc(options: &InitPkgsrc) -> Result<String> {
-    let path = |path: &Path| -> Result<String> {
-        let absolute = std::path::absolute(path).context(Kind::Usage, format!("find {}", path.display()))?;
-        let text = absolute.to_str().map(str::to_owned);
-        text.ok_or_else(|| Error::usage(format!("{} is not UTF-8", path.display())))
-    };
-    let mut lines = Vec::new();
-    for (key, value) in [
-        ("bootstrap-kit", &options.bootstrap_kit),
-        ("mk-conf", &options.mk_conf),
-        ("distfiles", &options.distfiles),
-    ] {
-        if let Some(value) = value {
-            lines.push((key, path(value)?));
-        }
-    }
-    for (key, value) in [("prefix", &options.prefix), ("make", &options.make)] {
-        lines.extend(value.clone().map(|value| (key, value)));
-    }
-    if !options.tree.join("mk").is_dir() {
-        return Err(Error::usage(format!("{} is no pkgsrc tree: it has no mk", options.tree.display()))
+/// Makes a yard of pkgsrc, from another builder's configuration if one is named.
+fn make_pkgsrc(folder: &Path, options: &InitPkgsrc) -> Result<()> {
+    let (other, moved) = Other::named(options)?.unzip();
+    let mut moved = moved.unwrap_or(Moved { wanted: Some(Wanted::All), ..Moved::default() });
+    overrule(&mut moved, options)?;
+    let tree = moved.values.iter().find(|(key, _)| *key == Key::Tree);
+    let tree = tree.map_or(TREE.to_owned(), |(_, tree)| tree.clone());
+    if !Path::new(&tree).join("mk").is_dir() {
+        return Err(Error::usage(format!("{tree} is no pkgsrc tree: it has no mk"))
             .hint("--tree with the folder that mk and the categories are in"));
     }
+    let report = other.as_ref().map(|other| other.report(&moved)).unwrap_or_default();
     let release = options.release.clone();
-    Ok(config::pkgsrc_template(&PkgsrcTemplate {
-        packages: Some(options.locations.clone()).filter(|locations| !locations.is_empty()),
-        tree: path(&options.tree)?,
-        lines,
-        build: Vec::new(),
+    let text = config::pkgsrc_template(&PkgsrcTemplate {
+        wanted: moved.wanted.clone(),
+        values: moved.values,
         mirror: options.mirror.clone().unwrap_or_else(|| mirror_for(&release)),
         release,
-    }))
+        remarks: report.clone(),
+    });
+    write(folder, &text).map_err(|error| match &other {
+        Some(other) => error.hint(format!("its option beside {}, which wins over the file", other.option)),
+        None => error,
+    })?;
+    tell!("made the yard {} for the tree {tree}", folder.display());
+    report.iter().for_each(|line| tell!("{}", config::one_line(line)));
+    if moved.wanted.is_none() {
+        tell!("it could not be told which packages: name them in {}", folder.join(CONFIG).display());
+    }
+    other.map_or(Ok(()), |other| other.import_history(folder))
+}
+
+/// Lets what the command line says win.
+fn overrule(moved: &mut Moved, options: &InitPkgsrc) -> Result<()> {
+    let paths = [
+        (Key::Tree, "--tree", &options.tree),
+        (Key::BootstrapKit, "--bootstrap-kit", &options.bootstrap_kit),
+        (Key::MkConf, "--mk-conf", &options.mk_conf),
+        (Key::Distfiles, "--distfiles", &options.distfiles),
+    ];
+    let texts = [(Key::Prefix, "--prefix", &options.prefix), (Key::Make, "--make", &options.make)];
+    let mut given = Vec::new();
+    for (key, option, path) in paths {
+        if let Some(path) = path {
+            given.push((key, option, path_text(path)?));
+        }
+    }
+    for (key, option, text) in texts {
+        given.extend(text.clone().map(|text| (key, option, text)));
+    }
+    for (key, option, value) in given {
+        moved.overrule(key, &format!("{option} says it"));
+        moved.values.push((key, value));
+    }
+    if !options.locations.is_empty() {
+        for key in [Key::Packages, Key::PackagesFile] {
+            moved.overrule(key, "the command line says it");
+        }
+        moved.wanted = Some(Wanted::Some(options.locations.clone()));
+    }
+    if !moved.values.iter().any(|(key, _)| *key == Key::Tree) {
+        moved.values.push((Key::Tree, TREE.to_owned()));
+    }
+    Ok(())
+}
+
+/// A path as it is for somebody who stands elsewhere.
+fn path_text(path: &Path) -> Result<String> {
+    let absolute = std::path::absolute(path).context(Kind::Usage, format!("find {}", path.display()))?;
+    let text = absolute.to_str().map(str::to_owned);
+    text.ok_or_else(|| Error::usage(format!("{} is not UTF-8", path.display())))
 }
 
 /// The path of a `.dsc` as it is for somebody who stands elsewhere; a name as it is.

@@ -2,9 +2,9 @@
 
 use super::root::DebianRoot;
 use super::{COMMON_TEMPLATE, list_of, quoted};
+use kilnyard_ecosystem::pkgsrc::moving::{Key, Wanted};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// The table `pkgsrc`.
@@ -79,60 +79,64 @@ impl Pkgsrc {
 /// What `kilnyard init pkgsrc` fills in.
 #[derive(Clone, Debug, Default)]
 pub struct Template {
-    /// The packages' directories; none for all.
-    pub packages: Option<Vec<String>>,
-    /// The tree's folder.
-    pub tree: String,
-    /// Other values of the table, each as a line.
-    pub lines: Vec<(&'static str, String)>,
-    /// Values of the table `build`.
-    pub build: Vec<(&'static str, u32)>,
+    /// Which packages; none where nobody could tell.
+    pub wanted: Option<Wanted>,
+    /// Values of keys, that of the tree among them.
+    pub values: Vec<(Key, String)>,
     /// The release of the root.
     pub release: String,
     /// The archive that the root comes from.
     pub mirror: String,
+    /// Lines for a person to read; they stand at the end, as comments.
+    pub remarks: Vec<String>,
 }
 
-/// The optional lines of the table, with what they say if they stay away.
-const OPTIONAL: [(&str, &str, &str); 5] = [
-    ("bootstrap-kit", "bootstrap.tar.gz", "else the tree's bootstrap/bootstrap makes it, once"),
-    ("prefix", "/usr/pkg", ""),
-    ("make", "/usr/pkg/bin/bmake", "inside a root"),
-    ("mk-conf", "mk.conf", "read after that of the kit"),
-    ("distfiles", "distfiles/pkgsrc", ""),
+/// The keys of the table, each with what is shown of it where it is not filled in.
+const KEYS: [(Key, &str, &str); 6] = [
+    (Key::Tree, "/usr/pkgsrc", ""),
+    (Key::BootstrapKit, "bootstrap.tar.gz", "else the tree's bootstrap/bootstrap makes it, once"),
+    (Key::Prefix, "/usr/pkg", ""),
+    (Key::Make, "/usr/pkg/bin/bmake", "inside a root"),
+    (Key::MkConf, "mk.conf", "read after that of the kit"),
+    (Key::Distfiles, "distfiles/pkgsrc", ""),
 ];
 
 /// What `kilnyard init pkgsrc` writes.
 pub fn template(filled: &Template) -> String {
-    let packages = match &filled.packages {
-        None => "packages = \"all\"".to_owned(),
-        Some(packages) => format!("packages = [\n{}]", list_of(packages)),
+    let (packages, file) = match &filled.wanted {
+        Some(Wanted::All) => ("\"all\"".to_owned(), None),
+        Some(Wanted::Some(packages)) => (format!("[\n{}]", list_of(packages)), None),
+        Some(Wanted::File(file)) => ("[\n]".to_owned(), Some(file)),
+        None => ("[\n]".to_owned(), None),
     };
-    let mut lines = String::new();
-    for (key, default, remark) in OPTIONAL {
-        let given = filled.lines.iter().find(|(name, _)| *name == key);
-        let line = match given {
-            Some((_, value)) => format!("{key} = {}", quoted(value)),
-            None => format!("# {key} = {}", quoted(default)),
-        };
-        let remark = if remark.is_empty() { String::new() } else { format!("# {remark}") };
-        let _ = writeln!(lines, "{}", format!("{line:34} {remark}").trim_end());
-    }
-    let mut common = COMMON_TEMPLATE.to_owned();
-    for (key, value) in &filled.build {
-        let given =
-            common.lines().find(|line| line.starts_with(&format!("# {key} = "))).unwrap_or("").to_owned();
-        common = common.replacen(&given, &format!("{key} = {value}"), 1);
-    }
+    let file = match file {
+        Some(file) => format!("packages-file = {}", quoted(file)),
+        None => "# packages-file = \"packages.txt\"".to_owned(),
+    };
+    let file = remarked(&file, "more of them, one a line");
+    let value = |key: Key| filled.values.iter().find(|(other, _)| *other == key).map(|(_, value)| value);
+    let lines = KEYS.map(|(key, shown, remark)| match value(key) {
+        Some(value) => remarked(&format!("{} = {}", key.name(), quoted(value)), remark),
+        None => remarked(&format!("# {} = {}", key.name(), quoted(shown)), remark),
+    });
+    let common = COMMON_TEMPLATE.lines().map(|line| {
+        let (shown, remark) = line.trim_start_matches("# ").split_once('#').unwrap_or((line, ""));
+        let key = [Key::Slots, Key::Jobs].into_iter().find(|key| shown.starts_with(key.name()));
+        match key.and_then(|key| Some((key, value(key)?))) {
+            Some((key, value)) => remarked(&format!("{} = {value}", key.name()), remark.trim()),
+            None => format!("{line}\n"),
+        }
+    });
+    let common: String = common.collect();
+    let remarks: String = filled.remarks.iter().map(|remark| format!("# {}\n", one_line(remark))).collect();
+    let gap = if remarks.is_empty() { "" } else { "\n" };
     format!(
         r#"# A yard of Kilnyard. `kilnyard build` builds it; `kilnyard doctor` checks this machine.
 
 # Directories of the tree, such as "mail/mutt", with all that they need; "all" for the whole tree.
-{packages}
-# packages-file = "packages.txt"   # more of them, one a line
-
+packages = {packages}
+{file}
 [pkgsrc]
-tree = {tree}
 {lines}
 # Builds happen in a root of Debian, so that what the system has is the same in every build.
 [pkgsrc.root]
@@ -141,9 +145,102 @@ mirror = {mirror}
 # packages = ["zlib1g-dev"]        # besides the build-essential ones
 # keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
-{common}"#,
-        tree = quoted(&filled.tree),
+{common}{gap}{remarks}"#,
+        lines = lines.concat(),
         release = quoted(&filled.release),
         mirror = quoted(&filled.mirror),
     )
+}
+
+/// A line with a remark behind it.
+fn remarked(line: &str, remark: &str) -> String {
+    if remark.is_empty() { format!("{line}\n") } else { format!("{line:34} # {remark}\n") }
+}
+
+/// A text that ends neither a comment nor a line of the terminal, and does nothing else there.
+pub fn one_line(text: &str) -> String {
+    text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Family};
+
+    const HOSTILE: &str = "/a \"b\"\\ '''\u{1}\r\n\"\"\"\n[build]\nslots = 9 # \u{2028}";
+
+    fn filled(values: Vec<(Key, String)>) -> Template {
+        let (release, mirror) = ("bookworm".to_owned(), "http://deb.example/debian".to_owned());
+        Template { values, release, mirror, ..Template::default() }
+    }
+
+    fn read(filled: &Template) -> toml::Table {
+        template(filled).parse().unwrap()
+    }
+
+    #[test]
+    fn every_key_is_written_where_its_path_says() {
+        let mut values: Vec<(Key, String)> = KEYS.map(|(key, _, _)| (key, HOSTILE.to_owned())).into();
+        values.extend([(Key::Slots, "3".to_owned()), (Key::Jobs, "4".to_owned())]);
+        let table = read(&filled(values.clone()));
+        for (key, value) in &values {
+            let (outer, name) = key.path().split_once('.').unwrap();
+            let expected = if key.is_number() {
+                toml::Value::Integer(value.parse().unwrap())
+            } else {
+                toml::Value::from(&value[..])
+            };
+            assert_eq!(table[outer][name], expected, "{key:?}");
+        }
+        assert_eq!(table["pkgsrc"].as_table().unwrap().len(), KEYS.len() + 1, "the root is a table in it");
+        assert_eq!(table["build"].as_table().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn packages_are_written_as_they_are_asked_for() {
+        let wanted = |wanted| read(&Template { wanted, ..filled(Vec::new()) });
+        assert_eq!(wanted(Some(Wanted::All))["packages"].as_str(), Some("all"));
+        let some = wanted(Some(Wanted::Some(vec!["a/b".into(), HOSTILE.into()])));
+        assert_eq!(some["packages"], toml::Value::from(vec!["a/b", HOSTILE]));
+        let file = wanted(Some(Wanted::File(HOSTILE.into())));
+        assert_eq!(file["packages-file"].as_str(), Some(HOSTILE));
+        for empty in [file, wanted(None)] {
+            assert_eq!(empty["packages"].as_array().map(Vec::len), Some(0));
+        }
+    }
+
+    #[test]
+    fn the_comments_of_keys_are_their_defaults() {
+        let parse = |text: &str| {
+            let config = Config::parse(text, Path::new("kilnyard.toml")).unwrap();
+            let Family::Pkgsrc(table) = config.family else { panic!("{text}") };
+            (table, config.build)
+        };
+        let text = template(&filled(vec![(Key::Tree, "/usr/pkgsrc".to_owned())]));
+        let uncommented: String = text
+            .lines()
+            .map(|line| match line.strip_prefix("# ").filter(|rest| rest.contains(" = ")) {
+                Some(rest) => format!("{rest}\n"),
+                None => format!("{line}\n"),
+            })
+            .collect();
+        let ((default, _), (shown, build)) = (parse(&text), parse(&uncommented));
+        assert_eq!((&shown.tree, &shown.prefix), (&default.tree, &default.prefix));
+        assert_eq!((shown.make(), &shown.distfiles), (default.make(), &default.distfiles));
+        assert_eq!((default.bootstrap_kit, default.mk_conf), (None, None));
+        assert!(shown.bootstrap_kit.is_some() && shown.mk_conf.is_some());
+        assert_eq!((build.slots, build.jobs), (Some(2), Some(2)));
+    }
+
+    #[test]
+    fn nothing_of_a_remark_becomes_a_setting() {
+        let with = |remarks: &[&str]| {
+            let remarks = remarks.iter().map(|remark| (*remark).to_owned()).collect();
+            Template { remarks, ..filled(Vec::new()) }
+        };
+        let hostile = with(&["a\nslots = 9", "b\rpackages = \"all\"\n[x]", HOSTILE]);
+        assert_eq!(read(&hostile), read(&with(&[])));
+        let text = template(&hostile);
+        assert!(text.contains("\n\n# a slots = 9\n# b packages = \"all\" [x]\n# /a"), "{text}");
+    }
 }

@@ -185,9 +185,11 @@ impl Sqlite {
     }
 
     pub(super) fn read_durations(&self) -> Result<Vec<(String, f64, f64)>, StoreError> {
-        self.rows("SELECT package, wall, cpu FROM duration", [], |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-        })
+        let sql = "SELECT package, wall, cpu FROM duration
+                   UNION ALL
+                   SELECT package, wall, cpu FROM imported_duration
+                   WHERE package NOT IN (SELECT package FROM duration)";
+        self.rows(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
     }
 
     pub(super) fn read_plan(&self) -> Result<Option<Plan>, StoreError> {

@@ -258,6 +258,46 @@ fn packages_of_a_plan_pass_by_until_somebody_has_enough() {
 }
 
 #[test]
+fn imported_times_stand_in_until_a_package_is_built() {
+    let (mut store, _folder) = open();
+    let time = |name: &str, wall, cpu| (name.to_owned(), wall, cpu);
+    store.import_durations(&[time("p", 30.0, 20.0), time("q", 3.0, 2.0)]).unwrap();
+    store.import_durations(&[time("q", 5.0, 4.0)]).unwrap();
+    assert_eq!(store.durations().unwrap(), [time("p", 30.0, 20.0), time("q", 5.0, 4.0)]);
+    let run = store.begin_run(&run_row(), &[]).unwrap();
+    let ended = |outcome| Record::BuildEnded {
+        build: 1,
+        at_seconds: 111.0,
+        outcome,
+        failure: None,
+        is_reproducible: None,
+    };
+    store.record(&[Record::BuildBegan(build_row(1, run, "p")), ended("failed")]).unwrap();
+    assert_eq!(store.durations().unwrap()[0], time("p", 30.0, 20.0));
+    store.record(&[ended("built")]).unwrap();
+    // An import later on does not hide what was measured here.
+    store.import_durations(&[time("p", 99.0, 99.0)]).unwrap();
+    assert_eq!(store.durations().unwrap(), [time("p", 10.0, 0.0), time("q", 5.0, 4.0)]);
+}
+
+#[test]
+fn a_store_of_an_earlier_version_is_brought_up_to_date() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kilnyard.db");
+    let earlier = Connection::open(&path).unwrap();
+    earlier.execute_batch(STEPS[0]).unwrap();
+    earlier.execute_batch("INSERT INTO duration VALUES ('a', 2.0, 1.0); PRAGMA user_version = 1;").unwrap();
+    drop(earlier);
+    let mut store = Sqlite::open(&path).unwrap();
+    store.import_durations(&[("b".to_owned(), 4.0, 3.0)]).unwrap();
+    drop(store);
+    let store = Sqlite::open(&path).unwrap();
+    assert_eq!(store.durations().unwrap(), [("a".to_owned(), 2.0, 1.0), ("b".to_owned(), 4.0, 3.0)]);
+    let format: i64 = store.connection.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
+    assert_eq!(format, FORMAT);
+}
+
+#[test]
 fn a_store_of_a_later_version_is_refused() {
     let (store, folder) = open();
     store.connection.pragma_update(None, "user_version", 99).unwrap();

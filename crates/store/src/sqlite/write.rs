@@ -157,6 +157,18 @@ fn outputs(transaction: &Transaction, current: &Current) -> Result<()> {
     Ok(())
 }
 
+pub(super) fn import_durations(connection: &mut Connection, durations: &[(String, f64, f64)]) -> Result<()> {
+    let transaction = begin(connection)?;
+    for (package, wall_seconds, cpu_seconds) in durations {
+        execute(
+            &transaction,
+            "INSERT OR REPLACE INTO imported_duration (package, wall, cpu) VALUES (?1, ?2, ?3)",
+            params![package, wall_seconds, cpu_seconds],
+        )?;
+    }
+    transaction.commit()
+}
+
 pub(super) fn take_requests(connection: &mut Connection) -> Result<Vec<Request>> {
     let transaction = begin(connection)?;
     let requests = {

@@ -70,10 +70,6 @@ fn a_file_as_people_have_it_is_carried_over() {
         .map(|carried| &carried.name[..])
         .collect();
     assert_eq!(same, ["reuse_scan_results", "master_mode", "scan_clients", "cross_compile", "mail"]);
-    let table: toml::Table = conf(&without_condition).configuration().parse().unwrap();
-    assert_eq!(table["packages-file"].as_str(), Some("/etc/limited_list"));
-    assert_eq!(table["pkgsrc"]["make"].as_str(), Some("/usr/pkg/bin/bmake"));
-    assert_eq!(table["build"]["slots"].as_integer(), Some(4));
 }
 
 #[test]

@@ -1,0 +1,5 @@
+CREATE TABLE imported_duration (
+  package TEXT PRIMARY KEY,
+  wall REAL NOT NULL,
+  cpu REAL NOT NULL
+) STRICT, WITHOUT ROWID;

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 pub enum Stage {
     /// Sources and binary packages come to this machine.
     Fetch,
-    /// The source is checked and unpacked.
+    /// The source is checked, and unpacked where that is no part of the next step.
     Unpack,
     /// Dependencies are installed.
     Depends,

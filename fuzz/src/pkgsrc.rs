@@ -81,7 +81,7 @@ pub fn scan_file(data: &[u8]) {
 pub fn kept(data: &[u8]) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kept");
-    std::fs::write(&path, [b"kilnyard-scan 1 facts\n", data].concat()).unwrap();
+    std::fs::write(&path, [b"kilnyard-scan 2 facts\n", data].concat()).unwrap();
     let kept = Kept::read(&path, "facts").unwrap();
     // No file that is named is there, so nothing of it can be right.
     let absent = Places { tree: folder.path().join("absent"), inside: None };

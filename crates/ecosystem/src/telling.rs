@@ -44,8 +44,16 @@ const CAUSES: &[&str] = &[
     "Permission denied",
     "FAILED",
     "FAIL:",
+    // pkgsrc's own rules, and its package tools.
+    "ERROR: ",
+    "returned error status",
 ];
 const CONSEQUENCES: &[&str] = &["*** ", "error:", "E: ", "returned exit code", "failed"];
+
+/// Whether this is what a make of BSD says behind the output of the command that failed.
+fn is_of_bsd_make(line: &str) -> bool {
+    line.starts_with("*** ") && line.contains("Error code ")
+}
 
 /// Finds the line that matters in a failed log; none in an empty one.
 pub fn telling_lines(log: &str) -> Option<Telling> {
@@ -57,7 +65,8 @@ pub fn telling_lines(log: &str) -> Option<Telling> {
     let of_kind = |texts: &[&str], line: &str| !is_harmless(line) && texts.iter().any(|t| line.contains(t));
     // make's own line says where the failing part begins; the cause stands between the start of the
     // failing command's output and there.
-    let end = window.iter().position(|line| line.contains("*** [")).unwrap_or(window.len() - 1);
+    let is_of_make = |line: &&str| line.contains("*** [") || is_of_bsd_make(line);
+    let end = window.iter().position(is_of_make).unwrap_or(window.len() - 1);
     let strong = window[..=end].iter().rposition(|line| of_kind(&CAUSES[..8], line)).map(|position| {
         // A compiler tells several errors of one file; the first one of the run matters.
         let mut first = position;
@@ -71,6 +80,7 @@ pub fn telling_lines(log: &str) -> Option<Telling> {
     });
     let position = strong
         .or_else(|| window[..=end].iter().rposition(|line| of_kind(CAUSES, line)))
+        .or_else(|| last_said(&window[..=end]))
         .or_else(|| window.iter().position(|line| of_kind(CONSEQUENCES, line)))
         .unwrap_or(window.len() - 1);
     let at = from + position;
@@ -84,6 +94,14 @@ pub fn telling_lines(log: &str) -> Option<Telling> {
             .collect(),
         index: at - start,
     })
+}
+
+/// The last line that a command printed before make told that it failed; `window` ends with what make told. A line
+/// such as `+ cc` is how a command is shown, and not what it printed.
+fn last_said(window: &[&str]) -> Option<usize> {
+    let (of_make, said) = window.split_last()?;
+    let line = said.last().filter(|_| is_of_bsd_make(of_make))?;
+    (!line.trim().is_empty() && !line.starts_with("+ ")).then(|| said.len() - 1)
 }
 
 #[cfg(test)]
@@ -107,6 +125,21 @@ mod tests {
     fn a_configure_error_is_told() {
         let log = "checking for foo... no\nconfigure: error: foo is needed\n\ttail -v config.log\nmake: *** [debian/rules:5: build] Error 25\n";
         assert_eq!(told(log), "configure: error: foo is needed");
+    }
+
+    #[test]
+    fn what_pkgsrc_and_its_make_say_is_told() {
+        let end = "*** Error code 1\n\nStop.\nbmake: stopped in /usr/pkgsrc/a/b\n";
+        for (log, line) in [
+            ("=> Fetching a.tgz\nERROR: Could not fetch a.tgz\n", "ERROR: Could not fetch a.tgz"),
+            ("+ bmake package\npkg_create: can't stat `/a'\n", "pkg_create: can't stat `/a'"),
+            ("+ bmake all\n", "*** Error code 1"),
+        ] {
+            assert_eq!(told(&format!("{log}{end}")), line);
+        }
+        assert_eq!(told("x\n*** [all] Error code 1\n\nbmake: stopped in /a\n"), "x");
+        let test = "pkg_add: install script returned error status\npkg_add: a-1 was not installed\n";
+        assert_eq!(told(test), "pkg_add: install script returned error status");
     }
 
     #[test]

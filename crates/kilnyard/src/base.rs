@@ -74,6 +74,8 @@ pub fn remove_parts(yard: &Yard, ids: &IdMap) -> Result<()> {
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.ends_with(".part") && entry.path().is_dir() {
             remove(yard, ids, &format!("layers/{name}"))?;
+        } else if name.ends_with(".part.tar") {
+            fs_err::remove_file(entry.path()).context(Kind::Machine, "remove half of an archive")?;
         }
     }
     Ok(())

@@ -208,9 +208,10 @@ impl RootFolder {
     }
 }
 
-/// The name of the folder of a failed build's root. A package of a tree is known by its folder in it.
+/// The name of the folder of a failed build's root. A package of a tree is known by its folder in it. The name must
+/// not have what ends an option of an overlay: a comma.
 fn failed_name(package: &str) -> String {
-    format!("failed-{}", package.replace('/', ","))
+    format!("failed-{}", package.replace('/', "~"))
 }
 
 fn safe_name(name: &str) -> io::Result<&str> {

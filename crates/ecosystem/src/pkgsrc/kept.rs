@@ -6,12 +6,13 @@
 //! taken to have the same content, unless it was written at the time of the scan itself.
 //!
 //! The file is a journal: what is found is added at its end, so that a scan that is killed goes on where it was.
-//! A record that was not written whole is dropped with all after it. Text, a record a line:
+//! A record that was not written whole is dropped with all after it, even where a disk that lost power has put something
+//! else in its place. Text, a record a line:
 //!
 //! ```text
-//! kilnyard-scan 1 FACTS
+//! kilnyard-scan 2 FACTS
 //! file SHA256 SIZE MTIME_NANOSECONDS INODE PATH
-//! scan BYTES LOCATION          and so many bytes of stanzas
+//! scan CRC32 BYTES LOCATION    and so many bytes of stanzas
 //! ```
 
 use super::scan_file::ScanFile;
@@ -25,7 +26,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The first words of the file.
-const BEGINNING: &str = "kilnyard-scan 1 ";
+const BEGINNING: &str = "kilnyard-scan 2 ";
+
+/// What tells stanzas that were written whole.
+fn checksum(stanzas: &[u8]) -> String {
+    let mut sum = flate2::Crc::new();
+    sum.update(stanzas);
+    format!("{:08x}", sum.sum())
+}
 
 /// A file as it was when it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,12 +88,18 @@ impl Kept {
                     kept.files.insert(path.to_owned(), facts);
                 }
                 Some("scan") => {
-                    let (Some(bytes), Some(location)) = (words.next(), words.next()) else { break };
+                    let (Some(sum), Some(bytes), Some(location)) = (words.next(), words.next(), words.next())
+                    else {
+                        break;
+                    };
                     let Some((stanzas, after)) =
                         bytes.parse().ok().and_then(|count| rest.split_at_checked(count))
                     else {
                         break;
                     };
+                    if sum != checksum(stanzas) {
+                        break;
+                    }
                     kept.stanzas.insert(location.to_owned(), stanzas.to_vec());
                     rest = after;
                 }
@@ -263,7 +277,7 @@ impl Journal {
             true
         });
         if is_known == Some(true) {
-            record.extend(format!("scan {} {location}\n", stanzas.len()).into_bytes());
+            record.extend(format!("scan {} {} {location}\n", checksum(stanzas), stanzas.len()).into_bytes());
             record.extend(stanzas);
             self.known.extend(added);
             self.file.write_all(&record)?;
@@ -382,6 +396,11 @@ mod tests {
                 found.len() < 2 && found.iter().all(|location| location == "a/one"),
                 "{length}: {found:?}"
             );
+            // A disk that lost power may have anything where the rest should be.
+            let rest = bytes[length..].iter().map(|byte| if *byte == 0 { 1 } else { 0 });
+            let torn: Vec<u8> = bytes[..length].iter().copied().chain(rest).collect();
+            std::fs::write(fixture.path(), torn).unwrap();
+            assert_eq!(fixture.current(), found, "{length}");
         }
     }
 

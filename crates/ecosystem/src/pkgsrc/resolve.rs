@@ -104,6 +104,18 @@ pub enum Unmet {
     NoPattern(PatternError),
 }
 
+impl Unmet {
+    /// It in the words that pbulk's resolver puts into `PKG_FAIL_REASON`, for the programs that read its files.
+    pub fn fail_reason(&self) -> String {
+        let dependency = match self {
+            Unmet::NoMatch { pattern, .. } => pattern.clone(),
+            Unmet::NoDependency(word) => word.clone(),
+            Unmet::NoPattern(error) => error.to_string(),
+        };
+        format!("\"could not resolve dependency \"{dependency}\"\"")
+    }
+}
+
 impl fmt::Display for Unmet {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -44,6 +44,26 @@ struct Package {
     files: OnceLock<Vec<String>>,
 }
 
+/// The stanza of a package that was left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeftOutStanza<'a> {
+    /// It, as the scan has it.
+    pub text: &'a [u8],
+    /// Whether another package is to blame.
+    pub is_indirect: bool,
+    /// The reason in the words of pbulk's resolver, where it is a dependency that cannot be had.
+    pub fail_reason: Option<&'a str>,
+}
+
+/// What is known of a package that was left out.
+#[derive(Debug)]
+struct LeftOutPackage {
+    /// Where its stanza is in the scan's text.
+    stanza: std::ops::Range<usize>,
+    is_indirect: bool,
+    fail_reason: Option<String>,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Workshop {
@@ -53,8 +73,7 @@ pub struct Workshop {
     graph: Graph,
     left_out: Vec<LeftOut>,
     remarks: Vec<String>,
-    /// Where the stanzas of packages are that were left out, and whether another one is to blame.
-    left_out_stanzas: Vec<(std::ops::Range<usize>, bool)>,
+    left_out_packages: Vec<LeftOutPackage>,
     files: RecipeFiles,
     /// The one place that changes: which outputs are there now. A leaf lock, held for one decision.
     stock: Mutex<Vec<Option<Output>>>,
@@ -81,11 +100,13 @@ impl Workshop {
         })
     }
 
-    /// The stanzas of packages that were left out, and of each whether another one is to blame.
-    pub fn left_out_stanzas(&self) -> impl Iterator<Item = (&[u8], bool)> {
-        self.left_out_stanzas
-            .iter()
-            .map(|(place, is_indirect)| (&self.scan.text[place.clone()], *is_indirect))
+    /// The stanzas of packages that were left out.
+    pub fn left_out_stanzas(&self) -> impl Iterator<Item = LeftOutStanza<'_>> {
+        self.left_out_packages.iter().map(|package| LeftOutStanza {
+            text: &self.scan.text[package.stanza.clone()],
+            is_indirect: package.is_indirect,
+            fail_reason: package.fail_reason.as_deref(),
+        })
     }
 
     fn stock(&self) -> MutexGuard<'_, Vec<Option<Output>>> {

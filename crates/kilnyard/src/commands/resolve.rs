@@ -58,7 +58,7 @@ fn write(stanzas: &[Stanza], resolved: &Resolved, out: impl Write) -> io::Result
     let mut out = BufWriter::with_capacity(CHUNK_BYTES, out);
     for (number, stanza) in stanzas.iter().enumerate() {
         let reason = match &resolved.outcomes[number] {
-            Outcome::Unresolved(unmet) => unmet.last().map(reason_of),
+            Outcome::Unresolved(unmet) => unmet.last().map(resolve::Unmet::fail_reason),
             _ => None,
         };
         let depends = if reason.is_some() { &[][..] } else { &resolved.depends[number] };
@@ -66,16 +66,6 @@ fn write(stanzas: &[Stanza], resolved: &Resolved, out: impl Write) -> io::Result
         stanza.write_resolved(&mut out, names, reason.as_deref())?;
     }
     out.flush()
-}
-
-/// The reason as pbulk's resolver words it for the programs that read its files.
-fn reason_of(unmet: &resolve::Unmet) -> String {
-    let dependency = match unmet {
-        resolve::Unmet::NoMatch { pattern, .. } => pattern.clone(),
-        resolve::Unmet::NoDependency(word) => word.clone(),
-        resolve::Unmet::NoPattern(error) => error.to_string(),
-    };
-    format!("\"could not resolve dependency \"{dependency}\"\"")
 }
 
 fn tell_of(scanned: &[Scanned], resolved: &Resolved, is_verbose: bool) {

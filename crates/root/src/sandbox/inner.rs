@@ -237,10 +237,14 @@ fn name_who_is_left() {
         if is_gone || left.len() == LEFT_BEHIND_NAMED_MAX {
             continue;
         }
-        let line = std::fs::read(folder.join("cmdline")).unwrap_or_default();
-        let line = &line[..line.len().min(COMMAND_LINE_BYTES_MAX)];
-        let line = String::from_utf8_lossy(line).replace('\0', " ").trim().to_owned();
-        left.push((number, line));
+        let read = |name: &str| {
+            let line = std::fs::read(folder.join(name)).unwrap_or_default();
+            let line = &line[..line.len().min(COMMAND_LINE_BYTES_MAX)];
+            String::from_utf8_lossy(line).replace('\0', " ").trim().to_owned()
+        };
+        // In the moment in which it becomes another program it has no command line.
+        let line = Some(read("cmdline")).filter(|line| !line.is_empty());
+        left.push((number, line.unwrap_or_else(|| read("comm"))));
     }
     if !left.is_empty() {
         say(&Report::LeftBehind { processes: left });

@@ -6,10 +6,10 @@
 //! A directory that is asked for brings all of its packages; everything else comes because a package of the set needs
 //! it, just the one that was chosen.
 
-use super::{Package, Scan, Workshop, split};
+use super::{LeftOutPackage, Package, Scan, Workshop, split};
 use crate::LeftOut;
 use crate::pkgsrc::recipe_files::RecipeFiles;
-use crate::pkgsrc::resolve::{Outcome, Remark, Resolved, Rules, Scanned, Standing, resolve};
+use crate::pkgsrc::resolve::{Outcome, Remark, Resolved, Rules, Scanned, Standing, Unmet, resolve};
 use crate::pkgsrc::scan_file::{ScanFile, ScanFileError, Stanza};
 use crate::pkgsrc::settings::Settings;
 use crate::pkgsrc::stages::Recipe;
@@ -24,7 +24,7 @@ impl Workshop {
         let mut packages = Vec::new();
         let mut graph = Graph::new();
         let mut left_out = Vec::new();
-        let mut left_out_stanzas = Vec::new();
+        let mut left_out_packages = Vec::new();
         let mut remarks = Vec::new();
         if !scan.text.is_empty() {
             let file = ScanFile::parse(&scan.text)?;
@@ -44,8 +44,14 @@ impl Workshop {
                         packages.push(package(&file.stanzas[number], &scan.text));
                     }
                     outcome => {
-                        let is_indirect = matches!(outcome, Outcome::Indirect { .. });
-                        left_out_stanzas.push((place(&file.stanzas[number], &scan.text), is_indirect));
+                        left_out_packages.push(LeftOutPackage {
+                            stanza: place(&file.stanzas[number], &scan.text),
+                            is_indirect: matches!(outcome, Outcome::Indirect { .. }),
+                            fail_reason: match outcome {
+                                Outcome::Unresolved(unmet) => unmet.last().map(Unmet::fail_reason),
+                                _ => None,
+                            },
+                        });
                         left_out.push(LeftOut {
                             name: names[number].clone(),
                             explanation: explanation(number, &file.stanzas, &resolved, &names),
@@ -68,7 +74,7 @@ impl Workshop {
                 .push(LeftOut { name: location.clone(), explanation: format!("its scan failed: {said}") });
         }
         let stock = Mutex::new(vec![None; packages.len()]);
-        Ok(Workshop { settings, scan, packages, graph, left_out, remarks, left_out_stanzas, files, stock })
+        Ok(Workshop { settings, scan, packages, graph, left_out, remarks, left_out_packages, files, stock })
     }
 }
 

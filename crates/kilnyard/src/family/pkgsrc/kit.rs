@@ -120,9 +120,16 @@ fn unpack(yard: &Yard, ids: &IdMap, archive: &Path, layer: &str) -> Result<Strin
         Sha256Hex::of(&bytes).as_str().to_owned()
     };
     let made = base::make_layer(yard, ids, layer)
-        .and_then(|()| base::unpack(yard, ids, &copy, layer).map_err(|error| error.hint(&failed)));
+        .and_then(|()| base::unpack(yard, ids, &copy, layer).map_err(|error| no_kit(archive, error)));
     let _ = fs_err::remove_file(&copy);
     made.map(|()| digest)
+}
+
+/// tar cannot tell whether the archive or the disk is at fault; what it says can.
+fn no_kit(archive: &Path, error: Error) -> Error {
+    let mut wrong = Error::usage(format!("failed to unpack the bootstrap kit {}", archive.display()));
+    wrong.causes = error.causes;
+    wrong.hint("bootstrap-kit in kilnyard.toml: an archive that tar unpacks, with the prefix in it")
 }
 
 /// Where the tree's bootstrap works, in its root.

@@ -8,11 +8,11 @@ use crate::files::write_whole;
 use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::Ecosystem;
-use kilnyard_ecosystem::pkgsrc::Workshop;
 use kilnyard_ecosystem::pkgsrc::report::{
     Header, Package, REPORT_FILE, Status, depths, write_report, write_text,
 };
 use kilnyard_ecosystem::pkgsrc::scan_file::ScanFile;
+use kilnyard_ecosystem::pkgsrc::{LeftOutStanza, Workshop};
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{RunRow, Store};
 use std::collections::HashMap;
@@ -27,6 +27,7 @@ pub fn write(yard: &Yard, store: &impl Store, workshop: &Workshop) -> Result<()>
     let graph = workshop.graph();
     let depths = depths(graph);
     let resolved: Vec<Vec<u8>> = graph.packages().map(|id| stanza_of(workshop, id)).collect();
+    let left_out: Vec<(Vec<u8>, bool)> = workshop.left_out_stanzas().map(left_out_stanza).collect();
     let mut packages: Vec<Package> = graph
         .packages()
         .map(|id| Package {
@@ -35,9 +36,9 @@ pub fn write(yard: &Yard, store: &impl Store, workshop: &Workshop) -> Result<()>
             depth: depths[id.index()],
         })
         .collect();
-    packages.extend(workshop.left_out_stanzas().map(|(stanza, is_indirect)| Package {
+    packages.extend(left_out.iter().map(|(stanza, is_indirect)| Package {
         stanza,
-        status: if is_indirect { Status::IndirectPrefailed } else { Status::Prefailed },
+        status: if *is_indirect { Status::IndirectPrefailed } else { Status::Prefailed },
         depth: 1,
     }));
     let header = header(yard, store, &run)?;
@@ -69,11 +70,20 @@ const XZ_LEVEL: u32 = 1;
 
 /// A package's stanza with its exact dependencies.
 fn stanza_of(workshop: &Workshop, id: kilnyard_model::graph::PackageId) -> Vec<u8> {
-    let text = workshop.stanza(id);
-    let mut resolved = Vec::with_capacity(text.len());
     let names = workshop.graph().dependencies(id).iter().map(|id| workshop.package_name(*id));
+    resolved(workshop.stanza(id), names, None)
+}
+
+/// The stanza of a package that was left out, with the reason that a resolver found, and whether another one is to blame.
+fn left_out_stanza(left_out: LeftOutStanza) -> (Vec<u8>, bool) {
+    (resolved(left_out.text, std::iter::empty(), left_out.fail_reason), left_out.is_indirect)
+}
+
+/// A stanza with what a resolver found.
+fn resolved<'a>(text: &[u8], names: impl Iterator<Item = &'a str>, fail_reason: Option<&str>) -> Vec<u8> {
+    let mut resolved = Vec::with_capacity(text.len());
     let written = match ScanFile::parse(text).unwrap_or_default().stanzas.first() {
-        Some(stanza) => stanza.write_resolved(&mut resolved, names, None),
+        Some(stanza) => stanza.write_resolved(&mut resolved, names, fail_reason),
         None => Ok(()),
     };
     // Writing into memory cannot fail, and a stanza that was read once can be read again.

@@ -151,7 +151,8 @@ fn put(
     let folders = read_folders(order, stanzas).into_iter().collect();
     let index = Index { file, identity, wanted, failed, folders };
     let names = vec![pkgsrc.tree.display().to_string()];
-    if index == before {
+    // A scan file that somebody removed is written again.
+    if index == before && yard.path("index").join(&index.file).is_file() {
         return Ok(Scanned { unchanged: names, ..Scanned::default() });
     }
     let packed = zstd::encode_all(stanzas, 1).or_internal("pack the scan")?;

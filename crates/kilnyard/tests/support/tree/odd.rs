@@ -61,8 +61,8 @@ const PACKAGES: [(&str, &str); 38] = [
         "odd/loud",
         "do-build:\n\t@seq -f '%.0f: a line such as compilers print, of about eighty characters' 60000",
     ),
-    // It keeps the log open.
-    ("odd/leaves-a-process", "do-build:\n\t@setsid sleep 1000 &"),
+    // It keeps the log open. It is given the time to become what it is.
+    ("odd/leaves-a-process", "do-build:\n\t@setsid sleep 1000 & sleep 0.2"),
     ("odd/one-job", "MAKE_JOBS_SAFE= no\ndo-build:\n\t@echo ${_MAKE_JOBS} jobs; test ${_MAKE_JOBS} = 1"),
     ("odd/not-parallel", "do-build:\n\t@echo ${_MAKE_JOBS} jobs; test ${_MAKE_JOBS} = 1"),
 ];

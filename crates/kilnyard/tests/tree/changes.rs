@@ -1,0 +1,237 @@
+//! What is built again after a change, and what is not.
+
+use crate::fixtures::{ALL, Packages, Shared, Trial, add_line, serve, settle};
+use crate::support::Yard;
+use crate::support::tree::{MiniTree, source};
+use std::fs;
+
+pub const CASES: &[Trial] = &[
+    ("files_that_are_gone_or_cut_are_noticed", files_that_are_gone_or_cut),
+    ("a_change_of_a_recipe_is_followed_as_far_as_it_matters", a_change_of_a_recipe),
+    ("a_change_of_the_rules_looks_at_everything", a_change_of_the_rules),
+    ("settings_count_for_those_they_concern", settings_count),
+    ("a_new_version_takes_the_place_of_the_old_one", a_new_version),
+    ("what_is_asked_for_can_grow_and_shrink", what_is_asked_for),
+    ("a_part_of_a_tree_is_planned_and_built_alone", a_part),
+    ("a_failed_recipe_that_was_mended_is_tried_again", a_mended_recipe),
+];
+
+/// Three in a row, one with a source, and one that stands alone.
+fn tree() -> MiniTree {
+    let tree = MiniTree::new(&[
+        ("chain/base", "do-build:\n\t@if test -f files/greeting; then cat files/greeting; fi\n"),
+        ("chain/lib", "BUILD_DEPENDS= base-[0-9]*:../../chain/base"),
+        ("chain/app", "DEPENDS= lib>=1.0:../../chain/lib"),
+        ("lone/alone", "PKG_OPTIONS_VAR= PKG_OPTIONS.alone"),
+        ("lone/single", "DISTFILES= single-1.0.tar.gz\ndo-build:\n\t@cat ${WRKSRC}/content"),
+    ]);
+    tree.distfile("lone/single", "single-1.0.tar.gz", &source("single-1.0", "a source\n"));
+    settle();
+    tree
+}
+
+const EVERYTHING: [&str; 5] = ["chain/app", "chain/base", "chain/lib", "lone/alone", "lone/single"];
+
+/// A yard where all of the tree is built.
+fn built(shared: &Shared, name: &str, tree: &MiniTree) -> Yard {
+    let yard = shared.yard(name, tree, &[]);
+    yard.build().exits(0).says(&["5 built", "repository (published, 5 packages)"]);
+    yard
+}
+
+/// The stored file of a package of the repository.
+fn stored(yard: &Yard, package: &str) -> std::path::PathBuf {
+    let hash = crate::support::archive::hex_of(&fs::read(yard.path(ALL).join(package)).unwrap());
+    let folder = yard.path("distfiles").join(&hash[..2]);
+    folder.join(hash)
+}
+
+fn files_that_are_gone_or_cut(shared: &Shared) {
+    let tree = tree();
+    let _server = serve(&tree);
+    let yard = built(shared, "files", &tree);
+    yard.build().exits(0).says(&["nothing to do: 5 up-to-date", "repository (unchanged, 5 packages)"]);
+    let before = yard.summary();
+    fs::remove_file(stored(&yard, "lib-1.0.tgz")).unwrap();
+    // The repository has a hard link, which is to stay as it is.
+    let path = stored(&yard, "alone-1.0.tgz");
+    let bytes = fs::read(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    yard.run(&["build", "--dry-run"]).exits(0).says(&["3 packages to build, 2 up to date"]);
+    assert_eq!(yard.to_build(), ["chain/app", "chain/lib", "lone/alone"]);
+    let reasons = yard.planned();
+    assert!(reasons[1].2.contains("lib-1.0.tgz is gone from the yard, or is not whole"), "{reasons:?}");
+    yard.build().exits(0);
+    let builds: Vec<usize> = EVERYTHING.iter().map(|package| yard.builds(package)).collect();
+    assert_eq!(builds, [1, 1, 2, 2, 1]);
+    assert_eq!(yard.summary(), before);
+    yard.build().exits(0).says(&["nothing to do: 5 up-to-date"]);
+    yard.is_clean();
+}
+
+/// Builds again, and tells how often each package was built since.
+fn builds_of(yard: &Yard) -> Vec<usize> {
+    let count = || EVERYTHING.iter().map(|package| yard.builds(package)).collect::<Vec<_>>();
+    let before = count();
+    yard.build().exits(0);
+    count().iter().zip(before).map(|(after, before)| after - before).collect()
+}
+
+fn a_change_of_a_recipe(shared: &Shared) {
+    let tree = tree();
+    let _server = serve(&tree);
+    let yard = built(shared, "recipe", &tree);
+    // A file that the package does not carry: it is built, and comes to the same.
+    tree.write("chain/base/files/greeting", "good morning\n");
+    settle();
+    assert_eq!(yard.to_build(), ["chain/app", "chain/base", "chain/lib"]);
+    assert_eq!(yard.planned()[1].2, "source file files/greeting is new");
+    assert_eq!(yard.planned()[2].2, "it is built again if the content of chain/base changes");
+    assert_eq!(builds_of(&yard), [0, 1, 0, 0, 0]);
+    assert_eq!(
+        yard.states(&EVERYTHING),
+        ["up-to-date", "unchanged", "up-to-date", "up-to-date", "up-to-date"]
+    );
+    // Another content: its dependent is built, and comes to the same, so that the next one is not.
+    add_line(&tree, "chain/base/Makefile", "COMMENT= A base of another kind");
+    assert_eq!(builds_of(&yard), [0, 1, 1, 0, 0]);
+    assert_eq!(yard.states(&EVERYTHING), ["up-to-date", "built", "unchanged", "up-to-date", "up-to-date"]);
+    assert!(yard.summary().contains("COMMENT=A base of another kind\n"));
+    // A patch.
+    tree.write(
+        "lone/single/patches/patch-content",
+        "$NetBSD$\n\n--- content.orig\n+++ content\n@@ -1 +1 @@\n-a source\n+a mended source\n",
+    );
+    settle();
+    assert_eq!(builds_of(&yard), [0, 0, 0, 0, 1]);
+    yard.run(&["log", "lone/single", "build"]).exits(0).says(&["a mended source"]);
+    yard.build().exits(0).says(&["nothing to do: 5 up-to-date"]);
+}
+
+fn a_change_of_the_rules(shared: &Shared) {
+    let tree = tree();
+    let _server = serve(&tree);
+    let yard = built(shared, "rules", &tree);
+    add_line(&tree, "mk/pkg.mk", "# nothing of importance");
+    yard.run(&["scan"]).exits(0).says(&["5 directories: 5 asked"]);
+    assert_eq!(yard.to_build(), EVERYTHING);
+    assert_eq!(yard.planned()[1].2, "source file mk changed");
+    let before = yard.summary();
+    assert_eq!(builds_of(&yard), [1; 5]);
+    assert_eq!(yard.states(&EVERYTHING), ["unchanged"; 5]);
+    assert_eq!(yard.summary(), before);
+    yard.build().exits(0).says(&["nothing to do: 5 up-to-date"]);
+}
+
+fn settings_count(shared: &Shared) {
+    let tree = tree();
+    let _server = serve(&tree);
+    let settings = tree.beside("mk.conf");
+    fs::write(&settings, "# mine\n").unwrap();
+    let yard = shared.yard("settings", &tree, &["--mk-conf", &settings]);
+    yard.build().exits(0).says(&["5 built"]);
+    fs::write(&settings, "# mine\nPKG_OPTIONS.nobody= fast\n").unwrap();
+    assert_eq!(builds_of(&yard), [0; 5]);
+    fs::write(&settings, "# mine\nPKG_OPTIONS.nobody= fast\nPKG_OPTIONS.alone= fast\n").unwrap();
+    assert_eq!(yard.to_build(), ["lone/alone"]);
+    assert!(yard.planned()[0].2.contains("mk.conf"), "{:?}", yard.planned());
+    assert_eq!(builds_of(&yard), [0, 0, 0, 1, 0]);
+    // What concerns nobody by name may concern everybody.
+    fs::write(&settings, "# mine\nCOMMENT= by order of the house\n").unwrap();
+    assert_eq!(builds_of(&yard), [1; 5]);
+    assert_eq!(yard.summary().matches("COMMENT=by order of the house\n").count(), 5);
+}
+
+fn a_new_version(shared: &Shared) {
+    let tree = tree();
+    let _server = serve(&tree);
+    let yard = built(shared, "version", &tree);
+    let makefile = fs::read_to_string(tree.path().join("chain/lib/Makefile")).unwrap();
+    tree.write("chain/lib/Makefile", &makefile.replace("VERSION= 1.0", "VERSION= 1.1"));
+    settle();
+    assert_eq!(builds_of(&yard), [1, 0, 1, 0, 0]);
+    assert_eq!(yard.published(), ["alone-1.0", "app-1.0", "base-1.0", "lib-1.1", "single-1.0"]);
+    assert!(!fs::read_to_string(yard.path(ALL).join("SHA512")).unwrap().contains("lib-1.0.tgz"));
+    // Who read the index before finds the file; the next repository has it no more.
+    assert!(yard.names(ALL).contains(&"lib-1.0.tgz".to_owned()));
+    add_line(&tree, "lone/alone/Makefile", "COMMENT= Changed");
+    yard.build().exits(0).says(&["1 built"]);
+    assert!(!yard.names(ALL).contains(&"lib-1.0.tgz".to_owned()));
+    // Nothing matches any more: the set says so, and what was published stays.
+    tree.write("chain/lib/Makefile", &makefile.replace("VERSION= 1.0", "VERSION= 0.9"));
+    settle();
+    let words = ["left out: chain/app: nothing matches lib>=1.0; chain/lib offers lib-0.9", "1 built"];
+    yard.build().exits(1).says(&words);
+    assert_eq!(yard.published(), ["alone-1.0", "app-1.0", "base-1.0", "lib-0.9", "single-1.0"]);
+}
+
+fn what_is_asked_for(shared: &Shared) {
+    let tree = tree();
+    let _server = serve(&tree);
+    let yard = shared.yard("asked-for", &tree, &["chain/lib", "lone/alone"]);
+    yard.build().exits(0).says(&["3 directories: 3 asked", "3 built"]);
+    assert_eq!(yard.published(), ["alone-1.0", "base-1.0", "lib-1.0"]);
+    // One more in the list.
+    yard.change("\"lone/alone\"", "\"lone/alone\", \"lone/single\"");
+    yard.build().exits(0).says(&["4 directories: 1 asked, 3 as before", "1 built"]);
+    // A new directory of the tree, and one less in the list.
+    tree.package("lone/new", "DEPENDS= base>=1:../../chain/base");
+    settle();
+    yard.change("\"lone/alone\", \"lone/single\"", "\"lone/new\", \"lone/single\"");
+    yard.build().exits(0).says(&["4 directories: 1 asked, 3 as before", "1 built"]);
+    assert_eq!(yard.published(), ["base-1.0", "lib-1.0", "new-1.0", "single-1.0"]);
+    // Less of the list, and nothing to build: it leaves the repository all the same.
+    yard.change("\"lone/new\", ", "");
+    yard.build().exits(0).says(&["nothing to do", "repository (published, 3 packages)"]);
+    assert_eq!(yard.published(), ["base-1.0", "lib-1.0", "single-1.0"]);
+    yard.is_clean();
+}
+
+fn a_part(shared: &Shared) {
+    let tree = tree();
+    let server = serve(&tree);
+    let yard = shared.yard("part", &tree, &[]);
+    // Without an index there is one made, and nothing else.
+    yard.run(&["build", "--dry-run"]).exits(0).says(&["5 packages to build"]);
+    let part = yard.run(&["build", "--dry-run", "chain/lib"]).exits(0).says(&["2 packages to build"]);
+    assert!(!part.stdout.contains("lone/alone"), "{}", part.stdout);
+    assert!(!yard.path(ALL).exists() && server.answers("/single-1.0.tar.gz").is_empty());
+    let plan = yard.run(&["plan", "--json"]).exits(0).json();
+    let rows = plan["packages"].as_array().unwrap();
+    let app = rows.iter().find(|row| row["name"] == "chain/app").unwrap();
+    assert_eq!((&app["state"], &app["version"]), (&"waiting".into(), &"1.0".into()));
+    assert_eq!(app["dependencies"], serde_json::json!(["chain/lib"]));
+    assert_eq!(plan["path"], serde_json::json!(["chain/base", "chain/lib", "chain/app"]));
+
+    yard.run(&["build", "chain/app"]).exits(0).says(&["3 packages to look at", "3 built"]);
+    assert_eq!(yard.published(), ["app-1.0", "base-1.0", "lib-1.0"]);
+    yard.run(&["build", "chain/nothing"]).exits(2).says(&["chain/nothing is not among", "plan lists them"]);
+    yard.run(&["build", "--force", "chain/lib"]).exits(0).says(&["1 unchanged"]);
+    assert_eq!((yard.builds("chain/base"), yard.builds("chain/lib")), (1, 2));
+    yard.run(&["build", "--check-reproducible", "lone/alone"]).exits(0);
+    yard.build().exits(0).says(&["1 built"]);
+    yard.build().exits(0).says(&["nothing to do: 5 up-to-date"]);
+}
+
+fn a_mended_recipe(shared: &Shared) {
+    let tree = MiniTree::new(&[
+        ("a/broken", "do-build:\n\t@echo 'x.c:1: error: no' >&2; exit 1"),
+        ("a/after", "DEPENDS= broken-[0-9]*:../../a/broken"),
+    ]);
+    let yard = shared.yard("mended", &tree, &[]);
+    yard.build().exits(1);
+    assert_eq!(yard.states(&["a/broken", "a/after"]), ["failed", "blocked"]);
+    yard.run(&["retry", "a/after"]).exits(2).says(&["retry a/broken, which is to blame"]);
+    yard.run(&["retry", "a/broken"]).exits(0).says(&["the next run"]);
+    tree.package("a/broken", "");
+    settle();
+    yard.build().exits(0).says(&["2 built"]);
+    assert_eq!(yard.published(), ["after-1.0", "broken-1.0"]);
+    // A version that fails leaves the one that worked.
+    tree.package("a/broken", "VERSION= 2.0\ndo-build:\n\t@false");
+    settle();
+    yard.build().exits(1).says(&["1 failed, 1 blocked"]);
+    assert_eq!(yard.published(), ["after-1.0", "broken-1.0"]);
+    yard.run(&["diff"]).exits(0).says(&["newly failing: a/broken"]);
+}

@@ -1,0 +1,39 @@
+//! Yards of a miniature pkgsrc, built by the real make in real roots.
+//!
+//! The base root comes from the mirror that this machine's apt uses, once for all trials. `odd` looks at one run of
+//! every odd package that there is; `changes` has what is built again and why, `scans` how a tree is asked in a root,
+//! `refusals` what is wrong from the beginning, `ordinary` that
+//! root is not needed, and `disasters` what may happen to Kilnyard meanwhile.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod changes;
+mod disasters;
+mod fixtures;
+mod odd;
+mod ordinary;
+mod refusals;
+mod scans;
+
+use fixtures::Shared;
+use support::trials::{self, case};
+
+fn main() {
+    let shared = Shared::prepare();
+    let missing = shared.as_ref().err().cloned();
+    let shared: &'static Option<Shared> = Box::leak(Box::new(shared.ok()));
+    let groups =
+        [odd::CASES, changes::CASES, scans::CASES, refusals::CASES, disasters::CASES, ordinary::CASES];
+    let cases = groups.iter().flat_map(|group| group.iter()).map(|(name, run)| {
+        case(name, move || run(shared.as_ref().expect("the trial is skipped without it"))).unless(&missing)
+    });
+    let cases = cases.map(|case| match case.name() {
+        "an_ordinary_user_builds_a_tree" => {
+            case.needs(support::is_root(), "only root can become another user")
+        }
+        _ => case,
+    });
+    // One after the other: builds share the cores anyway, and some trials look at processes.
+    trials::run(cases.collect(), 1, || shared.as_ref().map_or((), Shared::remove));
+}

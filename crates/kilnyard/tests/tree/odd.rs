@@ -1,0 +1,306 @@
+//! One run of every odd package: what becomes of each, and what is said of it.
+
+use crate::fixtures::{ALL, Packages, Shared, Trial, processes};
+use crate::support::{self, Ended};
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+
+pub const CASES: &[Trial] = &[
+    ("every_odd_package_ends_as_it_must", every_odd_package_ends_as_it_must),
+    ("what_is_left_out_is_explained_down_to_who_is_to_blame", what_is_left_out_is_explained),
+    ("what_fails_says_at_which_stage_and_why", what_fails_says_at_which_stage_and_why),
+    ("packages_get_what_they_ask_for", packages_get_what_they_ask_for),
+    ("what_misbehaves_is_bounded_and_named", what_misbehaves_is_bounded_and_named),
+    ("a_distfile_is_fetched_once", a_distfile_is_fetched_once),
+    ("the_repository_has_all_that_may_be_given_away", the_repository_has_all_that_may_be_given_away),
+    ("the_reports_that_pbulk_writes_tell_the_same", the_reports_that_pbulk_writes_tell_the_same),
+];
+
+/// What becomes of every package that is not built.
+const NOT_BUILT: [(&str, &str); 17] = [
+    ("distfile/by-hand", "failed"),
+    ("fails/at-add", "failed"),
+    ("fails/at-build", "failed"),
+    ("fails/at-checksum", "failed"),
+    ("fails/at-configure", "failed"),
+    ("fails/at-delete", "failed"),
+    ("fails/at-fetch", "failed"),
+    ("fails/at-install", "failed"),
+    ("fails/at-package", "failed"),
+    ("fails/by-another", "blocked"),
+    ("left-out/failed", "left-out"),
+    ("left-out/on-missing", "left-out"),
+    ("left-out/on-skipped", "left-out"),
+    ("left-out/round-a", "left-out"),
+    ("left-out/round-b", "left-out"),
+    ("left-out/skipped", "left-out"),
+    ("odd/not-parallel", "failed"),
+];
+
+/// Names and versions of those that are.
+const BUILT: [&str; 22] = [
+    "app-1.0",
+    "as-root-1.0",
+    "base-1.0",
+    "best-1.0",
+    "best-2.0",
+    "built-with-1.0",
+    "leaves-a-process-1.0",
+    "lib-1.0",
+    "loud-1.0",
+    "on-first-1.0",
+    "on-old-1.0",
+    "on-restricted-1.0",
+    "on-second-1.0",
+    "one-job-1.0",
+    "patched-1.0",
+    "restricted-1.0",
+    "shared-a-1.0",
+    "shared-b-1.0",
+    "single-1.0",
+    "user-1.0",
+    "versions-1.0",
+    "versions-2.0",
+];
+
+fn every_odd_package_ends_as_it_must(shared: &Shared) {
+    let odd = shared.odd();
+    odd.ended.clone().exits(1).says(&[
+        "38 directories: 38 asked, 0 as before, 0 failed",
+        "22 built, 10 failed, 1 blocked, 6 left-out",
+        "failed: fails/at-build: build failed: main.c:1: error: expected a program",
+        "left out: left-out/skipped: it is skipped: it is not for this system",
+    ]);
+    let report: serde_json::Value = serde_json::from_str(&odd.yard.read("report/report.json")).unwrap();
+    let rows = |key: &str| report[key].as_array().unwrap_or_else(|| panic!("{report}")).clone();
+    let name = |row: &serde_json::Value, key: &str| row[key].as_str().unwrap().to_owned();
+    let in_run = rows("packages").into_iter().map(|row| (name(&row, "name"), name(&row, "state")));
+    let left_out = rows("left_out").into_iter().map(|row| (name(&row, "package"), "left-out".to_owned()));
+    let states: BTreeMap<String, String> = in_run.chain(left_out).collect();
+    let not_built: Vec<(&str, &str)> = states
+        .iter()
+        .filter(|(_, state)| *state != "built")
+        .map(|(name, state)| (name.as_str(), state.as_str()))
+        .collect();
+    assert_eq!(not_built, NOT_BUILT);
+    assert_eq!(states.len(), 39);
+    odd.yard.is_clean();
+}
+
+fn what_is_left_out_is_explained(shared: &Shared) {
+    let yard = &shared.odd().yard;
+    for (package, reason) in [
+        ("left-out/skipped", "it is skipped: it is not for this system"),
+        ("left-out/failed", "it is known to fail: it needs a compiler that nobody has"),
+        (
+            "left-out/on-skipped",
+            "it needs left-out/skipped, which is left out\nit is skipped: it is not for this system",
+        ),
+        ("left-out/on-missing", "nothing matches nowhere-[0-9]*; left-out/nowhere offers nothing"),
+        ("left-out/round-a", "it is in a cycle: left-out/round-a -> left-out/round-b -> left-out/round-a"),
+        ("left-out/round-b", "it is in a cycle: left-out/round-b -> left-out/round-a -> left-out/round-b"),
+    ] {
+        let why = yard.why(package);
+        assert_eq!((&why["state"], &why["reason"]), (&"left-out".into(), &reason.into()), "{package}");
+        let lines: Vec<&str> = reason.lines().collect();
+        yard.run(&["why", package]).exits(0).says(&[&format!("{package} is left-out")]).says(&lines);
+    }
+    yard.run(&["why", "left-out/nowhere"]).exits(2).says(&["left-out/nowhere"]);
+    // Who is asked for by name is told too, before anything is done.
+    yard.run(&["build", "left-out/on-skipped"]).exits(2).says(&["it is not for this system"]);
+}
+
+/// Package, stage, kind of failure, and a part of the line that tells.
+const FAILURES: [(&str, &str, &str, &str); 10] = [
+    ("distfile/by-hand", "fetch", "fetch", "ERROR: sign the contract and fetch it"),
+    ("fails/at-fetch", "fetch", "fetch", "ERROR: Could not fetch absent-1.0.tar.gz"),
+    ("fails/at-checksum", "fetch", "fetch", "ERROR: Checksum SHA512 mismatch for other-1.0.tar.gz"),
+    ("fails/at-configure", "configure", "command", "configure: error: no acceptable moon found"),
+    ("fails/at-build", "build", "command", "main.c:1: error: expected a program"),
+    ("fails/at-install", "install", "command", "cannot stat 'absent'"),
+    ("fails/at-package", "package", "command", "share/at-package/absent"),
+    ("fails/at-add", "test", "test", "install script returned error status"),
+    ("fails/at-delete", "test", "test", "deinstall script returned error status"),
+    ("odd/not-parallel", "build", "command", "2 jobs"),
+];
+
+fn what_fails_says_at_which_stage_and_why(shared: &Shared) {
+    let yard = &shared.odd().yard;
+    for (package, stage, kind, line) in FAILURES {
+        let failure = &yard.why(package)["build"]["failure"];
+        assert_eq!((&failure["stage"], &failure["kind"]), (&stage.into(), &kind.into()), "{failure}");
+        let message = failure["message"].as_str().unwrap();
+        assert!(message.contains(line), "{package}: {message}");
+        yard.run(&["log", package]).exits(0).says(&[line]);
+        yard.run(&["why", package]).exits(0).says(&["is failed", line]);
+    }
+    let why = yard.why("fails/by-another");
+    assert_eq!(
+        (&why["blamed"], &why["chain"][0]["package"]),
+        (&"fails/at-build".into(), &"fails/at-build".into())
+    );
+    yard.run(&["why", "fails/by-another"]).exits(0).says(&[
+        "fails/by-another 1.0 is blocked",
+        "fails/at-build is failed: build failed: main.c:1: error: expected a program",
+    ]);
+    yard.run(&["log", "fails/by-another"]).exits(2).says(&["was not built yet"]);
+    // The root of one that failed is there to be looked into, with the tree where it was.
+    yard.run(&["shell", "fails/at-build", "--", "head", "-n", "2", "/usr/pkgsrc/fails/at-build/Makefile"])
+        .exits(0)
+        .says(&["NAME= at-build"]);
+}
+
+impl Shared {
+    /// What a file of a published package says.
+    fn in_package(&self, package: &str, file: &str) -> String {
+        let path = self.odd().yard.path(ALL).join(format!("{package}.tgz"));
+        let read: Ended = Command::new("tar").args(["-xzOf"]).arg(path).arg(file).output().unwrap().into();
+        read.exits(0).stdout
+    }
+}
+
+fn packages_get_what_they_ask_for(shared: &Shared) {
+    let yard = &shared.odd().yard;
+    // Each its own of two versions of one directory.
+    for (package, version) in [("on-first-1.0", "versions-1.0"), ("on-second-1.0", "versions-2.0")] {
+        let contents = shared.in_package(package, "+CONTENTS");
+        let built_with: Vec<&str> = contents.lines().filter(|line| line.starts_with("@blddep")).collect();
+        assert_eq!(built_with, [format!("@blddep {version}")]);
+    }
+    for version in ["1.0", "2.0"] {
+        assert_eq!(
+            shared.in_package(&format!("versions-{version}"), "share/versions/version").trim(),
+            version
+        );
+    }
+    // The best of two directories that offer a name, and not the one that was named.
+    assert!(shared.in_package("on-old-1.0", "+CONTENTS").contains("@blddep best-2.0\n"));
+    // What is needed for the build alone is not needed to run.
+    let contents = shared.in_package("built-with-1.0", "+CONTENTS");
+    assert!(contents.contains("@blddep base-1.0\n") && !contents.contains("@pkgdep"), "{contents}");
+    yard.run(&["log", "odd/user", "configure"]).exits(0).says(&["_user:x:"]);
+    yard.run(&["log", "odd/one-job", "build"]).exits(0).says(&["1 jobs"]);
+    yard.run(&["log", "odd/not-parallel", "build"]).exits(0).says(&["2 jobs"]);
+    let path = yard.path(ALL).join("as-root-1.0.tgz");
+    let listed: Ended =
+        Command::new("tar").args(["--numeric-owner", "-tvzf"]).arg(path).output().unwrap().into();
+    let of_another = listed.stdout.lines().find(|line| line.ends_with(" of-another")).unwrap().to_owned();
+    assert!(of_another.starts_with("-rw------- 1/"), "{of_another}");
+}
+
+fn what_misbehaves_is_bounded_and_named(shared: &Shared) {
+    let yard = &shared.odd().yard;
+    let log = yard.run(&["log", "odd/loud", "build", "--all"]).exits(0).stdout;
+    assert!(log.contains("\n1: a line such as") && log.contains("\n60000: a line such as"));
+    // Its beginning and its end, and not the four megabytes.
+    assert!(log.len() < (3 << 20) + 1000, "{} bytes", log.len());
+    let history = yard.run(&["history", "odd/leaves-a-process", "--json"]).exits(0).json();
+    let stages = history[0]["stages"].as_array().unwrap();
+    let build = stages.iter().find(|stage| stage["stage"] == "build").unwrap();
+    assert!(build["left_behind"].to_string().contains("sleep 1000"), "{build}");
+    assert!(!processes().contains(&"sleep 1000".to_owned()));
+}
+
+fn a_distfile_is_fetched_once(shared: &Shared) {
+    let odd = shared.odd();
+    for (name, answers) in [
+        ("single", &[200][..]),
+        ("shared", &[200]),
+        ("patched", &[200]),
+        ("other", &[200]),
+        ("absent", &[404]),
+        ("by-hand", &[]),
+    ] {
+        assert_eq!(odd.server.answers(&format!("/{name}-1.0.tar.gz")), answers, "{name}");
+    }
+    // What is not what it should be is not kept.
+    let kept = ["patched-1.0.tar.gz", "shared-1.0.tar.gz", "single-1.0.tar.gz"];
+    assert_eq!(odd.yard.names("distfiles/pkgsrc"), kept);
+    assert_eq!(
+        fs::read(odd.yard.path("distfiles/pkgsrc/shared-1.0.tar.gz")).unwrap(),
+        fs::read(odd.tree.sites().join("shared-1.0.tar.gz")).unwrap()
+    );
+    odd.yard.run(&["log", "distfile/single", "build"]).exits(0).says(&["a source"]);
+    odd.yard.run(&["log", "distfile/patched", "build"]).exits(0).says(&["after"]);
+}
+
+fn the_repository_has_all_that_may_be_given_away(shared: &Shared) {
+    let yard = &shared.odd().yard;
+    let may_go: Vec<&str> = BUILT.into_iter().filter(|name| !name.contains("restricted")).collect();
+    assert_eq!(yard.published(), may_go);
+    let files = yard.names(ALL).into_iter().filter_map(|name| name.strip_suffix(".tgz").map(str::to_owned));
+    assert_eq!(files.collect::<Vec<_>>(), may_go);
+    let packed = |name: &str| fs::read(yard.path(ALL).join(name)).unwrap();
+    let mut of_gzip = String::new();
+    let gzip = packed("pkg_summary.gz");
+    std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(&gzip[..]), &mut of_gzip).unwrap();
+    assert_eq!(of_gzip.as_bytes(), zstd::decode_all(&packed("pkg_summary.zst")[..]).unwrap());
+    for line in
+        ["PKGPATH=many/versions", "DEPENDS=versions>=2.0", "FILE_NAME=app-1.0.tgz", "CATEGORIES=chain"]
+    {
+        assert!(of_gzip.lines().any(|other| other == line), "{line} is not in\n{of_gzip}");
+    }
+    let index = yard.path(ALL).join("index").display().to_string();
+    support::kilnyard(&["index", "look-up", &index, "app-1.0"]).exits(0).says(&["PKGNAME=app-1.0"]);
+    let in_repository = |script: &str| -> Ended {
+        let mut command = Command::new("sh");
+        command.args(["-euc", script]).current_dir(yard.path(ALL));
+        Ended::from(command.output().unwrap()).exits(0)
+    };
+    let checked = in_repository("sha512sum --strict -c SHA512; zcat SHA512.gz | cmp - SHA512").stdout;
+    for file in yard.names(ALL).into_iter().filter(|name| !name.starts_with("SHA512")) {
+        assert!(checked.contains(&format!("{file}: OK")), "{file} is not in\n{checked}");
+    }
+    if support::has("gpg") && support::has("gpgv") {
+        in_repository(
+            "key=$(mktemp); trap 'rm -f $key' EXIT\n\
+             gpg --dearmor < ../kilnyard-archive-keyring.asc > $key; gpgv --keyring $key SHA512.asc SHA512",
+        );
+    }
+}
+
+fn the_reports_that_pbulk_writes_tell_the_same(shared: &Shared) {
+    let yard = &shared.odd().yard;
+    let folder = yard.names("report/pbulk").into_iter().find(|name| name != "report.txt").unwrap();
+    let meta = format!("report/pbulk/{folder}/meta");
+    assert_eq!(yard.names(&meta), ["report", "report.html", "report.xz", "status"]);
+    let report = yard.read(&format!("{meta}/report"));
+    let mut statuses: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for stanza in report.split("PKGNAME=").skip(1) {
+        let field = |name: &str| stanza.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        statuses.entry(field("BUILD_STATUS=")).or_default().push(stanza.lines().next().unwrap());
+    }
+    statuses.values_mut().for_each(|names| names.sort_unstable());
+    assert_eq!(statuses["done"], BUILT);
+    let failed = NOT_BUILT.iter().filter(|(_, state)| *state == "failed");
+    let mut failed: Vec<String> =
+        failed.map(|(name, _)| format!("{}-1.0", name.split_once('/').unwrap().1)).collect();
+    failed.sort_unstable();
+    assert_eq!(statuses["failed"], failed);
+    assert_eq!(statuses["indirect-failed"], ["by-another-1.0"]);
+    assert_eq!(
+        statuses["prefailed"],
+        ["failed-1.0", "on-missing-1.0", "round-a-1.0", "round-b-1.0", "skipped-1.0"]
+    );
+    assert_eq!(statuses["indirect-prefailed"], ["on-skipped-1.0"]);
+    let app = report.split("PKGNAME=").find(|stanza| stanza.starts_with("app-1.0\n")).unwrap();
+    assert!(app.lines().any(|line| line == "DEPENDS=lib-1.0"), "{app}");
+    let text = yard.read("report/pbulk/report.txt");
+    let counts: Vec<String> = text
+        .lines()
+        .filter(|line| line.contains(": ") && line.ends_with(|last: char| last.is_ascii_digit()))
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    for count in [
+        "Total number of packages: 39",
+        "Successfully built: 22",
+        "Failed to build: 10",
+        "Depending on failed package: 1",
+        "Explicitly broken or masked: 5",
+        "of which invalid dependencies: 1",
+        "Depending on masked package: 1",
+    ] {
+        assert!(counts.contains(&count.to_owned()), "{count} is not in\n{text}");
+    }
+}

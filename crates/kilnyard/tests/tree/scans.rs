@@ -1,0 +1,133 @@
+//! How a tree is asked in a root, and what becomes of its index.
+
+use crate::fixtures::{Packages, Shared, Trial, add_line, listing, settle};
+use crate::support::tree::MiniTree;
+use std::fs;
+
+pub const CASES: &[Trial] = &[
+    ("a_scan_writes_nothing_into_the_tree", a_scan_writes_nothing),
+    ("only_directories_that_changed_are_asked_again", only_what_changed_is_asked),
+    ("a_directory_whose_scan_fails_is_left_out", a_directory_whose_scan_fails),
+    ("a_journal_that_was_cut_is_as_good_as_none", a_journal_that_was_cut),
+    ("an_index_that_is_gone_or_cut_is_made_again", an_index_that_is_gone_or_cut),
+];
+
+fn tree() -> MiniTree {
+    MiniTree::new(&[
+        ("a/one", ""),
+        ("a/two", "DEPENDS= one-[0-9]*:../../a/one"),
+        ("b/three", "VERSIONS= 1.0 2.0"),
+        ("b/four", "DEPENDS= two-[0-9]*:../../a/two"),
+    ])
+}
+
+fn a_scan_writes_nothing(shared: &Shared) {
+    let tree = tree();
+    tree.package("a/one", "WRITTEN!= touch ${.CURDIR}/written ${.CURDIR}/../../written 2>&1; echo written");
+    settle();
+    let before = listing(&tree.path());
+    let yard = shared.yard("writes", &tree, &[]);
+    yard.run(&["scan"]).exits(0).says(&["4 directories: 4 asked, 0 as before, 0 failed"]);
+    yard.run(&["build"]).exits(0).says(&["5 built"]);
+    assert_eq!(listing(&tree.path()), before);
+    assert_eq!(tree.asked(), [""; 0], "somebody wrote beside the tree");
+    yard.is_clean();
+}
+
+fn only_what_changed_is_asked(shared: &Shared) {
+    let tree = tree();
+    let yard = shared.yard("asked", &tree, &[]);
+    yard.run(&["scan"]).exits(0).says(&["4 asked, 0 as before", "listing the categories"]);
+    yard.run(&["scan"]).exits(0).says(&["0 asked, 4 as before"]);
+    add_line(&tree, "a/two/Makefile", "# changed");
+    yard.run(&["scan"]).exits(0).says(&["1 asked, 3 as before"]);
+    // The same text at another time is no change; what every package reads is one of each.
+    tree.write("b/four/Makefile", &fs::read_to_string(tree.path().join("b/four/Makefile")).unwrap());
+    settle();
+    yard.run(&["scan"]).exits(0).says(&["0 asked, 4 as before"]);
+    add_line(&tree, "mk/sites.mk", "# changed");
+    yard.run(&["scan"]).exits(0).says(&["4 asked, 0 as before"]);
+    // Of a part everything that it needs is asked, and what is known of it is known of the whole.
+    yard.change("packages = \"all\"", "packages = [\"a/two\"]");
+    yard.run(&["scan"]).exits(0).says(&["2 directories: 0 asked, 2 as before"]);
+    yard.change("packages = [\"a/two\"]", "packages = \"all\"");
+    yard.run(&["scan"]).exits(0).says(&["4 directories: "]);
+    assert_eq!(yard.to_build().len(), 5);
+}
+
+fn a_directory_whose_scan_fails(shared: &Shared) {
+    let tree = tree();
+    tree.write("a/one/Makefile", ".error this package is broken\n");
+    tree.write("b/three/Makefile", "pbulk-index:\n\t@echo nonsense\n");
+    tree.package("b/five", "");
+    tree.write("b/Makefile", "SUBDIR= three four five gone\n.include \"../mk/subdir.mk\"\n");
+    settle();
+    let yard = shared.yard("broken", &tree, &[]);
+    yard.build().exits(1).says(&["6 directories: 6 asked, 0 as before, 3 failed", "1 built, 5 left-out"]);
+    for (package, reason) in [
+        ("a/one", "this package is broken"),
+        ("b/three", "nonsense"),
+        ("b/gone", "its scan failed"),
+        ("a/two", "nothing matches one-[0-9]*; a/one offers nothing"),
+        ("b/four", "it needs a/two, which is left out"),
+    ] {
+        assert_eq!(yard.state(package), "left-out", "{package}");
+        yard.run(&["why", package]).exits(0).says(&[reason]);
+    }
+    assert_eq!(yard.published(), ["five-1.0"]);
+    // What failed is asked again each time, and what hangs on it comes with it.
+    tree.package("a/one", "");
+    settle();
+    yard.build().exits(1).says(&["3 asked, 3 as before, 2 failed", "3 built"]);
+    assert_eq!(yard.published(), ["five-1.0", "four-1.0", "one-1.0", "two-1.0"]);
+}
+
+fn a_journal_that_was_cut(shared: &Shared) {
+    let tree = tree();
+    let yard = shared.yard("journal", &tree, &[]);
+    yard.run(&["scan"]).exits(0);
+    let journal = fs::read(yard.path("index/scan")).unwrap();
+    let index = yard.read("index/index.json");
+    for part in [0, 1, 3, 5, 7, 9] {
+        let mut bytes = journal[..journal.len() * part / 10].to_vec();
+        fs::write(yard.path("index/scan"), &bytes).unwrap();
+        yard.run(&["scan"]).exits(0).says(&["4 directories: ", " 0 failed"]);
+        assert_eq!(yard.read("index/index.json"), index, "cut at {part} tenths");
+        // What was not written whole may hold anything.
+        bytes.extend([0, 255, b'\n'].repeat(1000));
+        fs::write(yard.path("index/scan"), &bytes).unwrap();
+        yard.run(&["scan"]).exits(0);
+        assert_eq!(yard.read("index/index.json"), index, "nonsense at {part} tenths");
+    }
+    yard.run(&["scan"]).exits(0).says(&["0 asked, 4 as before"]);
+}
+
+fn an_index_that_is_gone_or_cut(shared: &Shared) {
+    let tree = tree();
+    let yard = shared.yard("index", &tree, &[]);
+    yard.build().exits(0).says(&["5 built"]);
+    let packed = yard.names("index").into_iter().find(|name| name.ends_with(".zst")).unwrap();
+    let path = yard.path("index").join(packed);
+    let nothing_to_do = || yard.build().exits(0).says(&["nothing to do: 5 up-to-date"]);
+    // The scan file: the next scan makes it again.
+    let bytes = fs::read(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    yard.run(&["build", "--no-scan"]).exits(3).says(&["failed to read the index", " clean --index && "]);
+    nothing_to_do();
+    fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    yard.run(&["build", "--no-scan"]).exits(3).says(&["failed to read the index", " clean --index && "]);
+    yard.run(&["clean", "--index"]).exits(0);
+    yard.run(&["scan"]).exits(0).says(&["4 asked"]);
+    nothing_to_do();
+    // The index itself.
+    let index = yard.read("index/index.json");
+    for text in ["", &index[..index.len() / 2], "{}", "[1, 2"] {
+        fs::write(yard.path("index/index.json"), text).unwrap();
+        nothing_to_do();
+        assert_eq!(yard.read("index/index.json"), index);
+    }
+    fs::remove_dir_all(yard.path("index")).unwrap();
+    yard.run(&["build", "--no-scan"]).exits(2).says(&["was not scanned yet", " scan"]);
+    nothing_to_do();
+    yard.is_clean();
+}

@@ -235,16 +235,20 @@ impl Performance<'_> {
     fn collect(&self, order: &BuildOrder, root: &RootFolder) -> Result<Vec<Output>, Failure> {
         let mut result = self.begin(Stage::Collect);
         let (started, cpu_seconds_before) = (Instant::now(), own_cpu_seconds());
-        let folder = root.written(&order.output_folder);
-        let outcome = self.worker.ecosystem.collect(self.package, &folder);
-        let outcome = outcome.map_err(|error| Failure {
+        let refused = |message: String| Failure {
             stage: Stage::Collect,
             kind: FailureKind::Outputs,
-            message: error.to_string(),
+            message,
             line_number: None,
             lines: Vec::new(),
+        };
+        let outcome = root.written_without_links(&order.output_folder);
+        let outcome = outcome.map_err(|error| refused(format!("there is no folder of outputs: {error}")));
+        let outcome = outcome.and_then(|folder| {
+            let outputs = self.worker.ecosystem.collect(self.package, &folder);
+            outputs.map(|outputs| (folder, outputs)).map_err(|error| refused(error.to_string()))
         });
-        let outcome = outcome.and_then(|outputs| {
+        let outcome = outcome.and_then(|(folder, outputs)| {
             for output in &outputs {
                 let kept = self.worker.distfiles.insert(&folder.join(&output.file));
                 let (sha256, _) = kept.map_err(|error| machine(Stage::Collect, error))?;

@@ -5,6 +5,7 @@
 //! the same file at the same time: the second waits and finds it.
 
 use crate::build::{machine, shown};
+use crate::roots::without_links;
 use crate::{RootFolder, Worker};
 use kilnyard_ecosystem::telling_lines;
 use kilnyard_mirror::Sha256Hex;
@@ -133,10 +134,10 @@ fn offer(fetch: &FetchOrder, added: &Path) -> io::Result<()> {
 /// Takes over the files that are new, each whole.
 fn take_over(fetch: &FetchOrder, added: &Path) -> io::Result<()> {
     for file in fetch.files.iter().filter(|file| is_inside(file)) {
-        let (from, to) = (added.join(file), fetch.folder.source.join(file));
-        // A link could lead anywhere outside of the root.
-        let is_file = fs_err::symlink_metadata(&from).is_ok_and(|metadata| metadata.is_file());
-        if !is_file || to.is_file() && fs_err::metadata(&to)?.len() == fs_err::metadata(&from)?.len() {
+        let to = fetch.folder.source.join(file);
+        // What the commands left away is told by the build, if it is needed; a link could lead out of the root.
+        let Ok(from) = without_links(added, Path::new(file)) else { continue };
+        if !from.is_file() || to.is_file() && fs_err::metadata(&to)?.len() == fs_err::metadata(&from)?.len() {
             continue;
         }
         let folder = to.parent().unwrap_or(&fetch.folder.source);
@@ -230,6 +231,30 @@ mod tests {
         for name in ["", "/etc/passwd", "../x", "a/../../x", "./x/.."] {
             assert!(!is_inside(name), "{name}");
         }
+    }
+
+    #[test]
+    fn what_a_link_leads_to_is_not_taken_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for name in ["added", "kept", "secret"] {
+            std::fs::create_dir(path(name)).unwrap();
+        }
+        std::fs::write(path("secret/a"), "secret").unwrap();
+        std::os::unix::fs::symlink(path("secret/a"), path("added/link")).unwrap();
+        std::os::unix::fs::symlink(path("secret"), path("added/sub")).unwrap();
+        std::fs::write(path("added/good"), "good").unwrap();
+        std::fs::write(path("added/unasked"), "more").unwrap();
+        let fetch = FetchOrder {
+            stage: kilnyard_model::order::StageOrder { stage: Stage::Fetch, commands: Vec::new() },
+            folder: kilnyard_model::order::SharedFolder { source: path("kept"), inside: "/x".to_owned() },
+            files: ["link", "sub/a", "good", "absent"].map(str::to_owned).into(),
+        };
+        take_over(&fetch, &path("added")).unwrap();
+        let mut kept: Vec<_> =
+            std::fs::read_dir(path("kept")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        kept.sort();
+        assert_eq!(kept, ["good"]);
     }
 
     #[test]

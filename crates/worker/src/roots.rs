@@ -106,6 +106,16 @@ impl RootFolder {
         self.yard.join(&self.relative)
     }
 
+    /// A folder of the root as it was written, seen from outside. A build may have put links in its way, which lead
+    /// elsewhere outside than they do inside: there must be none. To be asked when nothing of the root runs any more.
+    pub fn written_without_links(&self, inside: &str) -> io::Result<PathBuf> {
+        let path = self.written(inside);
+        let bound = self.writable.iter().find(|folder| path.starts_with(&folder.source));
+        let base = bound.map_or_else(|| self.written("/"), |folder| folder.source.clone());
+        let below = path.strip_prefix(&base).unwrap_or(&path);
+        without_links(&base, below)
+    }
+
     /// A path of the root as it was written, seen from outside.
     pub fn written(&self, inside: &str) -> PathBuf {
         let bound = self.writable.iter().find_map(|folder| {
@@ -212,6 +222,18 @@ impl RootFolder {
 /// not have what ends an option of an overlay: a comma.
 fn failed_name(package: &str) -> String {
     format!("failed-{}", package.replace('/', "~"))
+}
+
+/// A path below a folder that belongs to a build, if no part of it is a link.
+pub(crate) fn without_links(base: &Path, below: &Path) -> io::Result<PathBuf> {
+    let mut path = base.to_owned();
+    for part in below.components() {
+        path.push(part);
+        if fs_err::symlink_metadata(&path)?.is_symlink() {
+            return Err(io::Error::other(format!("{} is a link", path.display())));
+        }
+    }
+    Ok(path)
 }
 
 fn safe_name(name: &str) -> io::Result<&str> {

@@ -518,6 +518,9 @@ pub struct Bench {
     /// A source package to build.
     #[arg(long, default_value = "libmd")]
     pub package: String,
+    /// The scan of a pkgsrc tree, for `tree`; it may be packed.
+    #[arg(long, value_name = "FILE", required_if_eq("name", "tree"))]
+    pub scan: Option<PathBuf>,
     /// How many pairs are measured.
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub pairs: u32,
@@ -539,4 +542,6 @@ pub enum BenchName {
     Fakeroot,
     /// status, why, log and plan on a yard of 30,000 packages and 20 runs.
     Queries,
+    /// Resolving the scan of a pkgsrc tree, beside bob; the time to its first build; what a rescan asks; a look-up.
+    Tree,
 }

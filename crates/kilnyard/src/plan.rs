@@ -135,8 +135,7 @@ pub fn inputs_of(digest: &str) -> &str {
     digest.split_once('-').map_or(digest, |(inputs, _)| inputs)
 }
 
-/// Resolves the set and compares it with what is there. The plan is kept in the store, unless somebody forces
-/// something.
+/// Resolves the set and compares it with what is there: see [`compare_all`].
 pub fn make(
     yard: &Yard,
     distfiles: &DistfileStore,
@@ -183,7 +182,9 @@ impl Forced {
     }
 }
 
-fn compare_all(
+/// Compares a resolved set with what is there. `digest` says what it was resolved from, as [`digest`] does. The plan is
+/// kept in the store, unless somebody forces something.
+pub fn compare_all(
     yard: &Yard,
     set: Set,
     digest: String,

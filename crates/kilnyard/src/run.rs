@@ -342,7 +342,7 @@ impl Driver<'_, '_> {
                 // The owner holds a sender of its own.
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if finished.is_none() && signals::count() > 0 && !is_stopping {
+            if finished.is_none() && (signals::count() > 0 || view.wants_end()) && !is_stopping {
                 is_stopping = true;
                 view.see(&Seen::Stopping, &self.snapshot);
                 self.fetchers.cancel();

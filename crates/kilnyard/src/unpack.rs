@@ -5,6 +5,8 @@ use std::path::Path;
 
 /// The largest file that is read, unpacked: some twenty times the scan of the whole of pkgsrc.
 const UNPACKED_BYTES_MAX: u64 = 4 << 30;
+/// What advice on memory must begin at a multiple of.
+const PAGE_BYTES: usize = 4096;
 
 /// Reads a file, or standard input where it is called `-`.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
@@ -18,12 +20,28 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     match packing(&beginning[..count]) {
         // Straight into place: a scan has a hundred megabytes and more.
         Packing::None => {
-            let mut text = Vec::new();
+            let mut text = room(file.metadata()?.len().min(UNPACKED_BYTES_MAX));
             within(file.file().take(UNPACKED_BYTES_MAX).read_to_end(&mut text)?)?;
             Ok(text)
         }
         _ => unpack(file),
     }
+}
+
+/// An empty buffer with room for so many bytes, in large pages where the kernel has them: taking the small ones of a
+/// scan one by one takes a sixth of all the time that resolving it does.
+fn room(bytes: u64) -> Vec<u8> {
+    let mut room: Vec<u8> = Vec::new();
+    // Where there is no room now, it grows as it is read, as far as it can.
+    if room.try_reserve_exact(bytes as usize).is_ok() {
+        let skipped = room.as_ptr().align_offset(PAGE_BYTES);
+        if let Some(length) = room.capacity().checked_sub(skipped) {
+            // SAFETY: the range is within what the buffer holds, and this advice changes nothing of what memory
+            // contains. Where it is not taken, nothing is lost.
+            unsafe { libc::madvise(room.as_mut_ptr().add(skipped).cast(), length, libc::MADV_HUGEPAGE) };
+        }
+    }
+    room
 }
 
 enum Packing {

@@ -124,6 +124,43 @@ fn one_package_is_found_in_an_index() {
     kilnyard(&["index", "make", &path("summary"), &path("other")]).exits(2).says(&["twice"]);
 }
 
+fn a_tree_is_measured() {
+    let folder = folder("bench-tree");
+    let path = folder.path().join("scan");
+    let scan = SCAN
+        .replace(
+            "SCAN_DEPENDS=../../mk/top.mk",
+            "SCAN_DEPENDS=Makefile /t/a/top/../../mk/top.mk ../lib/Makefile",
+        )
+        .replace("PKGNAME=lib-2.0", "SCAN_DEPENDS=Makefile ../../mk/top.mk\nPKGNAME=lib-2.0");
+    std::fs::write(&path, zstd::encode_all(scan.as_bytes(), 1).unwrap()).unwrap();
+    let bench = |more: &[&str]| {
+        let mut command = support::command();
+        command.args(["bench", "tree", "--pairs", "1", "--json"]).args(more).env("TMPDIR", folder.path());
+        Ended::from(command.output().unwrap())
+    };
+    let found = bench(&["--scan", path.to_str().unwrap()]).exits(0).json();
+    let facts = &found["facts"];
+    assert_eq!(facts["packages"], 4);
+    // a/lib is built before anything else, and nothing else can be built.
+    assert_eq!(
+        (&facts["first_build"]["packages"], &facts["first_build"]["package"]),
+        (&1.into(), &"a/lib".into())
+    );
+    let rescan = &facts["rescan"];
+    assert_eq!(rescan["is_right"], true);
+    // Two say nothing of what they read; of the others one Makefile is of one directory alone.
+    assert_eq!((&rescan["directories"], &rescan["silent_directories"]), (&4.into(), &2.into()));
+    assert_eq!((&rescan["files"], &rescan["changed"]), (&3.into(), &1.into()));
+    assert_eq!((&rescan["asked_unchanged"], &rescan["asked_changed"]), (&2.into(), &3.into()));
+    for figure in ["resolve_cpu_seconds", "first_build_wall_seconds", "starting_cpu_seconds"] {
+        assert!(found["figures"][figure]["median"].as_f64().unwrap() > 0.0, "{figure}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "only the scan is left");
+    bench(&[]).exits(2).says(&["--scan"]);
+    bench(&["--scan", "/nonexistent"]).exits(2).says(&["failed to read /nonexistent"]);
+}
+
 fn scan(tree: &MiniTree, more: &[&str]) -> Ended {
     let path = tree.path();
     let (keep, export) = (tree.beside("keep"), tree.beside("scan"));
@@ -294,6 +331,7 @@ fn main() {
         case("a_packed_scan_is_the_same", a_packed_scan_is_the_same),
         case("a_bad_scan_is_named_and_nothing_is_written", a_bad_scan_is_named_and_nothing_is_written),
         case("one_package_is_found_in_an_index", one_package_is_found_in_an_index),
+        case("a_tree_is_measured", a_tree_is_measured),
         case("the_whole_tree_comes_out_as_with_pbulk", the_whole_tree_comes_out_as_with_pbulk)
             .needs(whole_tree().exists(), "the scan of the whole tree is not beside this repository"),
     ];

@@ -16,10 +16,11 @@ mod publish;
 mod queries;
 mod scratch;
 mod synthetic;
+mod tree;
 
 use super::{print, print_json};
 use crate::cli::{Bench, BenchName};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::signals;
 use crate::yard::Yard;
 use figures::Machine;
@@ -34,6 +35,10 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Bench) -> Result<ExitC
         BenchName::Publish => publish::measure(options.pairs)?,
         BenchName::Fakeroot => fakeroot::measure(options.pairs)?,
         BenchName::Queries => queries::measure(options.pairs)?,
+        BenchName::Tree => match &options.scan {
+            Some(scan) => tree::measure(scan, options.pairs)?,
+            None => return Err(Error::usage("which scan?").hint("--scan with a scan file of pkgsrc")),
+        },
     };
     if options.json {
         return print_json(&report.as_json(&machine, options.pairs));
@@ -45,6 +50,6 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Bench) -> Result<ExitC
 fn go_on() -> Result<()> {
     match signals::count() {
         0 => Ok(()),
-        _ => Err(crate::error::Error::new(crate::error::Kind::Interrupted, "interrupted; nothing is left")),
+        _ => Err(Error::new(Kind::Interrupted, "interrupted; nothing is left")),
     }
 }

@@ -122,4 +122,8 @@ pub trait View {
     fn see(&mut self, seen: &Seen, snapshot: &Snapshot);
     /// Time went by.
     fn tick(&mut self, snapshot: &Snapshot);
+    /// Whether whoever looks on has seen enough, and the run is to be ended as by a signal.
+    fn wants_end(&self) -> bool {
+        false
+    }
 }

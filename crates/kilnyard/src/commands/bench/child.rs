@@ -38,10 +38,17 @@ pub fn all_cpu_seconds() -> f64 {
     usage_of(libc::RUSAGE_SELF) + usage_of(libc::RUSAGE_CHILDREN)
 }
 
-/// This program again, on a yard.
-pub fn this_program(yard: &Path, arguments: &[&str]) -> Command {
+/// This program again, without a yard.
+pub fn this_program_alone(arguments: &[&str]) -> Command {
     // The link still leads to this very program when its file was replaced meanwhile.
     let mut command = Command::new("/proc/self/exe");
+    command.args(arguments);
+    command
+}
+
+/// This program again, on a yard.
+pub fn this_program(yard: &Path, arguments: &[&str]) -> Command {
+    let mut command = this_program_alone(&[]);
     command.arg("--yard").arg(yard).args(arguments);
     command
 }

@@ -423,7 +423,15 @@ impl Driver<'_, '_> {
                 Action::Grant { build, package, slot } => self.grant(build, package, slot),
                 Action::Cancel { build } => self.slots.cancel(build),
                 Action::Adopt { package, outputs } => self.run.planned.workshop.adopt(package, &outputs),
-                Action::Tell(notice) => self.tell(&notice, view),
+                Action::Tell(notice) => {
+                    if let Notice::State { package, state, .. } = &notice
+                        && state.is_final()
+                    {
+                        // Of a large tree they are too many to keep; a retry makes another one.
+                        self.orders.remove(package);
+                    }
+                    self.tell(&notice, view);
+                }
                 Action::Finish(state) => finished = Some(state),
             }
         }

@@ -173,8 +173,17 @@ pub struct FetchOrder {
     pub stage: StageOrder,
     /// Where the files are kept. What the commands add to it goes in when they have ended well.
     pub folder: SharedFolder,
-    /// The files that they may bring, relative to the folder: no two builds fetch one at the same time.
-    pub files: Vec<String>,
+    /// The files that they may bring: no two builds fetch one at the same time.
+    pub files: Vec<FetchFile>,
+}
+
+/// A file that commands may bring.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FetchFile {
+    /// Its path, relative to the folder.
+    pub name: String,
+    /// Its size, where that is known.
+    pub size_bytes: Option<u64>,
 }
 
 /// Who runs a command in a root.

@@ -13,6 +13,7 @@ use kilnyard_protocol::{BuildResult, Lease, Progress};
 use std::cell::Cell;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -68,9 +69,7 @@ impl Performance<'_> {
         let name = format!("{prefix}{}", self.lease.build);
         let work = order.work.as_ref();
         let memory = work.and_then(|work| self.worker.memory.take(work.expected_bytes, &name));
-        let Some(memory) = memory else { return self.build_in(order, prefix, &name, None).0 };
-        let (outcome, is_exhausted) = self.build_in(order, prefix, &name, Some(&memory));
-        drop(memory);
+        let (outcome, is_exhausted) = self.build_in(order, prefix, &name, memory.map(Arc::new));
         if is_exhausted { self.build_in(order, prefix, &format!("{name}-disk"), None).0 } else { outcome }
     }
 
@@ -80,13 +79,13 @@ impl Performance<'_> {
         order: &BuildOrder,
         prefix: &str,
         name: &str,
-        memory: Option<&WorkFolder>,
+        memory: Option<Arc<WorkFolder>>,
     ) -> (Result<Vec<Output>, Failure>, bool) {
         let settings = &self.worker.settings;
         let root = RootFolder::create(&settings.yard, name, &settings.ids, &order.layers)
             .map(|root| root.showing(&order.folders))
-            .map(|root| match (memory, &order.work) {
-                (Some(memory), Some(work)) => root.working_in(&memory.path, &work.inside),
+            .map(|root| match (&memory, &order.work) {
+                (Some(memory), Some(work)) => root.working_in(memory.clone(), &work.inside),
                 _ => root,
             })
             .and_then(|root| {
@@ -99,7 +98,8 @@ impl Performance<'_> {
         };
         let outcome = self.stages(order, &root, prefix);
         let is_cancelled = self.cancel.load(Ordering::Relaxed);
-        let is_exhausted = outcome.is_err() && !is_cancelled && memory.is_some_and(WorkFolder::is_exhausted);
+        let is_exhausted =
+            outcome.is_err() && !is_cancelled && memory.is_some_and(|memory| memory.is_exhausted());
         match is_exhausted {
             true => self.worker.remover.remove(root),
             false => self.done_with(root, outcome.as_ref().err()),
@@ -116,6 +116,10 @@ impl Performance<'_> {
             // The failure matters more than a root that could not be kept; the next start sweeps it away.
             let kept = root.keep_as_failed(&self.lease.order.package, settings.failed_roots_max);
             self.is_kept.set(kept.is_ok());
+            if kept.is_err() {
+                // What is left of it goes.
+                self.worker.remover.remove(root);
+            }
         } else {
             self.worker.remover.remove(root);
         }
@@ -269,7 +273,8 @@ impl Performance<'_> {
         result.wall_seconds = started.elapsed().as_secs_f64();
         result.cpu_seconds = own_cpu_seconds() - cpu_seconds_before;
         result.is_ok = outcome.is_ok();
-        result.work_bytes = order.work.as_ref().map(|work| used_bytes(&root.written(&work.inside)));
+        let work = order.work.as_ref().and_then(|work| root.written_without_links(&work.inside).ok());
+        result.work_bytes = work.map(|folder| used_bytes(&folder));
         (self.tell)(Progress::StageEnded(result));
         outcome
     }

@@ -9,12 +9,12 @@ use crate::roots::without_links;
 use crate::{RootFolder, Worker};
 use kilnyard_ecosystem::telling_lines;
 use kilnyard_mirror::Sha256Hex;
-use kilnyard_model::order::{BuildOrder, FetchOrder, Stage};
+use kilnyard_model::order::{BuildOrder, FetchFile, FetchOrder, Stage};
 use kilnyard_model::result::{Failure, FailureKind};
 use kilnyard_model::text;
 use kilnyard_process::End;
 use std::collections::HashSet;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Component, Path};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex};
@@ -22,6 +22,8 @@ use std::time::Duration;
 
 /// What is kept of what the commands print.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
+/// How much of a file is compared at once.
+const CHUNK_BYTES: usize = 64 << 10;
 /// How often somebody who waits for a file looks whether it is still wanted.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -39,14 +41,13 @@ pub struct Fetched {
 impl Worker {
     /// Fetches what an order names. `name` tells its root from others.
     pub fn fetch(&self, order: &BuildOrder, fetch: &FetchOrder, name: &str, cancel: &AtomicBool) -> Fetched {
-        let Some(_taken) = self.fetching.take(&fetch.files, cancel) else {
+        let Some(taken) = self.fetching.take(&fetch.files, cancel) else {
             return Fetched {
                 failure: Some(failure(FailureKind::Cancelled, "it was cancelled")),
                 ..Fetched::default()
             };
         };
-        let missing = |file: &&String| !fetch.folder.source.join(file).is_file();
-        if !fetch.files.is_empty() && fetch.files.iter().filter(missing).count() == 0 {
+        if taken.has_waited && fetch.files.iter().all(|file| is_there(fetch, file)) {
             // Somebody else has brought all of them meanwhile; whether they are right, the build sees.
             return Fetched::default();
         }
@@ -119,11 +120,18 @@ fn told(output: &[u8], otherwise: &str) -> Failure {
     failure
 }
 
-/// Copies files that are there already to where the commands look for them.
+/// Whether a file is there, as large as it should be.
+fn is_there(fetch: &FetchOrder, file: &FetchFile) -> bool {
+    let metadata = std::fs::metadata(fetch.folder.source.join(&file.name));
+    metadata
+        .is_ok_and(|metadata| metadata.is_file() && file.size_bytes.is_none_or(|size| size == metadata.len()))
+}
+
+/// Copies files that are there already to where the commands look for them. One of another size is fetched anew.
 fn offer(fetch: &FetchOrder, added: &Path) -> io::Result<()> {
-    for file in fetch.files.iter().filter(|file| is_inside(file)) {
-        let (from, to) = (fetch.folder.source.join(file), added.join(file));
-        if from.is_file() {
+    for file in fetch.files.iter().filter(|file| is_inside(&file.name)) {
+        let (from, to) = (fetch.folder.source.join(&file.name), added.join(&file.name));
+        if is_there(fetch, file) {
             fs_err::create_dir_all(to.parent().unwrap_or(added))?;
             fs_err::copy(from, to)?;
         }
@@ -131,18 +139,20 @@ fn offer(fetch: &FetchOrder, added: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes over the files that are new, each whole.
+/// Takes over the files that are new or other ones than before, each whole.
 fn take_over(fetch: &FetchOrder, added: &Path) -> io::Result<()> {
-    for file in fetch.files.iter().filter(|file| is_inside(file)) {
+    for file in fetch.files.iter().map(|file| &file.name).filter(|file| is_inside(file)) {
         let to = fetch.folder.source.join(file);
         // What the commands left away is told by the build, if it is needed; a link could lead out of the root.
         let Ok(from) = without_links(added, Path::new(file)) else { continue };
-        if !from.is_file() || to.is_file() && fs_err::metadata(&to)?.len() == fs_err::metadata(&from)?.len() {
+        if !from.is_file() || is_same(&from, &to) {
             continue;
         }
         let folder = to.parent().unwrap_or(&fetch.folder.source);
         fs_err::create_dir_all(folder)?;
-        let part = folder.join(format!(".{}.part", to.file_name().unwrap_or_default().to_string_lossy()));
+        // Other yards may keep their distfiles in the same folder.
+        let name = to.file_name().unwrap_or_default().to_string_lossy();
+        let part = folder.join(format!(".{name}.{}.part", std::process::id()));
         let copied = fs_err::File::open(&from)?;
         let mut target = fs_err::File::create(&part)?;
         io::copy(&mut copied.into_file(), target.file_mut())?;
@@ -150,6 +160,28 @@ fn take_over(fetch: &FetchOrder, added: &Path) -> io::Result<()> {
         fs_err::rename(&part, &to)?;
     }
     Ok(())
+}
+
+/// Whether two files have the same bytes.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let compare = || -> io::Result<bool> {
+        let (mut one, mut other) = (fs_err::File::open(one)?, fs_err::File::open(other)?);
+        if one.metadata()?.len() != other.metadata()?.len() {
+            return Ok(false);
+        }
+        let (mut bytes, mut others) = (vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]);
+        loop {
+            let count = one.read(&mut bytes)?;
+            if count == 0 {
+                return Ok(true);
+            }
+            other.read_exact(&mut others[..count])?;
+            if bytes[..count] != others[..count] {
+                return Ok(false);
+            }
+        }
+    };
+    compare().unwrap_or(false)
 }
 
 /// Whether a name leads nowhere else than into the folder.
@@ -191,23 +223,27 @@ pub(crate) struct Names {
 /// The right to fetch some files; dropping it gives it back.
 struct Taken<'a> {
     names: &'a Names,
-    files: &'a [String],
+    files: &'a [FetchFile],
+    /// Whether somebody else had one of them before.
+    has_waited: bool,
 }
 
 impl Names {
     /// Waits until nobody else fetches one of these files; none where it is cancelled meanwhile. All are taken at once,
     /// so that two who wait cannot wait for each other.
-    fn take<'a>(&'a self, files: &'a [String], cancel: &AtomicBool) -> Option<Taken<'a>> {
+    fn take<'a>(&'a self, files: &'a [FetchFile], cancel: &AtomicBool) -> Option<Taken<'a>> {
         let mut taken = self.taken.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        while files.iter().any(|file| taken.contains(file)) {
+        let mut has_waited = false;
+        while files.iter().any(|file| taken.contains(&file.name)) {
+            has_waited = true;
             if cancel.load(Ordering::Relaxed) {
                 return None;
             }
             let waited = self.given_back.wait_timeout(taken, LOOK_INTERVAL);
             taken = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
         }
-        taken.extend(files.iter().cloned());
-        Some(Taken { names: self, files })
+        taken.extend(files.iter().map(|file| file.name.clone()));
+        Some(Taken { names: self, files, has_waited })
     }
 }
 
@@ -215,7 +251,7 @@ impl Drop for Taken<'_> {
     fn drop(&mut self) {
         let mut taken = self.names.taken.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         for file in self.files {
-            taken.remove(file);
+            taken.remove(&file.name);
         }
         self.names.given_back.notify_all();
     }
@@ -224,6 +260,10 @@ impl Drop for Taken<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn files(names: &[&str]) -> Vec<FetchFile> {
+        names.iter().map(|name| FetchFile { name: (*name).to_owned(), size_bytes: None }).collect()
+    }
 
     #[test]
     fn a_name_leads_into_the_folder_or_nowhere() {
@@ -245,23 +285,25 @@ mod tests {
         std::os::unix::fs::symlink(path("secret"), path("added/sub")).unwrap();
         std::fs::write(path("added/good"), "good").unwrap();
         std::fs::write(path("added/unasked"), "more").unwrap();
+        std::fs::write(path("added/other"), "right").unwrap();
+        std::fs::write(path("kept/other"), "wrong").unwrap();
         let fetch = FetchOrder {
             stage: kilnyard_model::order::StageOrder { stage: Stage::Fetch, commands: Vec::new() },
             folder: kilnyard_model::order::SharedFolder { source: path("kept"), inside: "/x".to_owned() },
-            files: ["link", "sub/a", "good", "absent"].map(str::to_owned).into(),
+            files: files(&["link", "sub/a", "good", "absent", "other"]),
         };
         take_over(&fetch, &path("added")).unwrap();
         let mut kept: Vec<_> =
             std::fs::read_dir(path("kept")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         kept.sort();
-        assert_eq!(kept, ["good"]);
+        assert_eq!(kept, ["good", "other"]);
+        assert_eq!(std::fs::read_to_string(path("kept/other")).unwrap(), "right");
     }
 
     #[test]
     fn who_fetches_one_of_several_is_waited_for() {
         let (names, never) = (Names::default(), AtomicBool::new(false));
-        let first = ["a".to_owned(), "b".to_owned()];
-        let second = ["b".to_owned(), "c".to_owned()];
+        let (first, second) = (files(&["a", "b"]), files(&["b", "c"]));
         let taken = names.take(&first, &never).unwrap();
         let cancelled = AtomicBool::new(true);
         assert!(names.take(&second, &cancelled).is_none());
@@ -269,7 +311,8 @@ mod tests {
         let order = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let _taken = names.take(&second, &never);
+                let taken = names.take(&second, &never).unwrap();
+                assert!(taken.has_waited);
                 order.lock().unwrap().push("second");
             });
             std::thread::sleep(LOOK_INTERVAL * 2);

@@ -32,12 +32,13 @@ pub(crate) struct Memory {
     room_bytes: Mutex<u64>,
 }
 
-/// A folder in memory, and what its build was promised. Dropping it gives the promise back; the folder goes with its
-/// root.
+/// A folder in memory, and what its build was promised. Dropping it gives the promise back: it has to be removed
+/// before.
 #[derive(Debug)]
 pub(crate) struct WorkFolder {
     memory: Arc<Memory>,
-    /// Where it is.
+    /// Where it is. The folder above it is closed to all but the root's own root, so that no other user of the machine
+    /// reaches it.
     pub(crate) path: PathBuf,
     promised_bytes: u64,
 }
@@ -60,17 +61,29 @@ impl Memory {
             let mut room = self.room_bytes.lock().ok()?;
             *room = room.checked_sub(promised_bytes)?;
         }
-        let path = Path::new(SHARED_MEMORY).join(format!("{prefix}{name}"));
-        let folder = WorkFolder { memory: self.clone(), path, promised_bytes };
+        let closed = Path::new(SHARED_MEMORY).join(format!("{prefix}{name}"));
+        let folder = WorkFolder { memory: self.clone(), path: closed.join("build"), promised_bytes };
         // Where it cannot be made, the disk serves.
-        let made = fs_err::create_dir(&folder.path)
-            .and_then(|()| fs_err::set_permissions(&folder.path, std::fs::Permissions::from_mode(0o1777)))
-            .and_then(|()| probe::give_to_root(&folder.path, &self.ids));
+        let made = make(&closed, 0o700, &self.ids).and_then(|()| make(&folder.path, 0o1777, &self.ids));
+        if made.is_err() {
+            let _ = folder.remove();
+        }
         made.is_ok().then_some(folder)
     }
 }
 
+fn make(path: &Path, mode: u32, ids: &IdMap) -> io::Result<()> {
+    fs_err::create_dir(path)?;
+    fs_err::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+    probe::give_to_root(path, ids)
+}
+
 impl WorkFolder {
+    /// Removes the folder with all that is in it.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        self.path.parent().map_or(Ok(()), |closed| remove(closed, &self.memory.ids))
+    }
+
     /// Whether the build wrote more than was promised, or there is no room any more.
     pub(crate) fn is_exhausted(&self) -> bool {
         let is_full = rustix::fs::statvfs(SHARED_MEMORY)
@@ -105,8 +118,10 @@ pub(crate) fn used_bytes(folder: &Path) -> u64 {
 }
 
 /// Removes a folder in memory whose files may belong to users of a root.
-pub(crate) fn remove(path: &Path, ids: &IdMap) -> io::Result<()> {
-    if !path.exists() {
+fn remove(path: &Path, ids: &IdMap) -> io::Result<()> {
+    // What is no folder, or somebody else's, is nothing that a build left, whatever its name.
+    let is_own = |metadata: &std::fs::Metadata| metadata.is_dir() && metadata.uid() == outside_root(ids);
+    if !fs_err::symlink_metadata(path).is_ok_and(|metadata| is_own(&metadata)) {
         return Ok(());
     }
     if ids.by_helper {
@@ -115,6 +130,11 @@ pub(crate) fn remove(path: &Path, ids: &IdMap) -> io::Result<()> {
         machine_sandbox(Path::new(SHARED_MEMORY), ids, task).run().map_err(io::Error::other)?;
     }
     fs_err::remove_dir_all(path)
+}
+
+/// Who the root's own root is outside.
+fn outside_root(ids: &IdMap) -> u32 {
+    ids.users.iter().find(|(inside, ..)| *inside == 0).map_or(u32::MAX, |(_, outside, _)| *outside)
 }
 
 /// Copies what a folder in memory holds to the disk, with its owners.
@@ -176,7 +196,8 @@ mod tests {
 
     #[test]
     fn no_more_is_promised_than_there_is() {
-        let ids = IdMap { users: Vec::new(), groups: Vec::new(), by_helper: true };
+        let own = rustix::process::geteuid().as_raw();
+        let ids = IdMap { users: vec![(0, own, 1)], groups: vec![(0, own, 1)], by_helper: true };
         let prefix = Some(format!("kilnyard-test-{}-", std::process::id()));
         let memory = Arc::new(Memory { prefix, ids, room_bytes: Mutex::new(3 * PROMISED_BYTES_MIN) });
         let first = memory.take(1, "first").unwrap();
@@ -184,15 +205,31 @@ mod tests {
         let second = memory.take(PROMISED_BYTES_MIN, "second").unwrap();
         assert!(memory.take(1, "third").is_none());
         assert!(!first.is_exhausted());
-        let paths = [first.path.clone(), second.path.clone()];
+        std::fs::remove_dir_all(second.path.parent().unwrap()).unwrap();
         drop(second);
-        assert!(memory.take(PROMISED_BYTES_MIN, "fourth").is_some());
-        for path in paths
-            .iter()
-            .chain([&Path::new(SHARED_MEMORY).join(paths[0].to_string_lossy().replace("first", "fourth"))])
-        {
-            std::fs::remove_dir(path).unwrap();
+        let fourth = memory.take(PROMISED_BYTES_MIN, "fourth").unwrap();
+        for folder in [first, fourth] {
+            let closed = folder.path.parent().unwrap();
+            assert_eq!(std::fs::metadata(closed).unwrap().permissions().mode() & 0o777, 0o700);
+            std::fs::remove_dir_all(closed).unwrap();
         }
+    }
+
+    #[test]
+    fn what_somebody_else_made_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let (own, secret, link) =
+            (folder.path().join("own"), folder.path().join("secret"), folder.path().join("link"));
+        std::fs::create_dir(&own).unwrap();
+        std::fs::create_dir(&secret).unwrap();
+        std::os::unix::fs::symlink(&secret, &link).unwrap();
+        let user = rustix::process::geteuid().as_raw();
+        let ids = |outside| IdMap { users: vec![(0, outside, 1)], groups: Vec::new(), by_helper: false };
+        remove(&link, &ids(user)).unwrap();
+        remove(&own, &ids(user + 1)).unwrap();
+        assert!(secret.exists() && link.is_symlink() && own.exists());
+        remove(&own, &ids(user)).unwrap();
+        assert!(!own.exists());
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! The folders of roots in a yard: `roots/NUMBER` while a build goes on, `roots/failed-PACKAGE` after it
 //! failed.
 
-use crate::memory;
+use crate::memory::{self, WorkFolder, used_bytes};
 use kilnyard_model::order::{Account, CommandOrder, Input, InputText, SharedFolder};
 use kilnyard_root::sandbox::Task;
 use kilnyard_root::{Access, IdMap, Operation, Sandbox, User, View, base_operations, probe, root_operations};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 /// Room on the disk that must be left where the root of a failed build is kept.
@@ -28,7 +29,7 @@ pub struct RootFolder {
     /// Folders that commands may write in.
     writable: Vec<SharedFolder>,
     /// Of these the one that is in memory, and goes with the root.
-    in_memory: Option<PathBuf>,
+    in_memory: Option<Arc<WorkFolder>>,
 }
 
 impl RootFolder {
@@ -81,9 +82,10 @@ impl RootFolder {
     }
 
     /// Puts a folder in memory in place of one of the root.
-    pub(crate) fn working_in(mut self, folder: &Path, inside: &str) -> RootFolder {
-        self.in_memory = Some(folder.to_owned());
-        self.writing_to(&SharedFolder { source: folder.to_owned(), inside: inside.to_owned() })
+    pub(crate) fn working_in(mut self, folder: Arc<WorkFolder>, inside: &str) -> RootFolder {
+        let shared = SharedFolder { source: folder.path.clone(), inside: inside.to_owned() };
+        self.in_memory = Some(folder);
+        self.writing_to(&shared)
     }
 
     /// The folder that commands of the root write in, seen from outside.
@@ -180,7 +182,7 @@ impl RootFolder {
     /// Removes the root with all that is in it.
     pub fn remove(&self) -> io::Result<()> {
         if let Some(folder) = &self.in_memory {
-            memory::remove(folder, &self.ids)?;
+            folder.remove()?;
         }
         remove(&self.yard, &self.relative, &self.ids)
     }
@@ -188,7 +190,9 @@ impl RootFolder {
     /// Whether the disk has room for more while this root stays. A build that filled the disk must not fail all
     /// others for the sake of its root.
     pub fn has_room_beside_it(&self) -> bool {
-        rustix::fs::statvfs(self.path()).is_ok_and(|facts| facts.f_bavail * facts.f_frsize >= ROOM_BYTES_MIN)
+        let in_memory = self.in_memory.as_ref().map_or(0, |folder| used_bytes(&folder.path));
+        let needed = ROOM_BYTES_MIN + in_memory;
+        rustix::fs::statvfs(self.path()).is_ok_and(|facts| facts.f_bavail * facts.f_frsize >= needed)
     }
 
     /// Keeps the root of a failed build in place of the one kept before.
@@ -201,12 +205,11 @@ impl RootFolder {
         }
         if let Some(folder) = &self.in_memory {
             // A person looks into it later, and memory is for builds.
-            let inside =
-                self.writable.iter().find(|bound| bound.source == *folder).map(|bound| &bound.inside);
-            let target =
-                self.relative.join("upper").join(inside.map_or("", |inside| inside.trim_start_matches('/')));
-            memory::copy(folder, &self.yard, &target, &self.ids)?;
-            memory::remove(folder, &self.ids)?;
+            let bound = self.writable.iter().find(|bound| bound.source == folder.path);
+            let inside = bound.map_or("", |bound| bound.inside.trim_start_matches('/'));
+            let target = self.relative.join("upper").join(inside);
+            memory::copy(&folder.path, &self.yard, &target, &self.ids)?;
+            folder.remove()?;
         }
         fs_err::rename(self.path(), kept.path())?;
         let mut all: Vec<(SystemTime, PathBuf)> = failed(&self.yard)?;

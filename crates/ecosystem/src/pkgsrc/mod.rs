@@ -18,7 +18,7 @@ pub mod package_file;
 pub mod pattern;
 pub mod pbulk_check;
 pub mod pbulk_conf;
-mod recipe_files;
+pub mod recipe_files;
 pub mod report;
 pub mod resolve;
 pub mod scan_file;

@@ -2,7 +2,8 @@
 //!
 //! These are the files of its own directory, each told by its name, and everything else that make read for it
 //! (`SCAN_DEPENDS`): other packages' directories each as one, and the infrastructure `mk` as one. Where something of
-//! another directory is taken over, and not only asked about as by `buildlink3.mk`, its distinfo and patches count too.
+//! another directory is taken over, and not only asked about as by `buildlink3.mk`, all of it counts: a makefile of it that
+//! is read, or a path into it that a makefile of the package names, such as `FILESDIR=../../audio/xmms/files`.
 //!
 //! Of the settings of a person only those lines count for a package that concern it: `PKG_OPTIONS.mutt=` is for who
 //! asks for it by this name. Files outside of the tree are a part of the layers.
@@ -38,6 +39,11 @@ impl RecipeFiles {
     pub(super) fn lines(&self, location: &str, read: &str) -> Vec<String> {
         let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         let mut add = |group: &str, path: String| groups.entry(group.to_owned()).or_default().insert(path);
+        for other in self.taken_over(location, read) {
+            for path in self.below(&other) {
+                add(&other, path);
+            }
+        }
         for file in read.split_ascii_whitespace() {
             let Some(path) = of_tree(location, file) else { continue };
             let mut parts = path.splitn(3, '/');
@@ -45,18 +51,11 @@ impl RecipeFiles {
                 (Some("mk"), ..) => {
                     add("mk", path);
                 }
-                (Some(category), Some(directory), Some(name)) => {
+                (Some(category), Some(directory), Some(_)) => {
                     let other = format!("{category}/{directory}");
-                    if other == location {
-                        continue;
+                    if other != location {
+                        add(&other, path);
                     }
-                    if !ABOUT.contains(&name) {
-                        let more = self.below(&other, &["distinfo", "patches"]);
-                        more.into_iter().for_each(|path| {
-                            add(&other, path);
-                        });
-                    }
-                    add(&other, path);
                 }
                 _ => {
                     add(&path.clone(), path);
@@ -64,7 +63,7 @@ impl RecipeFiles {
             }
         }
         let mut lines: Vec<String> = self
-            .below(location, &[""])
+            .below(location)
             .into_iter()
             .map(|path| {
                 let hash = self.hash(&path);
@@ -82,22 +81,66 @@ impl RecipeFiles {
         lines
     }
 
+    /// Other directories that something is taken over from.
+    fn taken_over(&self, location: &str, read: &str) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        let mut add = |path: &str| {
+            let mut parts = path.splitn(3, '/');
+            if let (Some(category), Some(directory), Some(rest)) = (parts.next(), parts.next(), parts.next())
+            {
+                let other = format!("{category}/{directory}");
+                if category != "mk" && other != location && !rest.is_empty() && !ABOUT.contains(&rest) {
+                    found.insert(other);
+                }
+            }
+        };
+        let mut makefiles: BTreeSet<String> = read
+            .split_ascii_whitespace()
+            .filter_map(|file| of_tree(location, file))
+            .filter(|path| !path.starts_with("mk/") && !ABOUT.iter().any(|name| path.ends_with(name)))
+            .collect();
+        makefiles.iter().for_each(|path| add(path));
+        makefiles.insert(format!("{location}/Makefile"));
+        for path in makefiles {
+            for named in self.text(&path).split("../../").skip(1) {
+                add(named.split(|c: char| c.is_whitespace() || "\"'`;)}".contains(c)).next().unwrap_or(""));
+            }
+        }
+        found
+    }
+
+    /// The files that say what is to be fetched for a package: its own, or else those of directories that something is
+    /// taken over from.
+    pub(super) fn distinfos(&self, location: &str, read: &str) -> Vec<PathBuf> {
+        let of = |location: &str| self.tree.join(location).join("distinfo");
+        let own = of(location);
+        if own.exists() {
+            return vec![own];
+        }
+        self.taken_over(location, read).iter().map(|other| of(other)).filter(|path| path.exists()).collect()
+    }
+
+    /// The text of a file; comments of old trees are not all UTF-8.
+    fn text(&self, path: &str) -> String {
+        let bytes = std::fs::read(self.tree.join(path)).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
     /// The settings of a person that count for a package of this directory, for which make read these files.
     pub(super) fn settings(&self, mk_conf: &str, location: &str, read: &str) -> String {
         let mut texts = Vec::new();
         if mk_conf.contains(OPTIONS) {
             let paths = read.split_ascii_whitespace().filter_map(|file| of_tree(location, file));
             let recipes = paths.filter(|path| !path.starts_with("mk/"));
-            texts.extend(recipes.filter_map(|path| std::fs::read_to_string(self.tree.join(path)).ok()));
+            texts.extend(recipes.map(|path| self.text(&path)));
         }
         settings_for(mk_conf, &texts)
     }
 
-    /// All files below parts of a directory, relative to the tree, sorted.
-    fn below(&self, location: &str, parts: &[&str]) -> Vec<String> {
+    /// All files of a directory that can be of its recipe, relative to the tree, sorted.
+    fn below(&self, location: &str) -> Vec<String> {
         let mut found = Vec::new();
-        let mut open: Vec<String> =
-            parts.iter().map(|part| format!("{location}/{part}").trim_end_matches('/').to_owned()).collect();
+        let mut open = vec![location.to_owned()];
         while let Some(path) = open.pop() {
             let absolute = self.tree.join(&path);
             let Ok(metadata) = std::fs::symlink_metadata(&absolute) else { continue };
@@ -106,9 +149,8 @@ impl RecipeFiles {
             } else if found.len() < FILES_MAX {
                 let names = std::fs::read_dir(&absolute).into_iter().flatten().flatten();
                 let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
-                open.extend(
-                    names.filter(|name| !NO_RECIPE.contains(&&**name)).map(|name| format!("{path}/{name}")),
-                );
+                let is_recipe = |name: &String| path != location || !NO_RECIPE.contains(&&**name);
+                open.extend(names.filter(is_recipe).map(|name| format!("{path}/{name}")));
             }
         }
         found.sort_unstable();
@@ -129,7 +171,7 @@ impl RecipeFiles {
 }
 
 /// A file that make read, relative to the tree; none where it is not of the tree.
-fn of_tree(location: &str, file: &str) -> Option<String> {
+pub fn of_tree(location: &str, file: &str) -> Option<String> {
     let path = normal(location, file);
     let inside = path.strip_prefix(super::stages::TREE).and_then(|inside| inside.strip_prefix('/'));
     let path = inside.unwrap_or(&path);
@@ -174,7 +216,12 @@ mod tests {
             ("lang/php/patches/patch-a", "patch"),
             ("devel/zlib/buildlink3.mk", "link"),
             ("devel/zlib/distinfo", "sums"),
-            ("www/site/Makefile", "make"),
+            (
+                "www/site/Makefile",
+                "FILESDIR=\t${.CURDIR}/../../audio/player/files\nDEPENDS+= x>1:../../devel/x\n",
+            ),
+            ("audio/player/files/y", "y"),
+            ("audio/player/files/work/z", "z"),
             ("www/site/files/x", "x"),
             ("www/site/work/built", "built"),
         ] {
@@ -197,8 +244,8 @@ mod tests {
         let tree = tree();
         let names: Vec<String> =
             lines(tree.path()).iter().map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect();
-        let expected =
-            ["Makefile", "files/x", "devel/zlib", "lang/php", "mk"].map(|name| format!("source {name}"));
+        let expected = ["Makefile", "files/x", "audio/player", "devel/zlib", "lang/php", "mk"]
+            .map(|name| format!("source {name}"));
         assert_eq!(names, expected);
     }
 
@@ -207,6 +254,7 @@ mod tests {
         let tree = tree();
         let changed = |path: &str| {
             let before = lines(tree.path());
+            std::fs::create_dir_all(tree.path().join(path).parent().unwrap()).unwrap();
             std::fs::write(tree.path().join(path), "changed").unwrap();
             let after = lines(tree.path());
             let new = after.into_iter().filter(|line| !before.contains(line));
@@ -215,6 +263,9 @@ mod tests {
         assert_eq!(changed("www/site/files/x"), ["files/x"]);
         assert_eq!(changed("www/site/files/new"), ["files/new"]);
         assert_eq!(changed("lang/php/patches/patch-a"), ["lang/php"]);
+        assert_eq!(changed("lang/php/files/x"), ["lang/php"]);
+        assert_eq!(changed("audio/player/files/y"), ["audio/player"]);
+        assert_eq!(changed("audio/player/files/work/z"), ["audio/player"]);
         assert_eq!(changed("mk/a.mk"), ["mk"]);
         assert_eq!(changed("mk/gone.mk"), ["mk"]);
         assert_eq!(changed("devel/zlib/distinfo"), [""; 0]);

@@ -103,21 +103,30 @@ impl Commands<'_> {
         }
     }
 
-    /// Brings the distfiles and checks them, with the network.
-    pub fn fetch(&self) -> StageOrder {
+    /// Brings the distfiles and checks them, with the network. What the package needs is there too: the programs that
+    /// check may be of it. `depends` are file names of inputs.
+    pub fn fetch(&self, depends: &[String]) -> StageOrder {
         let copy = [format!("{INPUTS}/{RESOLV_CONF}"), "/etc/resolv.conf".to_owned()];
         let mut checksum = self.make(Account::Root, &["checksum"]);
         checksum.environment.extend(self.settings.fetch_environment.iter().cloned());
-        StageOrder { stage: Stage::Fetch, commands: vec![self.as_root("cp", copy), checksum] }
+        let mut commands = vec![self.as_root("cp", copy)];
+        commands.extend(self.depends(depends));
+        commands.push(checksum);
+        StageOrder { stage: Stage::Fetch, commands }
+    }
+
+    /// Installs what the package needs.
+    fn depends(&self, depends: &[String]) -> Option<CommandOrder> {
+        let files = depends.iter().map(|file| format!("{INPUTS}/{file}"));
+        (!depends.is_empty()).then(|| self.as_root("pkg_add", files))
     }
 
     /// All stages, in order; `depends` are file names of inputs.
     pub fn build(&self, depends: &[String]) -> Vec<StageOrder> {
         let installer = if self.recipe.installs_as_root { Account::Root } else { Account::Builder };
         let mut stages = Vec::new();
-        if !depends.is_empty() {
-            let files = depends.iter().map(|file| format!("{INPUTS}/{file}"));
-            stages.push(StageOrder { stage: Stage::Depends, commands: vec![self.as_root("pkg_add", files)] });
+        if let Some(command) = self.depends(depends) {
+            stages.push(StageOrder { stage: Stage::Depends, commands: vec![command] });
         }
         for (stage, account, targets, phase) in [
             // Unpacking is left to the next one: asked for by itself it costs the tree's make a round more.

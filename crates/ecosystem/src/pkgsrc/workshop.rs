@@ -11,7 +11,9 @@ use super::stages::{self, Commands, Recipe};
 use super::{description, distinfo};
 use crate::{CollectError, Ecosystem, Impossible, LeftOut, hex};
 use kilnyard_model::graph::{Cut, Graph, PackageId};
-use kilnyard_model::order::{BuildOrder, FetchOrder, Input, Key, Output, SharedFolder, TestOrder, WorkOrder};
+use kilnyard_model::order::{
+    BuildOrder, FetchFile, FetchOrder, Input, Key, Output, SharedFolder, TestOrder, WorkOrder,
+};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::path::Path;
@@ -75,6 +77,8 @@ pub struct Workshop {
     remarks: Vec<String>,
     left_out_packages: Vec<LeftOutPackage>,
     files: RecipeFiles,
+    /// What may have to be fetched for each package, once somebody asked.
+    distfiles: Vec<OnceLock<Vec<distinfo::Distfile>>>,
     /// The one place that changes: which outputs are there now. A leaf lock, held for one decision.
     stock: Mutex<Vec<Option<Output>>>,
 }
@@ -107,6 +111,11 @@ impl Workshop {
             is_indirect: package.is_indirect,
             fail_reason: package.fail_reason.as_deref(),
         })
+    }
+
+    /// Whether something is not known of the tree, since a directory could not be scanned.
+    pub fn has_failed_scans(&self) -> bool {
+        !self.scan.failed.is_empty()
     }
 
     fn stock(&self) -> MutexGuard<'_, Vec<Option<Output>>> {
@@ -169,24 +178,39 @@ impl Workshop {
 
     /// What has to be fetched by the tree's own means; nothing where every distfile is there. Whether each is right is
     /// looked at when it is unpacked.
-    fn fetch(&self, package: PackageId) -> Option<FetchOrder> {
-        let location = &self.packages[package.index()].recipe.location;
-        // Where it lies elsewhere, make finds it; then nothing is known ahead, and the tree's own means look.
-        let text = fs_err::read(self.settings.tree.join(location).join("distinfo")).ok()?;
-        let files = distinfo::parse(&text).unwrap_or_default();
-        let distfiles: Vec<_> = files.into_iter().filter(|file| !file.is_patch).collect();
+    fn fetch(&self, package: PackageId, depends: &[String]) -> Option<FetchOrder> {
+        let distfiles = self.distfiles(package);
         let is_there = |file: &distinfo::Distfile| {
             let metadata = std::fs::metadata(self.settings.distfiles.join(&file.name));
             metadata.is_ok_and(|metadata| file.size_bytes.is_none_or(|size| size == metadata.len()))
         };
         (!distfiles.iter().all(is_there)).then(|| FetchOrder {
-            stage: self.commands(package, 1).fetch(),
+            stage: self.commands(package, 1).fetch(depends),
             folder: SharedFolder {
                 source: self.settings.distfiles.clone(),
                 inside: stages::DISTFILES.to_owned(),
             },
-            files: distfiles.into_iter().map(|file| file.name).collect(),
+            files: distfiles
+                .into_iter()
+                .map(|file| FetchFile { name: file.name, size_bytes: file.size_bytes })
+                .collect(),
         })
+    }
+
+    /// The files that may have to be fetched for a package.
+    fn distfiles(&self, package: PackageId) -> Vec<distinfo::Distfile> {
+        let known = self.distfiles.get(package.index()).map(|files| {
+            files.get_or_init(|| {
+                let location = &self.packages[package.index()].recipe.location;
+                let read = self.read(package);
+                let texts = self.files.distinfos(location, &read).into_iter();
+                // One that cannot be read says nothing; make will say what is wrong with it.
+                let texts = texts.filter_map(|path| fs_err::read(path).ok());
+                let files = texts.flat_map(|text| distinfo::parse(&text).unwrap_or_default());
+                files.filter(|file| !file.is_patch).collect()
+            })
+        });
+        known.cloned().unwrap_or_default()
     }
 
     fn output_of(&self, package: PackageId, file: &str, read: PackageFile) -> Result<Output, CollectError> {
@@ -195,6 +219,13 @@ impl Workshop {
             let text = format!("{file} is of {}, and the scan promised {expected}", read.name);
             return Err(CollectError(text));
         }
+        // Whoever installs it finds it by this name.
+        let ending = file.strip_prefix(expected).and_then(|rest| rest.strip_prefix('.')).unwrap_or("");
+        if ending.is_empty() || !ending.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            return Err(CollectError(format!("{file} is no name for the file of {expected}")));
+        }
+        let restricted = read.restricted.clone().or_else(|| self.restricted(package));
+        let read = PackageFile { restricted, ..read };
         let (base, version) = split(expected);
         Ok(Output {
             name: base.to_owned(),
@@ -257,10 +288,7 @@ impl Ecosystem for Workshop {
     }
 
     fn source_bytes(&self, package: PackageId) -> u64 {
-        let location = &self.packages[package.index()].recipe.location;
-        let text = fs_err::read(self.settings.tree.join(location).join("distinfo")).unwrap_or_default();
-        let files = distinfo::parse(&text).unwrap_or_default();
-        files.iter().filter_map(|file| file.size_bytes).sum()
+        self.distfiles(package).iter().filter_map(|file| file.size_bytes).sum()
     }
 
     fn key(&self, package: PackageId) -> Result<Key, Impossible> {
@@ -278,7 +306,7 @@ impl Ecosystem for Workshop {
             .iter()
             .filter_map(|id| Some(stock[id.index()].as_ref()?.file.clone()))
             .collect();
-        let fetch = self.fetch(package);
+        let fetch = self.fetch(package, &direct);
         let mut texts = stages::texts(&self.settings);
         if fetch.is_some() {
             texts.push(stages::resolv_conf(&self.settings));

@@ -12,7 +12,7 @@ use kilnyard_store::Number;
 use kilnyard_worker::Worker;
 use std::cell::Cell;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread::Scope;
@@ -107,13 +107,14 @@ impl Fetchers {
     ) -> Fetchers {
         let (sender, receiver) = mpsc::channel::<Arc<Batch>>();
         let receiver = Arc::new(Mutex::new(receiver));
-        let cancel = Arc::new(AtomicBool::new(false));
+        let (cancel, roots) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         for _ in 0..FETCHERS {
             let fetcher = Fetcher {
                 worker: worker.clone(),
                 distfiles: distfiles.clone(),
                 events: events.clone(),
                 cancel: cancel.clone(),
+                roots: roots.clone(),
             };
             let receiver = receiver.clone();
             scope.spawn(move || {
@@ -179,6 +180,8 @@ struct Fetcher {
     distfiles: Arc<DistfileStore>,
     events: Sender<Message>,
     cancel: Arc<AtomicBool>,
+    /// How many roots were made for commands.
+    roots: Arc<AtomicU64>,
 }
 
 impl Fetcher {
@@ -196,7 +199,8 @@ impl Fetcher {
                 Item::Input(input) => self.fetch_input(input),
                 Item::Commands(orders) => {
                     let (order, fetch) = &**orders;
-                    let name = format!("fetch-{}", batch.package.0);
+                    // The root of an earlier try may still wait to be removed.
+                    let name = format!("fetch-{}", self.roots.fetch_add(1, Ordering::Relaxed));
                     let fetched = self.worker.fetch(order, fetch, &name, &self.cancel);
                     (fetched.output.trim_end().to_owned(), fetched.cpu_seconds, fetched.failure)
                 }

@@ -29,7 +29,7 @@ mod current;
 mod indexes;
 mod summary;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use crate::execute::Signed;
@@ -65,7 +65,13 @@ pub struct PackageEntry {
 /// public half is `public_key`. Packages that may not be published are not to be given.
 ///
 /// Reads the repository, and writes nothing. The same input gives the same indexes in any order of the entries.
-pub fn plan(repository: &Path, entries: &[PackageEntry], public_key: &str) -> Result<Publication> {
+/// Files of `withheld` are not even kept for readers of the current indexes.
+pub fn plan(
+    repository: &Path,
+    entries: &[PackageEntry],
+    withheld: &HashSet<String>,
+    public_key: &str,
+) -> Result<Publication> {
     let series = Series::of_packages();
     let stanzas = summary::stanzas(entries)?;
     let seen = Seen::read(repository, &series)?;
@@ -84,7 +90,7 @@ pub fn plan(repository: &Path, entries: &[PackageEntry], public_key: &str) -> Re
     }
     let checksums = checksums.render();
 
-    let files = Files::decide(repository, entries, current.as_ref())?;
+    let files = Files::decide(repository, entries, withheld, current.as_ref())?;
     let is_unchanged = files.missing.is_empty()
         && indexes.iter().all(|index| matches!(index.origin, Origin::Current(_)))
         && current.as_ref().is_some_and(|current| current.says(&checksums, public_key));
@@ -146,7 +152,12 @@ struct Linked {
 }
 
 impl<'a> Files<'a> {
-    fn decide(repository: &Path, entries: &'a [PackageEntry], current: Option<&Current>) -> Result<Self> {
+    fn decide(
+        repository: &Path,
+        entries: &'a [PackageEntry],
+        withheld: &HashSet<String>,
+        current: Option<&Current>,
+    ) -> Result<Self> {
         let mut files = Self::default();
         let Some(current) = current else {
             entries.iter().try_for_each(|entry| files.miss(entry))?;
@@ -166,7 +177,7 @@ impl<'a> Files<'a> {
             }
         }
         // What readers of the current indexes may still ask for.
-        for name in listed.into_keys() {
+        for name in listed.into_keys().filter(|name| !withheld.contains(*name)) {
             let from = current.path(name);
             if let Some(size_bytes) = size_bytes(&from) {
                 files.link(name, from, size_bytes);

@@ -1,6 +1,7 @@
 //! A pkgsrc repository: what is in it, what a publication changes, and what a kill leaves.
 
 use std::collections::BTreeMap;
+use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
@@ -65,7 +66,7 @@ impl Scratch {
     }
 
     fn plan(&self, entries: &[PackageEntry]) -> Result<Publication, PublishError> {
-        plan_packages(&self.repository(), entries, PLAIN_KEY)
+        plan_packages(&self.repository(), entries, &HashSet::new(), PLAIN_KEY)
     }
 
     fn publish(&self, entries: &[PackageEntry]) -> Published {
@@ -96,7 +97,7 @@ fn the_indexes_are_what_readers_expect() {
     let signer = GnupgSigner::generate(&scratch.directory.path().join("gnupg"));
     let key = kilnyard_publish::Signer::public_armored(&signer).unwrap();
     let entries = [scratch.package("b-2.0nb1"), scratch.package("a-1.0")];
-    let publication = plan_packages(&scratch.repository(), &entries, &key).unwrap();
+    let publication = plan_packages(&scratch.repository(), &entries, &HashSet::new(), &key).unwrap();
     assert!(!scratch.repository().exists());
     assert_eq!(publication.to_string().lines().count(), publication.operations().len());
     let published = publication.execute(&signer).unwrap();
@@ -171,7 +172,7 @@ fn whatever_is_lost_or_other_makes_a_new_generation() {
     other[0].summary = other[0].summary.replace("COMMENT=x", "COMMENT=y");
     assert!(scratch.publish(&other).is_new);
     assert!(scratch.summary().contains("COMMENT=y"));
-    let key = plan_packages(&scratch.repository(), &other, "another key\n").unwrap();
+    let key = plan_packages(&scratch.repository(), &other, &HashSet::new(), "another key\n").unwrap();
     assert!(key.new_generation().is_some());
     assert!(matches!(key.execute(&PlainSigner), Err(PublishError::OtherKey)));
 }
@@ -350,7 +351,7 @@ fn child_publishes_and_dies() {
         panic!("{work:?}");
     };
     let last_step: usize = last_step.parse().unwrap();
-    plan_packages(Path::new(repository), &of_version(Path::new(files), NEW), PLAIN_KEY)
+    plan_packages(Path::new(repository), &of_version(Path::new(files), NEW), &HashSet::new(), PLAIN_KEY)
         .unwrap()
         .execute_observed(&PlainSigner, &mut |step, _| {
             if step == last_step {
@@ -389,7 +390,7 @@ fn a_kill_after_any_step_leaves_a_whole_generation() {
         let base = scratch.directory.path().join("base");
         let new = of_version(&files, NEW);
         for version in 1..=base_version.unwrap_or(0) {
-            plan_packages(&base, &of_version(&files, version), PLAIN_KEY)
+            plan_packages(&base, &of_version(&files, version), &HashSet::new(), PLAIN_KEY)
                 .unwrap()
                 .execute(&PlainSigner)
                 .unwrap();
@@ -402,7 +403,7 @@ fn a_kill_after_any_step_leaves_a_whole_generation() {
             }
         };
         copy(&expected);
-        let publication = plan_packages(&expected, &new, PLAIN_KEY).unwrap();
+        let publication = plan_packages(&expected, &new, &HashSet::new(), PLAIN_KEY).unwrap();
         let operations = publication.operations().to_vec();
         let switch =
             operations.iter().position(|operation| matches!(operation, Operation::Switch { .. })).unwrap();
@@ -426,9 +427,9 @@ fn a_kill_after_any_step_leaves_a_whole_generation() {
                 }
                 (None, false) => assert!(!crashed.join("packages").exists()),
             }
-            plan_packages(&crashed, &new, PLAIN_KEY).unwrap().execute(&PlainSigner).unwrap();
+            plan_packages(&crashed, &new, &HashSet::new(), PLAIN_KEY).unwrap().execute(&PlainSigner).unwrap();
             assert_eq!(snapshot(&crashed), snapshot(&expected), "step {step}: {operation:?}");
-            assert!(plan_packages(&crashed, &new, PLAIN_KEY).unwrap().is_empty());
+            assert!(plan_packages(&crashed, &new, &HashSet::new(), PLAIN_KEY).unwrap().is_empty());
             fs::remove_dir_all(&crashed).unwrap();
         }
         fs::remove_dir_all(&expected).unwrap();

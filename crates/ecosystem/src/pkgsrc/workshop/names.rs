@@ -54,7 +54,7 @@ impl Workshop {
                         });
                         left_out.push(LeftOut {
                             name: names[number].clone(),
-                            explanation: explanation(number, &file.stanzas, &resolved, &names),
+                            explanation: explanation(number, &file.stanzas, &resolved, &names, &scan.failed),
                         });
                     }
                 }
@@ -68,13 +68,24 @@ impl Workshop {
                 }
             }
         }
-        let is_wanted = |location: &String| wanted.is_none_or(|wanted| wanted.contains(location));
-        for (location, said) in scan.failed.iter().filter(|(location, _)| is_wanted(location)) {
+        for (location, said) in &scan.failed {
             left_out
                 .push(LeftOut { name: location.clone(), explanation: format!("its scan failed: {said}") });
         }
         let stock = Mutex::new(vec![None; packages.len()]);
-        Ok(Workshop { settings, scan, packages, graph, left_out, remarks, left_out_packages, files, stock })
+        let distfiles = packages.iter().map(|_| OnceLock::new()).collect();
+        Ok(Workshop {
+            settings,
+            scan,
+            packages,
+            graph,
+            left_out,
+            remarks,
+            left_out_packages,
+            files,
+            distfiles,
+            stock,
+        })
     }
 }
 
@@ -158,7 +169,13 @@ fn package(stanza: &Stanza, text: &[u8]) -> Package {
 }
 
 /// Why a package is left out, down to who is to blame.
-fn explanation(number: usize, stanzas: &[Stanza], resolved: &Resolved, names: &[String]) -> String {
+fn explanation(
+    number: usize,
+    stanzas: &[Stanza],
+    resolved: &Resolved,
+    names: &[String],
+    failed: &[(String, String)],
+) -> String {
     let chain = resolved.chain(PackageId(number as u32));
     let mut lines: Vec<String> = chain
         .windows(2)
@@ -172,7 +189,16 @@ fn explanation(number: usize, stanzas: &[Stanza], resolved: &Resolved, names: &[
             lines.push(format!("it is skipped: {}", said(stanza.skip_reason)))
         }
         Outcome::LeftOut(_) => lines.push(format!("it is known to fail: {}", said(stanza.fail_reason))),
-        Outcome::Unresolved(unmet) => lines.extend(unmet.iter().map(ToString::to_string)),
+        Outcome::Unresolved(unmet) => {
+            for unmet in unmet {
+                lines.push(unmet.to_string());
+                if let Unmet::NoMatch { location, .. } = unmet
+                    && let Some((_, said)) = failed.iter().find(|(other, _)| other == location)
+                {
+                    lines.push(format!("the scan of {location} failed: {said}"));
+                }
+            }
+        }
         Outcome::InCycle(cycle) => {
             let members: Vec<&str> = cycle.iter().map(|id| names[id.index()].as_str()).collect();
             lines.push(format!("it is in a cycle: {}", members.join(" -> ")));

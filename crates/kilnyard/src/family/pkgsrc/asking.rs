@@ -7,7 +7,7 @@ use kilnyard_ecosystem::pkgsrc::kept::{Journal, depended_on};
 use kilnyard_ecosystem::pkgsrc::tree::{Tree, TreeError};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -71,7 +71,8 @@ impl<'a> Work<'a> {
         let (to_workers, work) = mpsc::channel::<String>();
         let work = Mutex::new(work);
         let (answers, answered) = mpsc::channel();
-        let (tree, work) = (self.tree, &work);
+        let is_over = AtomicBool::new(false);
+        let (tree, work, is_over) = (self.tree, &work, &is_over);
         std::thread::scope(|scope| {
             for _ in 0..jobs {
                 let answers = answers.clone();
@@ -79,6 +80,9 @@ impl<'a> Work<'a> {
                     loop {
                         let next = work.lock().ok().and_then(|work| work.recv().ok());
                         let Some(location) = next else { return };
+                        if is_over.load(Ordering::Relaxed) || signals::cancel().load(Ordering::Relaxed) {
+                            return;
+                        }
                         let answer = tree.index(&location, signals::cancel());
                         if answers.send((location, answer)).is_err() {
                             return;
@@ -86,8 +90,9 @@ impl<'a> Work<'a> {
                     }
                 });
             }
-            // Dropped however this ends, so that the threads end.
+            // Dropped however this ends, so that the threads end, and ask nothing more.
             let to_workers = to_workers;
+            let _over = Over(is_over);
             let (started, mut told) = (Instant::now(), Instant::now());
             let mut order = Vec::new();
             let mut new: VecDeque<String> = first.into();
@@ -151,5 +156,14 @@ impl<'a> Work<'a> {
             new.extend(depended_on(&stanzas).into_iter().filter(is_there));
         }
         self.found.stanzas.insert(location, stanzas);
+    }
+}
+
+/// Says at its end that nothing more is to be asked.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }

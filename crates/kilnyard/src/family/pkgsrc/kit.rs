@@ -150,6 +150,8 @@ fn bootstrap(
             .hint("bootstrap-kit in kilnyard.toml, with an archive of a bootstrapped prefix"));
     }
     let tree = SharedFolder { source: pkgsrc.tree.clone(), inside: TREE.to_owned() };
+    // What an earlier process was killed over.
+    RootFolder::at(&yard.folder, "kit", ids, &[]).remove().context(Kind::Machine, failed)?;
     let root = RootFolder::create(&yard.folder, "kit", ids, std::slice::from_ref(&base.layer));
     let root = root.context(Kind::Machine, failed)?.showing(&[tree]);
     let jobs = crate::plan::shape(yard).jobs;

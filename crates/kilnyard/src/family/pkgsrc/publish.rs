@@ -23,21 +23,23 @@ fn make(
 ) -> Result<(Publication, u64)> {
     // What is not in the set any more is not published any more; what is, but could not be built, stays.
     let left_out: HashSet<&str> = workshop.left_out().iter().map(|left| left.name.as_str()).collect();
-    let mut entries = Vec::new();
+    let (mut entries, mut withheld) = (Vec::new(), HashSet::new());
     for row in store.outputs().map_err(store_error)? {
-        let is_published = match workshop.graph().find(&row.package) {
-            Some(id) => workshop.restricted(id).is_none(),
-            None => {
-                left_out.contains(row.package.as_str())
-                    && !description::is_restricted(&row.output.description)
-            }
-        };
-        if is_published {
+        let id = workshop.graph().find(&row.package);
+        // Both the recipe as it is now and the one that the file was made by have to allow it.
+        let is_restricted = description::is_restricted(&row.output.description)
+            || id.is_some_and(|id| workshop.restricted(id).is_some());
+        // While a part of the tree is not known, nobody can tell what has left the set.
+        let is_in_set =
+            id.is_some() || left_out.contains(row.package.as_str()) || workshop.has_failed_scans();
+        if is_restricted {
+            withheld.insert(row.output.file);
+        } else if is_in_set {
             entries.push(entry(&row, distfiles)?);
         }
     }
     let count = entries.len() as u64;
-    let planned = plan_packages(&yard.path("repository"), &entries, &key.public_armored()?);
+    let planned = plan_packages(&yard.path("repository"), &entries, &withheld, &key.public_armored()?);
     Ok((planned.context(Kind::Machine, "plan the repository")?, count))
 }
 

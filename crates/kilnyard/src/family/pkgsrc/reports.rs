@@ -51,16 +51,18 @@ pub fn write(yard: &Yard, store: &impl Store, workshop: &Workshop) -> Result<()>
     let mut packed = liblzma::write::XzEncoder::new(Vec::new(), XZ_LEVEL);
     let packed = packed.write_all(&report).and_then(|()| packed.finish()).or_internal(failed)?;
     let folder = yard.path("report/pbulk");
-    if folder.exists() {
-        fs_err::remove_dir_all(&folder).context(Kind::Machine, failed)?;
-    }
+    let before: Vec<_> = fs_err::read_dir(&folder).into_iter().flatten().flatten().collect();
     let meta = folder.join(header.folder()).join("meta");
     fs_err::create_dir_all(&meta).context(Kind::Machine, failed)?;
     write_whole(&meta.join("report"), &report)?;
     write_whole(&meta.join(REPORT_FILE), &packed)?;
     write_whole(&meta.join("status"), &text(&|out| header.write_status(out))?)?;
     write_whole(&meta.join("report.html"), PAGE.as_bytes())?;
-    write_whole(&folder.join("report.txt"), &text(&|out| write_text(out, &header, &packages))?)
+    write_whole(&folder.join("report.txt"), &text(&|out| write_text(out, &header, &packages))?)?;
+    for old in before.iter().filter(|entry| entry.path().is_dir() && !meta.starts_with(entry.path())) {
+        fs_err::remove_dir_all(old.path()).context(Kind::Machine, failed)?;
+    }
+    Ok(())
 }
 
 /// A page that leads to ours.

@@ -13,7 +13,8 @@ use crate::files::write_whole;
 use crate::yard::Yard;
 use crate::{base, plan, unpack};
 use kilnyard_ecosystem::pkgsrc::kept::{Journal, Kept, Places};
-use kilnyard_ecosystem::pkgsrc::scan_file::ScanFile;
+use kilnyard_ecosystem::pkgsrc::recipe_files::of_tree;
+use kilnyard_ecosystem::pkgsrc::scan_file::{ScanFile, is_location};
 use kilnyard_ecosystem::pkgsrc::stages::TREE;
 use kilnyard_ecosystem::pkgsrc::tree::Tree;
 use kilnyard_ecosystem::pkgsrc::{Scan, Settings};
@@ -80,7 +81,8 @@ fn ask(
     say: &dyn Fn(&str),
 ) -> Result<(Vec<String>, Found)> {
     let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128);
-    let text = format!("{} {} {}", settings.layers_digest, settings.make, settings.mk_conf);
+    let Settings { layers_digest, make: program, prefix, architecture, mk_conf, .. } = settings;
+    let text = format!("{layers_digest} {program} {prefix} {architecture} {mk_conf}");
     let facts = Sha256Hex::of(text.as_bytes()).as_str().to_owned();
     let places = Places { tree: pkgsrc.tree.clone(), inside: Some(TREE) };
     let path = yard.path("index/scan");
@@ -113,6 +115,12 @@ fn keep(
     say: &dyn Fn(&str),
 ) -> Result<Scanned> {
     let asked = order.len() as u64 - found.reused;
+    if let (true, Some((location, error))) = (found.stanzas.is_empty(), found.failed.first()) {
+        // Something is wrong with all of them: the index that is there is better than none.
+        let mut nothing = Error::new(Kind::Packages, "no directory of the tree could be scanned");
+        nothing.causes.push(format!("{location}: {error}"));
+        return Err(nothing.hint("mk-conf and the kit, if they are new; the index stays as it was"));
+    }
     let stanzas: Vec<u8> =
         order.iter().filter_map(|location| found.stanzas.get(location)).flatten().copied().collect();
     let failed: Vec<(String, String)> =
@@ -128,12 +136,31 @@ fn keep(
 
 /// Takes a scan file as the index.
 pub fn import(yard: &Yard, pkgsrc: &Pkgsrc, text: Vec<u8>) -> Result<Scanned> {
+    // Where the tree is seen in our roots, so that it is known what of it was read.
+    let elsewhere = tree_of(&ScanFile::parse(&text).context(Kind::Usage, "read the scan")?);
+    let text = match elsewhere {
+        Some(elsewhere) => replaced(&text, elsewhere.as_bytes(), TREE.as_bytes()),
+        None => text,
+    };
     let file = ScanFile::parse(&text).context(Kind::Usage, "read the scan")?;
     let mut order: Vec<String> = file.stanzas.iter().map(|stanza| stanza.location.to_owned()).collect();
     order.sort_unstable();
     order.dedup();
     let wanted = yard.config.package_names(&yard.folder)?;
     put(yard, pkgsrc, wanted, &order, &text, Vec::new())
+}
+
+/// A text with other words in the place of some.
+fn replaced(text: &[u8], words: &[u8], others: &[u8]) -> Vec<u8> {
+    let mut new = Vec::with_capacity(text.len());
+    let mut start = 0;
+    for found in memchr::memmem::find_iter(text, words) {
+        new.extend(&text[start..found]);
+        new.extend(others);
+        start = found + words.len();
+    }
+    new.extend(&text[start..]);
+    new
 }
 
 /// Makes stanzas of these directories the index.
@@ -170,25 +197,41 @@ fn put(
 /// `mk`, and those of other packages.
 fn read_folders(order: &[String], stanzas: &[u8]) -> BTreeSet<String> {
     let mut folders: BTreeSet<String> = order.iter().cloned().collect();
+    // Nearly all that a package reads is of the infrastructure, and was seen before in the same words.
     let mut seen = HashSet::new();
+    let mut location = "";
     for line in stanzas.split(|byte| *byte == b'\n') {
+        if let Some(value) = line.strip_prefix(b"PKG_LOCATION=") {
+            location = std::str::from_utf8(value).unwrap_or("");
+        }
         let Some(files) = line.strip_prefix(b"SCAN_DEPENDS=") else { continue };
         for file in files.split(u8::is_ascii_whitespace) {
             if !seen.insert(file) {
                 continue;
             }
-            let file = String::from_utf8_lossy(file);
-            let path = file.strip_prefix("../../").or_else(|| file.strip_prefix(TREE)?.strip_prefix('/'));
-            let mut parts =
-                path.filter(|path| !path.contains("..")).into_iter().flat_map(|path| path.split('/'));
-            match (parts.next(), parts.next(), parts.next()) {
-                (Some("mk"), ..) => folders.insert("mk".to_owned()),
-                (Some(category), Some(folder), Some(_)) => folders.insert(format!("{category}/{folder}")),
-                _ => false,
+            let Some(path) = std::str::from_utf8(file).ok().and_then(|file| of_tree(location, file)) else {
+                continue;
             };
+            let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+            if path.starts_with("mk/") {
+                folders.insert("mk".to_owned());
+            } else if is_location(folder) {
+                folders.insert(folder.to_owned());
+            }
         }
     }
     folders
+}
+
+/// Where a scan of somebody else had the tree, told by a file that it read of a package's own directory.
+fn tree_of(file: &ScanFile) -> Option<String> {
+    file.stanzas.iter().find_map(|stanza| {
+        let inside = format!("/{}/", stanza.location);
+        let read = stanza.get("SCAN_DEPENDS")?;
+        let tree =
+            read.split_ascii_whitespace().find_map(|path| Some(path.split_once(&inside)?.0.to_owned()));
+        tree.filter(|tree| tree.starts_with('/') && tree != TREE)
+    })
 }
 
 impl Index {

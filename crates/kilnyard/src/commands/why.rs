@@ -4,6 +4,7 @@ use super::{print, print_json, unknown};
 use crate::error::Result;
 use crate::words;
 use crate::yard::{Yard, store_error};
+use kilnyard_model::result::PackageState;
 use kilnyard_store::{BuildRow, PackageRow, Sqlite, Store};
 use kilnyard_worker::RootFolder;
 use serde_json::json;
@@ -27,7 +28,10 @@ pub fn run(yard: &Yard, options: &crate::cli::Package) -> Result<ExitCode> {
         let plan = crate::plan::current_plan(yard, &mut yard.store()?)?;
         planned = plan.packages.into_iter().find(|row| row.package.name == *name);
     }
-    let Some(row) = in_run.or_else(|| planned.clone().map(|planned| planned.package)) else {
+    // What is left out now was in a run before, and that run says nothing of it.
+    let now = planned.clone().map(|planned| planned.package);
+    let left_out = now.clone().filter(|row| row.state == PackageState::LeftOut);
+    let Some(row) = left_out.or(in_run).or(now) else {
         return Err(unknown(yard, &store, name)?);
     };
     let build = store.builds_of(name, 1).map_err(store_error)?.into_iter().next();

@@ -14,6 +14,7 @@ pub const CASES: &[Trial] = &[
     ("what_is_asked_for_can_grow_and_shrink", what_is_asked_for),
     ("a_part_of_a_tree_is_planned_and_built_alone", a_part),
     ("a_failed_recipe_that_was_mended_is_tried_again", a_mended_recipe),
+    ("a_cut_distfile_is_fetched_again", a_cut_distfile),
 ];
 
 /// Three in a row, one with a source, and one that stands alone.
@@ -234,4 +235,18 @@ fn a_mended_recipe(shared: &Shared) {
     yard.build().exits(1).says(&["1 failed, 1 blocked"]);
     assert_eq!(yard.published(), ["after-1.0", "broken-1.0"]);
     yard.run(&["diff"]).exits(0).says(&["newly failing: a/broken"]);
+}
+
+fn a_cut_distfile(shared: &Shared) {
+    let tree = MiniTree::new(&[("a/one", "DISTFILES= one-1.0.tar.gz\ndo-build:\n\t@cat ${WRKSRC}/content")]);
+    tree.distfile("a/one", "one-1.0.tar.gz", &source("one-1.0", "a source\n"));
+    let server = serve(&tree);
+    let yard = shared.yard("cut-distfile", &tree, &[]);
+    let kept = yard.path("distfiles/pkgsrc/one-1.0.tar.gz");
+    fs::create_dir_all(kept.parent().unwrap()).unwrap();
+    fs::write(&kept, "half of").unwrap();
+    yard.run(&["build"]).exits(0).says(&["1 built"]);
+    assert_eq!(fs::read(&kept).unwrap(), source("one-1.0", "a source\n"));
+    drop(server);
+    yard.is_clean();
 }

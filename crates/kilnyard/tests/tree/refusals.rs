@@ -95,13 +95,14 @@ fn settings_that_cannot_be(shared: &Shared) {
     }
     fs::write(yard.path("kilnyard.toml"), right).unwrap();
     yard.build().exits(0).says(&["1 built"]);
-    // What no directory can be scanned with leaves what was published.
+    // What no directory can be scanned with leaves the index and what was published.
     fs::write(&settings, ".error somebody mistyped\n").unwrap();
     yard.build().exits(1).says(&[
         "1 asked, 0 as before, 1 failed",
+        "no directory of the tree could be scanned",
         "somebody mistyped",
-        "(unchanged, 1 package)",
     ]);
+    assert!(yard.path("repository/packages/All/one-1.0.tgz").exists());
     fs::write(&settings, "").unwrap();
     yard.build().exits(0).says(&["nothing to do: 1 up-to-date"]);
     yard.is_clean();

@@ -8,6 +8,8 @@ pub const CASES: &[Trial] = &[
     ("a_scan_writes_nothing_into_the_tree", a_scan_writes_nothing),
     ("only_directories_that_changed_are_asked_again", only_what_changed_is_asked),
     ("a_directory_whose_scan_fails_is_left_out", a_directory_whose_scan_fails),
+    ("a_failed_scan_takes_nothing_out_of_the_repository", a_failed_scan_takes_nothing),
+    ("a_scan_of_somebody_else_is_of_the_same_tree", a_scan_of_somebody_else),
     ("a_journal_that_was_cut_is_as_good_as_none", a_journal_that_was_cut),
     ("an_index_that_is_gone_or_cut_is_made_again", an_index_that_is_gone_or_cut),
 ];
@@ -129,5 +131,61 @@ fn an_index_that_is_gone_or_cut(shared: &Shared) {
     fs::remove_dir_all(yard.path("index")).unwrap();
     yard.run(&["build", "--no-scan"]).exits(2).says(&["was not scanned yet", " scan"]);
     nothing_to_do();
+    yard.is_clean();
+}
+
+fn a_failed_scan_takes_nothing(shared: &Shared) {
+    let tree = tree();
+    let yard = shared.yard("failed-scan", &tree, &["b/four", "b/three"]);
+    yard.run(&["build"]).exits(0).says(&["5 built"]);
+    let before = yard.names("repository/packages/All");
+    // Of b/four nothing is known any more, and so of nothing that only it needs; b/three is two packages.
+    for location in ["b/four", "b/three"] {
+        let path = format!("{location}/Makefile");
+        let good = fs::read_to_string(tree.path().join(&path)).unwrap();
+        tree.write(&path, ".error this package is broken\n");
+        settle();
+        yard.run(&["build"]).exits(1);
+        assert_eq!(yard.names("repository/packages/All"), before, "{location}");
+        tree.write(&path, &good);
+        settle();
+    }
+    // Who needs what could not be scanned is told so.
+    tree.write("a/one/Makefile", ".error nobody knows one\n");
+    settle();
+    yard.run(&["build"]).exits(1);
+    yard.run(&["why", "a/two"]).exits(0).says(&["the scan of a/one failed", "nobody knows one"]);
+    assert_eq!(yard.names("repository/packages/All"), before);
+    yard.is_clean();
+}
+
+fn a_scan_of_somebody_else(shared: &Shared) {
+    let tree = tree();
+    let yard = shared.yard("imported", &tree, &[]);
+    let file = tree.beside("their-scan");
+    yard.run(&["scan", "--export", &file]).exits(0);
+    let ours = fs::read_to_string(&file).unwrap();
+    let mut theirs = String::new();
+    let mut location = "";
+    for line in ours.lines() {
+        location = line.strip_prefix("PKG_LOCATION=").unwrap_or(location);
+        match line.strip_prefix("SCAN_DEPENDS=") {
+            Some(files) => {
+                let there = |file| format!("/home/them/pkgsrc/{location}/{file}");
+                let files: Vec<String> = files.split(' ').map(there).collect();
+                theirs.push_str(&format!("SCAN_DEPENDS={}\n", files.join(" ")));
+            }
+            None => theirs.push_str(&format!("{line}\n")),
+        }
+    }
+    fs::write(&file, theirs).unwrap();
+    yard.run(&["clean", "--index"]).exits(0);
+    yard.run(&["scan", "--import", &file]).exits(0).says(&["a new index"]);
+    yard.run(&["build", "--no-scan"]).exits(0).says(&["5 built"]);
+    yard.run(&["build", "--no-scan"]).exits(0).says(&["nothing to do"]);
+    // What their make read of the infrastructure counts for us.
+    add_line(&tree, "mk/sites.mk", "# changed");
+    yard.run(&["build", "--no-scan", "--dry-run"]).exits(0).says(&["source file mk changed"]);
+    yard.run(&["scan", "--import", &tree.beside("nothing")]).exits(2).says(&["No such file"]);
     yard.is_clean();
 }

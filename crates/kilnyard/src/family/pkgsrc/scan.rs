@@ -115,12 +115,6 @@ fn keep(
     say: &dyn Fn(&str),
 ) -> Result<Scanned> {
     let asked = order.len() as u64 - found.reused;
-    if let (true, Some((location, error))) = (found.stanzas.is_empty(), found.failed.first()) {
-        // Something is wrong with all of them: the index that is there is better than none.
-        let mut nothing = Error::new(Kind::Packages, "no directory of the tree could be scanned");
-        nothing.causes.push(format!("{location}: {error}"));
-        return Err(nothing.hint("mk-conf and the kit, if they are new; the index stays as it was"));
-    }
     let stanzas: Vec<u8> =
         order.iter().filter_map(|location| found.stanzas.get(location)).flatten().copied().collect();
     let failed: Vec<(String, String)> =
@@ -131,6 +125,12 @@ fn keep(
         found.reused,
         failed.len()
     ));
+    if let (true, Some((location, error))) = (stanzas.is_empty(), failed.first()) {
+        // Something is wrong with all of them: the index that is there is better than none.
+        let mut nothing = Error::new(Kind::Packages, "no directory of the tree could be scanned");
+        nothing.causes.push(format!("{location}: {error}"));
+        return Err(nothing.hint("mk-conf and the kit, if they are new; the index stays as it was"));
+    }
     put(yard, pkgsrc, wanted, order, &stanzas, failed)
 }
 

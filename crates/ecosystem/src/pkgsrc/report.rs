@@ -2,7 +2,7 @@
 //! `pkgtools/pbulk/files/pbulk/scripts`: `create-report.awk`, `create-report-txt.awk` 1.9, `pre-build` 1.18).
 //!
 //! A report is written from a plain list ([`Package`]): each package's stanza as it was resolved, what became of it,
-//! and its depth. [`depths`] counts the latter for all of a tree at once; [`text`] lays out `report.txt`.
+//! and its depth. [`depths`] counts the latter for all of a tree at once; `text` lays out `report.txt`.
 //!
 //! # Differences from pbulk
 //!

@@ -18,7 +18,9 @@ use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::BuildOrder;
 use kilnyard_model::result::PackageState;
 use kilnyard_protocol::{Lease, Progress};
-use kilnyard_store::{BuildRow, Current, Number, PackageRow, Record, RunRow, RunState, Sqlite, Store};
+use kilnyard_store::{
+    BuildRow, Current, Number, PackageRow, Record, Request, RunRow, RunState, Sqlite, Store,
+};
 use kilnyard_worker::{Settings, Worker};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -359,7 +361,7 @@ impl Driver<'_, '_> {
             }
         }
         let state = finished.unwrap_or(RunState::Interrupted);
-        for request in self.run.store.take_requests().map_err(store_error)? {
+        for request in self.requests()? {
             view.see(&Seen::Refused { request: &request, reason: "the run is over" }, &self.snapshot);
         }
         self.snapshot.counts = self.coordinator.counts();
@@ -371,11 +373,19 @@ impl Driver<'_, '_> {
 
     fn take_requests(&mut self, view: &mut dyn View) -> Result<Option<RunState>> {
         let mut finished = None;
-        for request in self.run.store.take_requests().map_err(store_error)? {
+        for request in self.requests()? {
             view.see(&Seen::Asked(&request), &self.snapshot);
             finished = finished.or(self.apply(Event::Requested(request), view)?);
         }
         Ok(finished)
+    }
+
+    /// What was asked since the last time. What cannot be taken from a full disk stays there for later.
+    fn requests(&mut self) -> Result<Vec<Request>> {
+        match self.run.store.take_requests() {
+            Err(error) if error.is_full() => Ok(Vec::new()),
+            other => other.map_err(store_error),
+        }
     }
 
     /// Writes what was decided. A full disk is waited for: the build that filled it ends by that, and its root

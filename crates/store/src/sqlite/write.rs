@@ -170,6 +170,11 @@ pub(super) fn import_durations(connection: &mut Connection, durations: &[(String
 }
 
 pub(super) fn take_requests(connection: &mut Connection) -> Result<Vec<Request>> {
+    // It is asked many times a second, and mostly there is none: nothing is written then, not even on a full disk.
+    let is_any: bool = connection.query_row("SELECT EXISTS (SELECT 1 FROM request)", [], |row| row.get(0))?;
+    if !is_any {
+        return Ok(Vec::new());
+    }
     let transaction = begin(connection)?;
     let requests = {
         let mut select = transaction.prepare_cached("SELECT kind, package FROM request ORDER BY number")?;

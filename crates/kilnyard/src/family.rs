@@ -7,13 +7,15 @@ pub mod pkgsrc;
 
 use crate::base;
 use crate::config::Family;
-use crate::error::Result;
+use crate::error::{Context, Kind, Result};
+use crate::key::Key;
 use crate::yard::Yard;
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::debian::Workshop as DebianWorkshop;
 use kilnyard_ecosystem::pkgsrc::{Workshop as PkgsrcWorkshop, shared_folders as pkgsrc_folders};
 use kilnyard_mirror::DistfileStore;
 use kilnyard_model::order::SharedFolder;
+use kilnyard_publish::Publication;
 use kilnyard_root::IdMap;
 use kilnyard_store::Store;
 use std::sync::Arc;
@@ -60,6 +62,27 @@ pub struct Published {
     pub line: String,
     /// The fingerprint of the key.
     pub fingerprint: String,
+}
+
+/// A repository as it is to be.
+pub struct ToPublish {
+    /// What is to be done.
+    pub publication: Publication,
+    /// How many binary packages it has then.
+    pub packages: u64,
+    /// What the line is for.
+    pub line_for: &'static str,
+    /// The line that lets a machine install from it.
+    pub line: String,
+}
+
+impl ToPublish {
+    /// Does it, with the yard's key.
+    pub fn publish(self, key: &Key) -> Result<Published> {
+        let is_changed = self.publication.execute(key).context(Kind::Machine, "publish")?.is_new;
+        let ToPublish { packages, line_for, line, .. } = self;
+        Ok(Published { is_changed, packages, line_for, line, fingerprint: key.fingerprint() })
+    }
 }
 
 /// Brings the index up to date. `say` is told what is done.
@@ -127,10 +150,8 @@ pub fn resolve(yard: &Yard, distfiles: &DistfileStore) -> Result<Set> {
 
 /// Publishes everything that is there.
 pub fn publish(yard: &Yard, store: &impl Store, set: &Set, distfiles: &DistfileStore) -> Result<Published> {
-    match set {
-        Set::Debian(workshop) => debian::publish::publish(yard, store, workshop, distfiles),
-        Set::Pkgsrc(workshop) => pkgsrc::publish::publish(yard, store, workshop, distfiles),
-    }
+    let key = Key::read(yard)?;
+    to_publish(yard, store, set, distfiles, &key)?.publish(&key)
 }
 
 /// Says what publishing would do.
@@ -140,9 +161,19 @@ pub fn plan_publication(
     set: &Set,
     distfiles: &DistfileStore,
 ) -> Result<String> {
+    Ok(to_publish(yard, store, set, distfiles, &Key::read(yard)?)?.publication.to_string())
+}
+
+fn to_publish(
+    yard: &Yard,
+    store: &impl Store,
+    set: &Set,
+    distfiles: &DistfileStore,
+    key: &Key,
+) -> Result<ToPublish> {
     match set {
-        Set::Debian(workshop) => debian::publish::plan(yard, store, workshop, distfiles),
-        Set::Pkgsrc(workshop) => pkgsrc::publish::plan(yard, store, workshop, distfiles),
+        Set::Debian(workshop) => debian::publish::make(yard, store, workshop, distfiles, key),
+        Set::Pkgsrc(workshop) => pkgsrc::publish::make(yard, store, workshop, distfiles, key),
     }
 }
 

@@ -52,6 +52,12 @@ impl Worker {
             outcome.map_err(|failure| Failure { message: text::lines(&failure.message), ..failure });
         BuildResult { build: lease.build, outcome, is_reproducible }
     }
+
+    /// Where the file of an input is.
+    pub(crate) fn file_of(&self, input: &Input) -> PathBuf {
+        // A hash that is none names no file, and linking says so.
+        Sha256Hex::parse(&input.sha256).map_or_else(|_| PathBuf::new(), |hash| self.distfiles.path(&hash))
+    }
 }
 
 fn hashes(outputs: &[Output]) -> Vec<(&str, &str)> {
@@ -89,7 +95,7 @@ impl Performance<'_> {
                 _ => root,
             })
             .and_then(|root| {
-                root.provide(&order.inputs, &order.texts, &|input| self.file_of(input))?;
+                root.provide(&order.inputs, &order.texts, &|input| self.worker.file_of(input))?;
                 Ok(root)
             });
         let root = match root {
@@ -123,12 +129,6 @@ impl Performance<'_> {
         } else {
             self.worker.remover.remove(root);
         }
-    }
-
-    fn file_of(&self, input: &Input) -> PathBuf {
-        // A hash that is none names no file, and linking says so.
-        Sha256Hex::parse(&input.sha256)
-            .map_or_else(|_| PathBuf::new(), |hash| self.worker.distfiles.path(&hash))
     }
 
     fn stages(&self, order: &BuildOrder, root: &RootFolder, prefix: &str) -> Result<Vec<Output>, Failure> {
@@ -296,7 +296,7 @@ impl Performance<'_> {
             .map_err(|error| machine(Stage::Test, error))?
             .showing(&order.folders);
         let outcome = root
-            .provide(&order.inputs, &order.texts, &|input| self.file_of(input))
+            .provide(&order.inputs, &order.texts, &|input| self.worker.file_of(input))
             .map_err(|error| machine(Stage::Test, error))
             .and_then(|()| self.stage(&order.stage, &root, ""));
         self.done_with(root, outcome.as_ref().err());

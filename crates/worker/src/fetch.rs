@@ -8,8 +8,7 @@ use crate::build::{machine, shown};
 use crate::roots::without_links;
 use crate::{RootFolder, Worker};
 use kilnyard_ecosystem::telling_lines;
-use kilnyard_mirror::Sha256Hex;
-use kilnyard_model::order::{BuildOrder, FetchFile, FetchOrder, Stage};
+use kilnyard_model::order::{BuildOrder, FetchFile, FetchOrder, Input, Stage};
 use kilnyard_model::result::{Failure, FailureKind};
 use kilnyard_model::text;
 use kilnyard_process::End;
@@ -54,23 +53,20 @@ impl Worker {
         let settings = &self.settings;
         let root = RootFolder::create(&settings.yard, name, &settings.ids, &order.layers)
             .map(|root| root.showing(&order.folders))
-            .and_then(|root| root.adding_at(&fetch.folder.inside))
-            .and_then(|root| {
-                let file_of = |input: &kilnyard_model::order::Input| {
-                    Sha256Hex::parse(&input.sha256)
-                        .map_or_else(|_| Default::default(), |hash| self.distfiles.path(&hash))
-                };
-                root.provide(&order.inputs, &order.texts, &file_of)?;
-                offer(fetch, &root.added())?;
-                Ok(root)
-            });
+            .and_then(|root| root.adding_at(&fetch.folder.inside));
         let root = match root {
             Ok(root) => root,
             Err(error) => {
                 return Fetched { failure: Some(machine(Stage::Fetch, error)), ..Fetched::default() };
             }
         };
-        let mut fetched = self.perform_fetch(fetch, &root, cancel);
+        let file_of = |input: &Input| self.file_of(input);
+        let provided =
+            root.provide(&order.inputs, &order.texts, &file_of).and_then(|()| offer(fetch, &root.added()));
+        let mut fetched = match provided {
+            Ok(()) => self.perform_fetch(fetch, &root, cancel),
+            Err(error) => Fetched { failure: Some(machine(Stage::Fetch, error)), ..Fetched::default() },
+        };
         if fetched.failure.is_none()
             && let Err(error) = take_over(fetch, &root.added())
         {

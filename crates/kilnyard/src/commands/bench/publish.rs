@@ -5,6 +5,7 @@ use super::figures::{Report, Series, Unit, ratios};
 use super::scratch::Scratch;
 use super::synthetic;
 use crate::error::{Context, Error, Kind, Result};
+use crate::key::Key;
 use crate::yard::{Yard, store_error};
 use crate::{family::debian, mirror};
 use kilnyard_ecosystem::debian::source::Sources;
@@ -91,7 +92,9 @@ impl Bench {
     /// Publishes; CPU and wall seconds.
     fn publish(&self) -> Result<(f64, f64)> {
         let (cpu, started) = (all_cpu_seconds(), Instant::now());
-        let published = debian::publish::publish(&self.yard, &self.store, &self.workshop, &self.distfiles)?;
+        let key = Key::read(&self.yard)?;
+        let planned = debian::publish::make(&self.yard, &self.store, &self.workshop, &self.distfiles, &key)?;
+        let published = planned.publish(&key)?;
         let used = (all_cpu_seconds() - cpu, started.elapsed().as_secs_f64());
         if !published.is_changed || published.packages != PACKAGES as u64 {
             return Err(Error::new(Kind::Internal, "what should be published was not"));

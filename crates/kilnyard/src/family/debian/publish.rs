@@ -2,7 +2,7 @@
 
 use crate::config::Debian;
 use crate::error::{Context, Error, Kind, Result};
-use crate::family::Published;
+use crate::family::ToPublish;
 use crate::key::Key;
 use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
@@ -11,7 +11,7 @@ use kilnyard_ecosystem::debian::Workshop;
 use kilnyard_ecosystem::debian::deb822;
 use kilnyard_ecosystem::debian::source::Source;
 use kilnyard_mirror::{DistfileStore, Sha256Hex};
-use kilnyard_publish::{BinaryEntry, KEYRING_FILE, Publication, ReleaseFacts, SourceEntry, SourceFile};
+use kilnyard_publish::{BinaryEntry, KEYRING_FILE, ReleaseFacts, SourceEntry, SourceFile};
 use kilnyard_store::{Current, OutputRow, Store};
 use std::collections::HashSet;
 
@@ -26,13 +26,14 @@ fn pool_folder(source: &str) -> String {
     format!("pool/{COMPONENT}/{prefix}/{source}")
 }
 
-fn make(
+/// What is to be published.
+pub fn make(
     yard: &Yard,
     store: &impl Store,
     workshop: &Workshop,
     distfiles: &DistfileStore,
     key: &Key,
-) -> Result<(Publication, u64)> {
+) -> Result<ToPublish> {
     let debian = yard.config.debian()?;
     // What is not in the set any more is not published any more; what is, but could not be built, stays.
     let left_out: HashSet<&str> = workshop.left_out().iter().map(|left| left.name.as_str()).collect();
@@ -56,10 +57,19 @@ fn make(
         date_seconds: now_seconds() as i64,
         valid_until_seconds: None,
     };
-    let count = binaries.len() as u64;
     let public_key = key.public_armored()?;
     let planned = kilnyard_publish::plan(&yard.path("repository"), &facts, &binaries, &sources, &public_key);
-    Ok((planned.context(Kind::Machine, "plan the repository")?, count))
+    let repository = yard.path("repository");
+    Ok(ToPublish {
+        publication: planned.context(Kind::Machine, "plan the repository")?,
+        packages: binaries.len() as u64,
+        line_for: "sources.list",
+        line: format!(
+            "deb [signed-by={0}/{KEYRING_FILE}] file:{0} {1} {COMPONENT}",
+            repository.display(),
+            debian.release
+        ),
+    })
 }
 
 fn binary(row: &OutputRow, distfiles: &DistfileStore) -> Result<BinaryEntry> {
@@ -140,36 +150,6 @@ fn source(
         });
     }
     Some(SourceEntry { stanza, component: COMPONENT.to_owned(), files })
-}
-
-/// Says what publishing would do.
-pub fn plan(
-    yard: &Yard,
-    store: &impl Store,
-    workshop: &Workshop,
-    distfiles: &DistfileStore,
-) -> Result<String> {
-    Ok(make(yard, store, workshop, distfiles, &Key::read(yard)?)?.0.to_string())
-}
-
-/// Publishes everything that is there.
-pub fn publish(
-    yard: &Yard,
-    store: &impl Store,
-    workshop: &Workshop,
-    distfiles: &DistfileStore,
-) -> Result<Published> {
-    let key = Key::read(yard)?;
-    let fingerprint = key.fingerprint();
-    let (publication, packages) = make(yard, store, workshop, distfiles, &key)?;
-    let is_changed = publication.execute(&key).context(Kind::Machine, "publish")?.is_new;
-    let repository = yard.path("repository");
-    let sources_line = format!(
-        "deb [signed-by={0}/{KEYRING_FILE}] file:{0} {1} {COMPONENT}",
-        repository.display(),
-        yard.config.debian()?.release
-    );
-    Ok(Published { is_changed, packages, line_for: "sources.list", line: sources_line, fingerprint })
 }
 
 /// The index of sources as it is published now.

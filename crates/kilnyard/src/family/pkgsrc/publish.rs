@@ -3,24 +3,24 @@
 //! A package that may not be given away (`NO_BIN_ON_FTP`), and all that stand on one, are built and stay in the yard.
 
 use crate::error::{Context, Error, Kind, Result};
-use crate::family::Published;
+use crate::family::ToPublish;
 use crate::key::Key;
 use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::pkgsrc::{Workshop, description};
 use kilnyard_mirror::{DistfileStore, Sha256Hex};
-use kilnyard_publish::{PackageEntry, Publication, plan_packages};
+use kilnyard_publish::{PackageEntry, plan_packages};
 use kilnyard_store::{OutputRow, Store};
 use std::collections::HashSet;
 
-/// What is to be published, and how many packages that is.
-fn make(
+/// What is to be published.
+pub fn make(
     yard: &Yard,
     store: &impl Store,
     workshop: &Workshop,
     distfiles: &DistfileStore,
     key: &Key,
-) -> Result<(Publication, u64)> {
+) -> Result<ToPublish> {
     // What is not in the set any more is not published any more; what is, but could not be built, stays.
     let left_out: HashSet<&str> = workshop.left_out().iter().map(|left| left.name.as_str()).collect();
     let (mut entries, mut withheld) = (Vec::new(), HashSet::new());
@@ -38,9 +38,13 @@ fn make(
             entries.push(entry(&row, distfiles)?);
         }
     }
-    let count = entries.len() as u64;
     let planned = plan_packages(&yard.path("repository"), &entries, &withheld, &key.public_armored()?);
-    Ok((planned.context(Kind::Machine, "plan the repository")?, count))
+    Ok(ToPublish {
+        publication: planned.context(Kind::Machine, "plan the repository")?,
+        packages: entries.len() as u64,
+        line_for: "pkg_add",
+        line: format!("PKG_PATH=file://{}/packages/All", yard.path("repository").display()),
+    })
 }
 
 fn entry(row: &OutputRow, distfiles: &DistfileStore) -> Result<PackageEntry> {
@@ -60,28 +64,4 @@ fn entry(row: &OutputRow, distfiles: &DistfileStore) -> Result<PackageEntry> {
         size_bytes: output.size_bytes,
         summary: description::summary(&output.description),
     })
-}
-
-/// Says what publishing would do.
-pub fn plan(
-    yard: &Yard,
-    store: &impl Store,
-    workshop: &Workshop,
-    distfiles: &DistfileStore,
-) -> Result<String> {
-    Ok(make(yard, store, workshop, distfiles, &Key::read(yard)?)?.0.to_string())
-}
-
-/// Publishes everything that is there and may be given away.
-pub fn publish(
-    yard: &Yard,
-    store: &impl Store,
-    workshop: &Workshop,
-    distfiles: &DistfileStore,
-) -> Result<Published> {
-    let key = Key::read(yard)?;
-    let (publication, packages) = make(yard, store, workshop, distfiles, &key)?;
-    let is_changed = publication.execute(&key).context(Kind::Machine, "publish")?.is_new;
-    let line = format!("PKG_PATH=file://{}/packages/All", yard.path("repository").display());
-    Ok(Published { is_changed, packages, line_for: "pkg_add", line, fingerprint: key.fingerprint() })
 }

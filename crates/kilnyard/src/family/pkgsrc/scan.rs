@@ -14,7 +14,7 @@ use crate::yard::Yard;
 use crate::{base, plan, unpack};
 use kilnyard_ecosystem::pkgsrc::kept::{Journal, Kept, Places};
 use kilnyard_ecosystem::pkgsrc::recipe_files::of_tree;
-use kilnyard_ecosystem::pkgsrc::scan_file::{ScanFile, is_location};
+use kilnyard_ecosystem::pkgsrc::scan_file::ScanFile;
 use kilnyard_ecosystem::pkgsrc::stages::TREE;
 use kilnyard_ecosystem::pkgsrc::tree::Tree;
 use kilnyard_ecosystem::pkgsrc::{Scan, Settings};
@@ -139,7 +139,7 @@ pub fn import(yard: &Yard, pkgsrc: &Pkgsrc, text: Vec<u8>) -> Result<Scanned> {
     // Where the tree is seen in our roots, so that it is known what of it was read.
     let elsewhere = tree_of(&ScanFile::parse(&text).context(Kind::Usage, "read the scan")?);
     let text = match elsewhere {
-        Some(elsewhere) => replaced(&text, elsewhere.as_bytes(), TREE.as_bytes()),
+        Some(elsewhere) => replaced(&text, format!("{elsewhere}/").as_bytes(), format!("{TREE}/").as_bytes()),
         None => text,
     };
     let file = ScanFile::parse(&text).context(Kind::Usage, "read the scan")?;
@@ -206,18 +206,21 @@ fn read_folders(order: &[String], stanzas: &[u8]) -> BTreeSet<String> {
         }
         let Some(files) = line.strip_prefix(b"SCAN_DEPENDS=") else { continue };
         for file in files.split(u8::is_ascii_whitespace) {
-            if !seen.insert(file) {
+            // Only such a path is the same file for every package.
+            if file.starts_with(b"../../") && !seen.insert(file) {
                 continue;
             }
             let Some(path) = std::str::from_utf8(file).ok().and_then(|file| of_tree(location, file)) else {
                 continue;
             };
-            let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-            if path.starts_with("mk/") {
-                folders.insert("mk".to_owned());
-            } else if is_location(folder) {
-                folders.insert(folder.to_owned());
-            }
+            let mut parts = path.splitn(3, '/');
+            match (parts.next(), parts.next(), parts.next()) {
+                (Some("mk"), ..) => folders.insert("mk".to_owned()),
+                (Some(category), Some(directory), Some(_)) => {
+                    folders.insert(format!("{category}/{directory}"))
+                }
+                _ => false,
+            };
         }
     }
     folders

@@ -25,8 +25,15 @@ pub enum Event {
     },
     /// A package is not to be started yet: what it needs is being prepared, or somebody wants to look first.
     Hold(PackageId),
+    /// A held package may be started in a moment: until [`COMING_SECONDS_MAX`] later nothing that comes after it is
+    /// started.
+    Coming(PackageId),
     /// It may be started from now on.
     Release(PackageId),
+    /// A package is not to be built, since its outputs are there.
+    There(PackageId),
+    /// A package is not to be built, and so nothing that waits for it is.
+    Gone(PackageId),
     /// Somebody wants a package, and all that it waits for, before all others.
     Bump(PackageId),
     /// A failed package is to be tried again.
@@ -45,7 +52,15 @@ pub enum Event {
         /// How it is off.
         pressure: Pressure,
     },
+    /// Nothing more is to be started.
+    Stop,
+    /// Time went by.
+    Tick,
 }
+
+/// A free core waits for a package that comes before all ready ones and is coming, but no longer than so: what is on
+/// this machine already takes a moment, and a download is not waited for.
+pub const COMING_SECONDS_MAX: f64 = 3.0;
 
 /// How a build ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,6 +74,9 @@ pub enum Outcome {
     Failed,
     /// It was ended for want of memory. It is tried once more, alone on a machine.
     OutOfMemory,
+    /// It says nothing of the package: somebody cancelled it, or its worker was lost. The package is ready again, if
+    /// nobody holds it.
+    Lost,
 }
 
 /// Whether processes of a machine stall for want of memory.

@@ -11,16 +11,15 @@
 //!   ([`prior_seconds`], [`prior_of_weight_seconds`]);
 //! - [`rank`](mod@rank) has the ranks, how they follow their estimates, and the [`Bound`] that no schedule can beat;
 //! - [`Queue`] hands out the ready package of the highest rank; what a person bumped comes before all else;
+//! - [`Demand`] tells how many cores a real build could use;
 //! - [`Scheduler`] decides: `apply(now, event, &mut actions)`, for one machine or several, within their memory;
 //! - [`simulate`] plays a run through in simulated time, with the scheduler or with one of the [`policies`] of
 //!   other builders.
 //!
 //! What must hold: nothing here reads a clock, touches the system, or knows a package family; the same events give
 //! the same actions.
-//!
-//! What it does not do yet: the live run takes from here its ranks, its queue and its bounds. Each of its builds may
-//! use all cores, and the kernel shares them out.
 
+mod demand;
 mod event;
 mod machine;
 mod noise;
@@ -31,7 +30,8 @@ mod scheduler;
 mod simulate;
 pub mod work;
 
-pub use event::{Action, Event, Files, Outcome, Policy, Pressure};
+pub use demand::{Demand, Look};
+pub use event::{Action, COMING_SECONDS_MAX, Event, Files, Outcome, Policy, Pressure};
 pub use machine::{Machine, MachineId};
 pub use noise::noisy;
 pub use queue::{Queue, expected_seconds};

@@ -20,11 +20,13 @@ pub struct Machine {
     pub speed: f64,
     /// Memory that builds may have; not bounded where it is not known.
     pub memory_bytes: Option<u64>,
+    /// Room on its disk that builds may have; not bounded where it is not known.
+    pub disk_bytes: Option<u64>,
 }
 
 impl Machine {
-    /// A machine of so many cores of speed 1, without a bound of memory.
+    /// A machine of so many cores of speed 1, without a bound of memory or disk.
     pub fn of_cores(cores: u32) -> Machine {
-        Machine { cores, speed: 1.0, memory_bytes: None }
+        Machine { cores, speed: 1.0, memory_bytes: None, disk_bytes: None }
     }
 }

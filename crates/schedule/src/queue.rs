@@ -2,7 +2,7 @@
 
 use kilnyard_model::graph::{Graph, PackageId};
 use std::cmp::{Ordering, Reverse};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A place in the queue: bumped ones first, the last bumped first of all, then by rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,20 +34,23 @@ pub struct Queue {
     bumped: Vec<u64>,
     bumps: u64,
     places: BTreeSet<Place>,
+    /// Packages that will be ready in a moment, with the time until which they are waited for.
+    coming: BTreeMap<Place, f64>,
 }
 
 impl Queue {
     /// An empty queue for packages with these ranks.
     pub fn new(ranks: Vec<f64>) -> Queue {
-        Queue { bumped: vec![0; ranks.len()], ranks, bumps: 0, places: BTreeSet::new() }
+        Queue { bumped: vec![0; ranks.len()], ranks, bumps: 0, ..Queue::default() }
     }
 
     pub(crate) fn place(&self, package: PackageId) -> Place {
         Place { bumped: self.bumped[package.index()], rank: self.ranks[package.index()], package }
     }
 
-    /// Puts a package in.
+    /// Puts a package in; it is there, and not waited for any more.
     pub fn push(&mut self, package: PackageId) {
+        self.coming.remove(&self.place(package));
         self.places.insert(self.place(package));
     }
 
@@ -78,22 +81,49 @@ impl Queue {
 
     /// Gives a package, queued or not, another rank.
     pub fn set_rank(&mut self, package: PackageId, rank_seconds: f64) {
+        self.moved(package, |queue| queue.ranks[package.index()] = rank_seconds);
+    }
+
+    /// Changes the place of a package, and what is sorted by it.
+    fn moved(&mut self, package: PackageId, change: impl FnOnce(&mut Queue)) {
         let was_there = self.remove(package);
-        self.ranks[package.index()] = rank_seconds;
+        let awaited = self.coming.remove(&self.place(package));
+        change(self);
         if was_there {
             self.push(package);
         }
+        if let Some(until_seconds) = awaited {
+            self.coming.insert(self.place(package), until_seconds);
+        }
+    }
+
+    /// A package will be ready in a moment, and is waited for until then.
+    pub fn await_until(&mut self, package: PackageId, until_seconds: f64) {
+        self.coming.insert(self.place(package), until_seconds);
+    }
+
+    /// A package is not waited for any more.
+    pub fn await_no_more(&mut self, package: PackageId) {
+        self.coming.remove(&self.place(package));
+    }
+
+    /// Whether a package that comes before this one is waited for.
+    pub fn is_overtaking(&mut self, package: PackageId, now_seconds: f64) -> bool {
+        let place = self.place(package);
+        while let Some(first) = self.coming.first_entry() {
+            if *first.get() >= now_seconds {
+                return *first.key() < place;
+            }
+            first.remove();
+        }
+        false
     }
 
     /// Puts these packages before all others, now or when they come.
     pub fn bump(&mut self, packages: impl IntoIterator<Item = PackageId>) {
         self.bumps += 1;
         for package in packages {
-            let was_there = self.remove(package);
-            self.bumped[package.index()] = self.bumps;
-            if was_there {
-                self.push(package);
-            }
+            self.moved(package, |queue| queue.bumped[package.index()] = queue.bumps);
         }
     }
 
@@ -161,6 +191,13 @@ mod tests {
             order.push(graph.name(id).to_owned());
         }
         assert_eq!(order, ["zlib", "long", "attr"]);
+        // Somebody who comes in a moment is waited for, wherever its rank moves it meanwhile.
+        let [attr, long, acl] = ["attr", "long", "acl"].map(|name| graph.find(name).unwrap());
+        queue.await_until(acl, 5.0);
+        assert!(!queue.is_overtaking(attr, 1.0) && !queue.is_overtaking(long, 1.0));
+        queue.set_rank(acl, 75.0);
+        assert!(queue.is_overtaking(attr, 1.0) && !queue.is_overtaking(long, 1.0));
+        assert!(!queue.is_overtaking(attr, 6.0), "but not for ever");
         assert!(queue.is_empty());
     }
 

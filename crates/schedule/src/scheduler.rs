@@ -20,7 +20,7 @@
 mod allot;
 mod state;
 
-use crate::event::{Action, Event, Outcome, Policy, Pressure};
+use crate::event::{Action, COMING_SECONDS_MAX, Event, Outcome, Policy, Pressure};
 use crate::machine::{Machine, MachineId};
 use crate::queue::Queue;
 use crate::rank::Ranks;
@@ -118,6 +118,7 @@ struct Running {
     /// Memory without that of further cores.
     memory_bytes: u64,
     memory_per_core_bytes: u64,
+    disk_bytes: u64,
     /// When it was bumped, and the longest path from now on; see `Queue`.
     bumped: u64,
     rank_seconds: f64,
@@ -141,6 +142,7 @@ pub struct Scheduler {
     surprises: Vec<f64>,
     /// What priors are multiplied with.
     prior_factor: f64,
+    is_stopping: bool,
     now_seconds: f64,
 }
 
@@ -171,6 +173,7 @@ impl Scheduler {
             overtaken: BTreeMap::new(),
             surprises: Vec::new(),
             prior_factor: 1.0,
+            is_stopping: false,
             now_seconds: 0.0,
             graph,
             machines,
@@ -190,6 +193,26 @@ impl Scheduler {
     pub fn ready(&self) -> usize {
         self.queue.len()
     }
+
+    /// Whether a package comes before another one, if both can be started.
+    pub fn comes_before(&self, package: PackageId, other: PackageId) -> bool {
+        self.queue.comes_before(package, other)
+    }
+
+    /// How many builds a machine can have at once.
+    pub fn slots(&self, machine: MachineId) -> u32 {
+        self.machines[machine.index()].cores.min(self.limits.slots_max.unwrap_or(u32::MAX)).max(1)
+    }
+
+    /// What is being built on a machine, the highest rank first, with its cores.
+    pub fn running(&self, machine: MachineId) -> impl Iterator<Item = (PackageId, u32)> {
+        self.running[machine.index()].iter().map(|build| (build.package, build.cores))
+    }
+
+    /// The graph.
+    pub fn graph(&self) -> &Arc<Graph> {
+        &self.graph
+    }
 }
 
 impl Policy for Scheduler {
@@ -207,8 +230,14 @@ impl Policy for Scheduler {
                 }
             }
             Event::Ended { package, outcome } => self.ended(package, outcome),
+            Event::Coming(package) => {
+                self.queue.await_until(package, now_seconds + COMING_SECONDS_MAX);
+            }
+            Event::There(package) => self.there(package),
+            Event::Gone(package) => self.gone(package),
             Event::Hold(package) => {
                 self.packages[package.index()].is_held = true;
+                self.queue.await_no_more(package);
                 if self.queue.remove(package) {
                     self.packages[package.index()].standing = Standing::Waiting;
                     self.overtaken.remove(&package);
@@ -216,6 +245,7 @@ impl Policy for Scheduler {
             }
             Event::Release(package) => {
                 self.packages[package.index()].is_held = false;
+                self.queue.await_no_more(package);
                 self.look_at(package);
             }
             Event::Bump(package) => {
@@ -229,9 +259,13 @@ impl Policy for Scheduler {
                 self.set_times(&[package]);
             }
             Event::Pressure { machine, pressure } => self.pressures[machine.index()] = pressure,
+            Event::Stop => self.is_stopping = true,
+            Event::Tick => {}
         }
         self.order_running();
-        self.start(actions);
+        if !self.is_stopping {
+            self.start(actions);
+        }
         self.allot(actions);
     }
 }
@@ -315,13 +349,12 @@ impl Scheduler {
         self.running[machine.index()].retain(|running| running.package != package);
         match outcome {
             Outcome::Built { core_seconds } => {
-                self.packages[package.index()].standing = Standing::Built;
-                let graph = self.graph.clone();
-                for dependent in graph.dependents(package) {
-                    self.packages[dependent.index()].waits -= 1;
-                    self.look_at(*dependent);
-                }
+                self.there(package);
                 self.learn(package, core_seconds);
+            }
+            Outcome::Lost => {
+                self.packages[package.index()].standing = Standing::Waiting;
+                self.look_at(package);
             }
             Outcome::OutOfMemory if !self.packages[package.index()].is_alone => {
                 self.packages[package.index()].is_alone = true;

@@ -52,6 +52,8 @@ pub struct Work {
     pub memory_per_core_bytes: u64,
     /// What its work folder holds, which is memory where that lies in one.
     pub files_bytes: u64,
+    /// What it writes besides, which is always on the disk.
+    pub disk_bytes: u64,
     /// What all this rests on.
     pub basis: Basis,
 }
@@ -107,6 +109,8 @@ pub struct Measured {
     pub memory_peak_bytes: u64,
     /// What its work folder held.
     pub files_bytes: u64,
+    /// What it wrote to the disk besides.
+    pub disk_bytes: u64,
 }
 
 /// A stage whose CPU time is larger than its wall time by less than this is serial: pipes and the rounding of
@@ -161,6 +165,7 @@ pub fn estimate(measured: &[Measured]) -> Option<Work> {
         memory_bytes: middle(|build| build.memory_peak_bytes),
         memory_per_core_bytes: 0,
         files_bytes: middle(|build| build.files_bytes),
+        disk_bytes: middle(|build| build.disk_bytes),
         basis: Basis::Recorded,
     })
 }

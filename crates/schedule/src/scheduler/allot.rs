@@ -15,8 +15,8 @@ enum Room {
     Cores(u32),
     /// Those before it have all cores.
     NoCores,
-    /// Its memory does not fit now.
-    NoMemory,
+    /// What it needs of memory or disk does not fit now.
+    NoSpace,
 }
 
 impl Running {
@@ -30,18 +30,22 @@ impl Running {
     }
 }
 
-/// What a machine has left after the first core of each build and its memory.
+/// What a machine has left after the first core of each build, its memory and its disk.
 struct Spare {
     cores: u32,
     memory_bytes: u64,
+    disk_bytes: u64,
 }
 
 impl Spare {
     fn of(machine: &Machine, running: &[Running]) -> Spare {
-        let taken = running.iter().map(|build| build.memory_bytes).fold(0, u64::saturating_add);
+        let left = |all: Option<u64>, taken: fn(&Running) -> u64| {
+            running.iter().map(taken).fold(all.unwrap_or(u64::MAX), u64::saturating_sub)
+        };
         Spare {
             cores: machine.cores.saturating_sub(running.len() as u32),
-            memory_bytes: machine.memory_bytes.unwrap_or(u64::MAX).saturating_sub(taken),
+            memory_bytes: left(machine.memory_bytes, |build| build.memory_bytes),
+            disk_bytes: left(machine.disk_bytes, |build| build.disk_bytes),
         }
     }
 
@@ -100,9 +104,12 @@ impl Scheduler {
         let mut passed_over = Vec::new();
         while passed_over.len() < PASSED_OVER_MAX {
             let Some(package) = self.queue.first() else { break };
+            if self.queue.is_overtaking(package, self.now_seconds) {
+                break;
+            }
             match self.best_machine(package) {
                 Ok(machine) => self.begin(package, machine, actions),
-                Err(Room::NoMemory) => {
+                Err(Room::NoSpace) => {
                     self.overtaken.entry(package).or_insert(self.now_seconds);
                     self.queue.remove(package);
                     passed_over.push(package);
@@ -130,7 +137,7 @@ impl Scheduler {
                         best = Some((seconds, id));
                     }
                 }
-                Room::NoMemory => refusal = Room::NoMemory,
+                Room::NoSpace => refusal = Room::NoSpace,
                 Room::NoCores => {}
             }
         }
@@ -139,9 +146,7 @@ impl Scheduler {
 
     fn room(&self, machine: MachineId, package: PackageId) -> Room {
         let running = &self.running[machine.index()];
-        let slots =
-            self.machines[machine.index()].cores.min(self.limits.slots_max.unwrap_or(u32::MAX)).max(1);
-        if running.len() >= slots as usize {
+        if running.len() >= self.slots(machine) as usize {
             return Room::NoCores;
         }
         let place = self.queue.place(package);
@@ -158,11 +163,13 @@ impl Scheduler {
         let is_alone_there = running.iter().any(|build| is_alone(build.package));
         let wants_idle = self.pressures[machine.index()] == Pressure::High || is_alone(package);
         if is_alone_there || wants_idle && !running.is_empty() {
-            return Room::NoMemory;
+            return Room::NoSpace;
         }
-        let (_, needed_bytes) = self.placed(machine, package);
-        if needed_bytes > spare.memory_bytes {
-            return Room::NoMemory;
+        let (files, needed_bytes) = self.placed(machine, package);
+        // What is expected of the disk is a guess, and an idle machine tries it.
+        let is_disk_short = self.disk_bytes(files, package) > spare.disk_bytes && !running.is_empty();
+        if needed_bytes > spare.memory_bytes || is_disk_short {
+            return Room::NoSpace;
         }
         Room::Cores(spare.cores.min(self.cores_max()))
     }
@@ -177,6 +184,13 @@ impl Scheduler {
         } else {
             (Files::Memory, with_files)
         }
+    }
+
+    /// What a package needs of the disk.
+    fn disk_bytes(&self, files: Files, package: PackageId) -> u64 {
+        let work = &self.works[package.index()];
+        let files_bytes = if files == Files::Disk { work.files_bytes } else { 0 };
+        work.disk_bytes.saturating_add(files_bytes)
     }
 
     fn begin(&mut self, package: PackageId, machine: MachineId, actions: &mut Vec<Action>) {
@@ -196,6 +210,7 @@ impl Scheduler {
             parallel_left_seconds: parallel * factor,
             memory_bytes,
             memory_per_core_bytes: work.memory_per_core_bytes,
+            disk_bytes: self.disk_bytes(files, package),
             bumped: place.bumped,
             rank_seconds: place.rank,
         };

@@ -18,6 +18,30 @@ impl Scheduler {
         }
     }
 
+    /// The outputs of a package are there.
+    pub(super) fn there(&mut self, package: PackageId) {
+        self.queue.remove(package);
+        self.queue.await_no_more(package);
+        let before = std::mem::replace(&mut self.packages[package.index()].standing, Standing::Built);
+        if before != Standing::Built {
+            let graph = self.graph.clone();
+            for dependent in graph.dependents(package) {
+                self.packages[dependent.index()].waits -= 1;
+                self.look_at(*dependent);
+            }
+        }
+    }
+
+    /// A package is not to be built. A build of it that goes on has its core until it ends.
+    pub(super) fn gone(&mut self, package: PackageId) {
+        self.queue.remove(package);
+        self.queue.await_no_more(package);
+        match self.packages[package.index()].standing {
+            Standing::Built | Standing::Running(_) => {}
+            _ => self.fail(package),
+        }
+    }
+
     /// A package will not be built, nor will what waits for it.
     pub(super) fn fail(&mut self, package: PackageId) {
         self.packages[package.index()].standing = Standing::Failed;
@@ -36,6 +60,10 @@ impl Scheduler {
         if self.packages[package.index()].standing != Standing::Failed {
             return;
         }
+        if !self.is_free(package) {
+            self.packages[package.index()].standing = Standing::Blocked;
+            return;
+        }
         self.packages[package.index()].standing = Standing::Waiting;
         let descendants = self.graph.descendants(package);
         let mut back = vec![package];
@@ -43,11 +71,7 @@ impl Scheduler {
             let other = self.ranks.order()[index];
             let is_blocked = self.packages[other.index()].standing == Standing::Blocked;
             if is_blocked && descendants.contains(&other) {
-                let is_free = self.graph.dependencies(other).iter().all(|dependency| {
-                    let standing = self.packages[dependency.index()].standing;
-                    !matches!(standing, Standing::Failed | Standing::Blocked)
-                });
-                if is_free {
+                if self.is_free(other) {
                     self.packages[other.index()].standing = Standing::Waiting;
                     back.push(other);
                 }
@@ -55,6 +79,14 @@ impl Scheduler {
         }
         self.set_times(&back);
         self.look_at(package);
+    }
+
+    /// Whether nothing that a package needs failed.
+    fn is_free(&self, package: PackageId) -> bool {
+        self.graph.dependencies(package).iter().all(|dependency| {
+            let standing = self.packages[dependency.index()].standing;
+            !matches!(standing, Standing::Failed | Standing::Blocked)
+        })
     }
 
     /// Corrects priors by what packages with a prior took: the median of the ratios, so that a few odd ones

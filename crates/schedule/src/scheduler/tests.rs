@@ -122,6 +122,71 @@ fn a_build_without_memory_is_tried_alone_and_on_disk() {
 }
 
 #[test]
+fn what_is_there_already_frees_whoever_waits_and_what_is_gone_blocks_them() {
+    let mut scheduler = scheduler(4);
+    for package in [LONG, NEXT, SMALL, OTHER] {
+        apply(&mut scheduler, 0.0, Event::Hold(package));
+    }
+    assert_eq!(apply(&mut scheduler, 0.0, Event::Begin), []);
+    assert_eq!(apply(&mut scheduler, 0.0, Event::Release(NEXT)), [], "it waits for `long`");
+    assert_eq!(apply(&mut scheduler, 1.0, Event::There(LONG)), [start(NEXT)]);
+    apply(&mut scheduler, 1.0, Event::There(LONG));
+    assert_eq!(apply(&mut scheduler, 2.0, ended(NEXT, Outcome::Lost)), [start(NEXT)], "as if it never began");
+    apply(&mut scheduler, 2.5, Event::Hold(NEXT));
+    assert_eq!(apply(&mut scheduler, 3.0, ended(NEXT, Outcome::Lost)), []);
+    assert_eq!(apply(&mut scheduler, 3.0, Event::Release(NEXT)), [start(NEXT)]);
+    apply(&mut scheduler, 4.0, Event::Gone(SMALL));
+    assert_eq!(apply(&mut scheduler, 4.0, Event::Release(SMALL)), []);
+    assert_eq!(apply(&mut scheduler, 4.0, Event::Retry(SMALL)), [start(SMALL)]);
+    apply(&mut scheduler, 5.0, Event::Stop);
+    assert_eq!(apply(&mut scheduler, 5.0, Event::Release(OTHER)), []);
+}
+
+#[test]
+fn whoever_waits_for_something_that_failed_cannot_be_retried() {
+    let mut scheduler = scheduler(4);
+    apply(&mut scheduler, 0.0, Event::Begin);
+    apply(&mut scheduler, 1.0, ended(LONG, Outcome::Failed));
+    apply(&mut scheduler, 1.0, Event::Gone(NEXT));
+    assert_eq!(apply(&mut scheduler, 2.0, Event::Retry(NEXT)), []);
+    assert_eq!(apply(&mut scheduler, 2.0, Event::Retry(LONG)), [start(LONG)]);
+    assert_eq!(apply(&mut scheduler, 3.0, built(LONG)), [start(NEXT)]);
+}
+
+#[test]
+fn a_core_waits_a_moment_for_a_package_that_comes_before_all_ready_ones() {
+    let mut scheduler = scheduler(1);
+    for package in [LONG, SMALL, OTHER] {
+        apply(&mut scheduler, 0.0, Event::Hold(package));
+    }
+    apply(&mut scheduler, 0.0, Event::Begin);
+    apply(&mut scheduler, 0.0, Event::Coming(LONG));
+    assert_eq!(apply(&mut scheduler, 0.0, Event::Release(SMALL)), []);
+    assert_eq!(apply(&mut scheduler, 1.0, Event::Tick), []);
+    assert_eq!(apply(&mut scheduler, 2.0, Event::Release(LONG)), [start(LONG)]);
+    assert_eq!(apply(&mut scheduler, 4.0, built(LONG)), [start(SMALL)]);
+    // `other` comes before `next`, which is ready; but nobody is waited for for ever.
+    apply(&mut scheduler, 6.0, Event::Coming(OTHER));
+    assert_eq!(apply(&mut scheduler, 7.0, built(SMALL)), []);
+    assert_eq!(apply(&mut scheduler, 6.0 + COMING_SECONDS_MAX, Event::Tick), []);
+    assert_eq!(apply(&mut scheduler, 6.1 + COMING_SECONDS_MAX, Event::Tick), [start(NEXT)]);
+}
+
+#[test]
+fn disk_is_a_bound_but_an_idle_machine_tries_what_it_has() {
+    let (graph, mut works) = sample();
+    for work in &mut works {
+        work.disk_bytes = 40;
+    }
+    works[LONG.index()].disk_bytes = 400;
+    let machine = Machine { disk_bytes: Some(100), ..Machine::of_cores(8) };
+    let mut scheduler = Scheduler::new(graph, works, vec![machine], Limits::default()).unwrap();
+    assert_eq!(apply(&mut scheduler, 0.0, Event::Begin), [start(LONG)], "larger than the disk, and alone");
+    assert_eq!(apply(&mut scheduler, 1.0, built(LONG)), [start(SMALL), start(OTHER)]);
+    assert_eq!(apply(&mut scheduler, 2.0, built(OTHER)), [start(NEXT)]);
+}
+
+#[test]
 fn pressure_holds_back_starts_unless_the_machine_is_idle() {
     let mut scheduler = scheduler(4);
     let high = Event::Pressure { machine: HERE, pressure: Pressure::High };
@@ -232,8 +297,9 @@ struct Made {
 
 fn made() -> impl Strategy<Value = Made> {
     const PACKAGES: u32 = 24;
-    let work = (0.0f64..50.0, 0.0f64..300.0, 0u64..40, 0u64..6, 0u64..50);
-    let machine = (1u32..9, 0.5f64..3.0, proptest::option::of(40u64..90));
+    let work = (0.0f64..50.0, 0.0f64..300.0, 0u64..40, 0u64..6, 0u64..50, 0u64..60);
+    let room = || proptest::option::of(40u64..90);
+    let machine = (1u32..9, 0.5f64..3.0, room(), room());
     let limit = || proptest::option::of(1u32..6);
     (
         proptest::collection::vec((0..PACKAGES, 0..PACKAGES), 0..60),
@@ -249,11 +315,12 @@ fn made() -> impl Strategy<Value = Made> {
             for (a, b) in edges.into_iter().filter(|(a, b)| a != b) {
                 graph.depend(PackageId(a.max(b)), PackageId(a.min(b)));
             }
-            let works = works.into_iter().map(|(serial, rest, memory, per_core, files)| Work {
+            let works = works.into_iter().map(|(serial, rest, memory, per_core, files, disk_bytes)| Work {
                 steps: vec![Step::Serial(serial), Step::Parallel(rest), Step::Serial(serial / 2.0)],
                 memory_bytes: memory,
                 memory_per_core_bytes: per_core,
                 files_bytes: files,
+                disk_bytes,
                 basis: Basis::Prior,
             });
             let machines = machines.into_iter();
@@ -261,7 +328,12 @@ fn made() -> impl Strategy<Value = Made> {
                 graph: Arc::new(graph),
                 works: works.collect(),
                 machines: machines
-                    .map(|(cores, speed, memory_bytes)| Machine { cores, speed, memory_bytes })
+                    .map(|(cores, speed, memory_bytes, disk_bytes)| Machine {
+                        cores,
+                        speed,
+                        memory_bytes,
+                        disk_bytes,
+                    })
                     .collect(),
                 limits: Limits {
                     slots_max,
@@ -278,8 +350,8 @@ struct Watched {
     scheduler: Scheduler,
     made: Made,
     built: Vec<bool>,
-    /// The machine, the cores and the memory without that of further cores of what is being built.
-    running: BTreeMap<PackageId, (MachineId, u32, u64)>,
+    /// The machine, the cores, the memory without that of further cores, and the disk of what is being built.
+    running: BTreeMap<PackageId, (MachineId, u32, u64, u64)>,
     heard: Vec<(f64, Event, Vec<Action>)>,
 }
 
@@ -294,19 +366,23 @@ impl Watched {
 
     fn check_bounds(&self) {
         for (index, machine) in self.made.machines.iter().enumerate() {
-            let on = || self.running.iter().filter(|(_, (at, _, _))| at.index() == index);
-            let cores: u32 = on().map(|(_, (_, cores, _))| cores).sum();
+            let on = || self.running.iter().filter(|(_, (at, ..))| at.index() == index);
+            let cores: u32 = on().map(|(_, (_, cores, ..))| cores).sum();
             assert!(cores <= machine.cores, "{cores} cores of {}", machine.cores);
             let slots = self.made.limits.slots_max.unwrap_or(u32::MAX);
             assert!(on().count() <= slots as usize);
             let most = self.made.limits.jobs_max.unwrap_or(u32::MAX);
-            assert!(on().all(|(_, (_, cores, _))| (1..=most).contains(cores)));
+            assert!(on().all(|(_, (_, cores, ..))| (1..=most).contains(cores)));
             let memory: u64 = on()
-                .map(|(id, (_, cores, memory))| {
+                .map(|(id, (_, cores, memory, _))| {
                     memory + self.made.works[id.index()].memory_per_core_bytes * u64::from(cores - 1)
                 })
                 .sum();
             assert!(memory <= machine.memory_bytes.unwrap_or(u64::MAX), "{memory} of {machine:?}");
+            let disk: u64 = on().map(|(_, (.., disk))| disk).sum();
+            let most = on().map(|(_, (.., disk))| *disk).max().unwrap_or(0);
+            // One that is too large for the whole disk is tried, and leaves nothing to others.
+            assert!(disk <= machine.disk_bytes.unwrap_or(u64::MAX).max(most), "{disk} of {machine:?}");
         }
     }
 }
@@ -325,8 +401,10 @@ impl Policy for Watched {
                     assert!(dependencies.all(|dependency| self.built[dependency.index()]));
                     assert!(!self.built[package.index()] && !self.running.contains_key(&package));
                     let work = &self.made.works[package.index()];
-                    let files = if files == Files::Memory { work.files_bytes } else { 0 };
-                    self.running.insert(package, (machine, cores, work.memory_bytes + files));
+                    let (in_memory, on_disk) =
+                        if files == Files::Memory { (work.files_bytes, 0) } else { (0, work.files_bytes) };
+                    let build = (machine, cores, work.memory_bytes + in_memory, work.disk_bytes + on_disk);
+                    self.running.insert(package, build);
                 }
                 Action::Cores { package, cores } => self.running.get_mut(&package).unwrap().1 = cores,
             }
@@ -376,6 +454,7 @@ proptest! {
                 Some(1) => Event::Release(package),
                 Some(2) => Event::Bump(package),
                 Some(3) => Event::Wants { package, cores: 1 + package.0 % 9 },
+                Some(6) => Event::Coming(package),
                 Some(4) => match failed.pop() {
                     Some(package) => Event::Retry(package),
                     None => Event::Release(package),
@@ -389,7 +468,7 @@ proptest! {
                             watched.running.remove(&package);
                             for action in &actions {
                                 if let Action::Start { package, machine, cores, .. } = *action {
-                                    watched.running.insert(package, (machine, cores, 0));
+                                    watched.running.insert(package, (machine, cores, 0, 0));
                                 }
                             }
                             continue;

@@ -1,13 +1,14 @@
 //! The decisions.
 
 use crate::{
-    Action, Coordinator, Event, HOLD_SECONDS, Kept, LEASE_SECONDS, LeaseState, MACHINE_RETRIES_MAX, Notice,
+    Action, Coordinator, Event, Kept, LEASE_SECONDS, LeaseState, MACHINE, MACHINE_RETRIES_MAX, Notice,
     Prepared,
 };
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::Output;
 use kilnyard_model::result::{Failure, FailureKind, PackageState, StageResult};
 use kilnyard_protocol::{BuildResult, Progress};
+use kilnyard_schedule::{Event as Heard, Files, Outcome, Policy};
 use kilnyard_store::{BuildRow, Current, Number, Record, Request, RequestKind, RunState};
 use std::collections::BTreeMap;
 
@@ -23,12 +24,47 @@ impl Coordinator {
             }
             Event::Progress { build, progress } => self.progress(now_seconds, build, progress, actions),
             Event::Ended(result) => self.ended(now_seconds, result, actions),
+            Event::Wants { build, cores } => {
+                if let Some(lease) = self.leases.get(&build) {
+                    let package = lease.package;
+                    self.hear(Heard::Wants { package, cores }, actions);
+                }
+            }
+            Event::Pressure(pressure) => self.hear(Heard::Pressure { machine: MACHINE, pressure }, actions),
             Event::Requested(request) => self.requested(request, actions),
             Event::Stop => self.stop(actions),
-            Event::Tick => self.expire(now_seconds, actions),
+            Event::Tick => {
+                self.expire(now_seconds, actions);
+                self.hear(Heard::Tick, actions);
+            }
         }
-        self.grant(now_seconds, actions);
+        self.allot(actions);
         self.finish(now_seconds, actions);
+    }
+
+    /// Tells the scheduler something, and grants what it starts.
+    fn hear(&mut self, event: Heard, actions: &mut Vec<Action>) {
+        let mut decided = Vec::new();
+        self.scheduler.apply(self.now_seconds, event, &mut decided);
+        for decision in decided {
+            // Cores are told all at once in the end.
+            if let kilnyard_schedule::Action::Start { package, files, .. } = decision {
+                self.grant(package, files, actions);
+            }
+        }
+    }
+
+    /// Says who has how many cores, if that is another thing than before.
+    fn allot(&mut self, actions: &mut Vec<Action>) {
+        let build_of = |(package, cores): (PackageId, u32)| {
+            let mut leases = self.leases.iter().filter(|(_, lease)| lease.package == package);
+            leases.next().map(|(build, _)| (*build, cores))
+        };
+        let allotted: Vec<(Number, u32)> = self.scheduler.running(MACHINE).filter_map(build_of).collect();
+        if allotted != self.allotted {
+            self.allotted.clone_from(&allotted);
+            actions.push(Action::Allot(allotted));
+        }
     }
 
     fn move_to(
@@ -57,6 +93,20 @@ impl Coordinator {
     }
 
     fn begin(&mut self, actions: &mut Vec<Action>) {
+        let graph = self.graph.clone();
+        for id in graph.packages() {
+            self.hear(Heard::Hold(id), actions);
+        }
+        for id in graph.packages() {
+            match self.packages[id.index()].state {
+                state if state.is_there() => self.hear(Heard::There(id), actions),
+                PackageState::Failed | PackageState::Skipped | PackageState::LeftOut => {
+                    self.hear(Heard::Gone(id), actions);
+                }
+                _ => {}
+            }
+        }
+        self.hear(Heard::Begin, actions);
         for id in self.graph.order() {
             if self.packages[id.index()].state == PackageState::Blocked {
                 self.set_state(id, PackageState::Waiting);
@@ -94,7 +144,8 @@ impl Coordinator {
             self.move_to(id, PackageState::Ready, "what it needs is there", None, actions);
             self.packages[id.index()].is_prepared = false;
             self.packages[id.index()].is_fetched = false;
-            self.coming.insert(id, self.now_seconds);
+            self.hear(Heard::Hold(id), actions);
+            self.hear(Heard::Coming(id), actions);
             actions.push(Action::Prepare(id));
         }
     }
@@ -118,6 +169,7 @@ impl Coordinator {
                     "nothing that goes into it has changed"
                 };
                 self.arrive(id, PackageState::UpToDate, reason, actions);
+                self.hear(Heard::There(id), actions);
             }
             Prepared::Build { reason, version, key } => {
                 let package = &mut self.packages[id.index()];
@@ -125,7 +177,7 @@ impl Coordinator {
                 package.version = version;
                 package.key = Some(key);
                 // To prepare many takes its time; what is waited for is the fetch.
-                self.coming.insert(id, self.now_seconds);
+                self.hear(Heard::Coming(id), actions);
                 self.move_to(id, PackageState::Ready, &reason, None, actions);
                 actions.push(Action::Fetch(id));
             }
@@ -148,7 +200,7 @@ impl Coordinator {
             Ok(()) => {
                 self.packages[id.index()].is_fetched = true;
                 self.packages[id.index()].fetch = stage;
-                self.queue.push(id);
+                self.hear(Heard::Release(id), actions);
             }
             Err(failure) if failure.kind == FailureKind::Cancelled => {
                 self.move_to(id, PackageState::Waiting, "its fetch was cancelled", None, actions);
@@ -212,46 +264,35 @@ impl Coordinator {
 
     fn fail(&mut self, id: PackageId, reason: &str, actions: &mut Vec<Action>) {
         self.move_to(id, PackageState::Failed, reason, None, actions);
+        self.hear(Heard::Gone(id), actions);
         for dependent in self.graph.dependents(id).clone() {
             self.look_at(dependent, actions);
         }
     }
 
-    /// Whether a package that comes before the first queued one will be queued in a moment.
-    fn is_held(&mut self, now_seconds: f64) -> bool {
-        let Some(first) = self.queue.first() else { return false };
-        let packages = &self.packages;
-        self.coming.retain(|id, since| {
-            let package = &packages[id.index()];
-            let is_coming = package.state == PackageState::Ready && !package.is_fetched;
-            is_coming && now_seconds - *since < HOLD_SECONDS
-        });
-        self.coming.keys().any(|id| self.queue.comes_before(*id, first))
-    }
-
-    fn grant(&mut self, now_seconds: f64, actions: &mut Vec<Action>) {
-        while !self.is_stopping && !self.queue.is_empty() && !self.slots_free.is_empty() {
-            if self.is_held(now_seconds) {
-                return;
-            }
-            let Some(slot) = self.slots_free.pop_first() else { return };
-            let Some(id) = self.queue.pop() else { return };
-            let build = self.next_build;
-            self.next_build += 1;
-            let ends_seconds = now_seconds + LEASE_SECONDS;
-            self.leases.insert(build, LeaseState { package: id, slot, ends_seconds, is_cancelled: false });
-            let reason = self.packages[id.index()].reason.clone();
-            self.packages[id.index()].build = Some(build);
-            self.begin_build(now_seconds, id, build, slot, actions);
-            self.move_to(id, PackageState::Building, &reason, None, actions);
-            actions.push(Action::Grant { build, package: id, slot });
-        }
+    /// Lets a slot build what the scheduler starts.
+    fn grant(&mut self, id: PackageId, files: Files, actions: &mut Vec<Action>) {
+        // There are as many slots as the scheduler starts builds at most, and each of them has one.
+        let Some(slot) = self.slots_free.pop_first() else { return };
+        let build = self.next_build;
+        self.next_build += 1;
+        let ends_seconds = self.now_seconds + LEASE_SECONDS;
+        let lease =
+            LeaseState { package: id, slot, ends_seconds, is_cancelled: false, core_seconds: 0.0 };
+        self.leases.insert(build, lease);
+        let reason = self.packages[id.index()].reason.clone();
+        self.packages[id.index()].build = Some(build);
+        self.begin_build(self.now_seconds, id, build, slot, actions);
+        self.move_to(id, PackageState::Building, &reason, None, actions);
+        actions.push(Action::Grant { build, package: id, slot, files });
     }
 
     fn progress(&mut self, now_seconds: f64, build: Number, progress: Progress, actions: &mut Vec<Action>) {
         let Some(lease) = self.leases.get_mut(&build) else { return };
         lease.ends_seconds = now_seconds + LEASE_SECONDS;
         if let Progress::StageEnded(stage) = progress {
+            // Waiting counts as work, as it does in estimates.
+            lease.core_seconds += stage.cpu_seconds.max(stage.wall_seconds);
             actions.push(Action::Record(Record::StageEnded { build, stage }));
         }
     }
@@ -272,11 +313,15 @@ impl Coordinator {
         };
         if lease.is_cancelled {
             actions.push(record("lost", result.outcome.err()));
+            let is_gone = self.packages[id.index()].state == PackageState::Skipped;
+            let outcome = if is_gone { Outcome::Failed } else { Outcome::Lost };
+            self.hear(Heard::Ended { package: id, outcome }, actions);
             return;
         }
         self.packages[id.index()].build = None;
         match result.outcome {
             Ok(outputs) => {
+                let outcome = Outcome::Built { core_seconds: lease.core_seconds };
                 if self.is_same(id, &outputs) {
                     actions.push(record("unchanged", None));
                     if let Some(key) = self.packages[id.index()].key.clone() {
@@ -292,24 +337,40 @@ impl Coordinator {
                     actions.push(Action::Adopt { package: id, outputs });
                     self.arrive(id, PackageState::Built, &reason, actions);
                 }
+                self.hear(Heard::Ended { package: id, outcome }, actions);
             }
             Err(failure) if failure.kind == FailureKind::Cancelled => {
                 actions.push(record("lost", Some(failure)));
                 self.move_to(id, PackageState::Waiting, "its build was cancelled", None, actions);
                 self.look_at(id, actions);
+                self.hear(Heard::Ended { package: id, outcome: Outcome::Lost }, actions);
             }
             Err(failure) => {
                 let package = &mut self.packages[id.index()];
-                let is_machine = failure.kind == FailureKind::Machine;
+                let kind = failure.kind;
                 let text = format!("{} failed: {}", failure.stage, failure.message);
                 actions.push(record("failed", Some(failure)));
-                if is_machine && package.machine_failures < MACHINE_RETRIES_MAX && !self.is_stopping {
-                    package.machine_failures += 1;
-                    let reason = format!("again, since the machine was at fault: {text}");
-                    self.move_to(id, PackageState::Ready, &reason, None, actions);
-                    self.queue.push(id);
-                } else {
-                    self.fail(id, &text, actions);
+                let again = match kind {
+                    _ if self.is_stopping => None,
+                    FailureKind::Machine if package.machine_failures < MACHINE_RETRIES_MAX => {
+                        package.machine_failures += 1;
+                        Some((Outcome::Lost, "again, since the machine was at fault"))
+                    }
+                    FailureKind::Memory if !package.is_memory_tried => {
+                        package.is_memory_tried = true;
+                        Some((Outcome::OutOfMemory, "again, alone, since there was not enough memory"))
+                    }
+                    _ => None,
+                };
+                match again {
+                    Some((outcome, why)) => {
+                        self.move_to(id, PackageState::Ready, &format!("{why}: {text}"), None, actions);
+                        self.hear(Heard::Ended { package: id, outcome }, actions);
+                    }
+                    None => {
+                        self.fail(id, &text, actions);
+                        self.hear(Heard::Ended { package: id, outcome: Outcome::Failed }, actions);
+                    }
                 }
             }
         }
@@ -364,13 +425,16 @@ impl Coordinator {
                 self.packages[lease.package.index()].build = None;
                 let reason = "again, since its worker was not heard of any more";
                 self.move_to(lease.package, PackageState::Ready, reason, None, actions);
-                self.queue.push(lease.package);
             }
+            let is_gone = self.packages[lease.package.index()].state == PackageState::Skipped;
+            let outcome = if is_gone { Outcome::Failed } else { Outcome::Lost };
+            self.hear(Heard::Ended { package: lease.package, outcome }, actions);
         }
     }
 
     fn stop(&mut self, actions: &mut Vec<Action>) {
         self.is_stopping = true;
+        self.hear(Heard::Stop, actions);
         let builds: Vec<Number> = self.leases.keys().copied().collect();
         for build in builds {
             self.cancel(build, actions);
@@ -417,22 +481,21 @@ impl Coordinator {
                 if let Some(build) = self.packages[id.index()].build {
                     self.cancel(build, actions);
                 }
-                self.queue.remove(id);
                 self.move_to(id, PackageState::Skipped, "somebody asked to skip it", None, actions);
+                self.hear(Heard::Gone(id), actions);
                 for dependent in self.graph.dependents(id).clone() {
                     self.look_at(dependent, actions);
                 }
             }
-            RequestKind::Bump => {
-                let mut all = self.graph.ancestors(id);
-                all.insert(id);
-                self.queue.bump(all);
-            }
+            RequestKind::Bump => self.hear(Heard::Bump(id), actions),
         }
     }
 
     fn retry(&mut self, id: PackageId, actions: &mut Vec<Action>) {
         self.packages[id.index()].machine_failures = 0;
+        self.packages[id.index()].is_memory_tried = false;
+        self.hear(Heard::Hold(id), actions);
+        self.hear(Heard::Retry(id), actions);
         self.move_to(id, PackageState::Waiting, "somebody asked to try it again", None, actions);
         self.look_at(id, actions);
         // Whom it blocked waits for it again, unless somebody else blocks it too.

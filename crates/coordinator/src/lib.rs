@@ -13,6 +13,9 @@
 //! the actions in their order; all [`Action::Record`]s of one event go to the store in one transaction
 //! before any other action of that event is performed.
 //!
+//! Which package is granted when, and who has how many cores, is the decision of [`Scheduler`], which is told here what
+//! happens; a package is released to it when all that it needs is on this machine.
+//!
 //! What must hold: a package is granted only when everything it depends on is there; a result counts once,
 //! and only while its lease lasts; a failure stops only what depends on it; with no package left to decide
 //! the run ends. Downside: one thing happens at a time, which is enough for thousands of events a second.
@@ -25,15 +28,15 @@ use kilnyard_model::graph::{Graph, PackageId};
 use kilnyard_model::order::Output;
 use kilnyard_model::result::{Failure, PackageState, StageResult};
 use kilnyard_protocol::{BuildResult, Progress};
-use kilnyard_schedule::Queue;
+use kilnyard_schedule::{Files, MachineId, Pressure, Scheduler};
 use kilnyard_store::{Number, Record, Request, RunState};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 /// How long a lease lasts without a word from its worker, on the coordinator's clock.
 pub const LEASE_SECONDS: f64 = 120.0;
-/// How long a free slot waits for a package that comes before all queued ones and is being prepared or
-/// fetched: what is on this machine already takes a moment, and a download is not waited for.
-pub const HOLD_SECONDS: f64 = 3.0;
+/// The one machine that there is.
+const MACHINE: MachineId = MachineId(0);
 /// How often a package is tried again when the machine, not the package, was at fault.
 pub const MACHINE_RETRIES_MAX: u32 = 2;
 
@@ -67,6 +70,15 @@ pub enum Event {
     },
     /// A worker returns a result.
     Ended(BuildResult),
+    /// A build can use this many cores from now on.
+    Wants {
+        /// The build.
+        build: Number,
+        /// The cores, at least 1.
+        cores: u32,
+    },
+    /// The machine is off for memory like this.
+    Pressure(Pressure),
     /// Somebody asks for something.
     Requested(Request),
     /// The run is to end soon: what is being built is cancelled.
@@ -110,7 +122,11 @@ pub enum Action {
         package: PackageId,
         /// The slot.
         slot: u32,
+        /// Where its work folder lies.
+        files: Files,
     },
+    /// From now on these are the builds that go on, the highest rank first, and the cores of each.
+    Allot(Vec<(Number, u32)>),
     /// End a build.
     Cancel {
         /// The number of the build.
@@ -193,6 +209,8 @@ struct Package {
     /// What fetching did, until there is a build to record it with.
     fetch: Option<StageResult>,
     machine_failures: u32,
+    /// It was ended for want of memory once, and is tried alone.
+    is_memory_tried: bool,
     build: Option<Number>,
 }
 
@@ -203,20 +221,22 @@ struct LeaseState {
     ends_seconds: f64,
     /// A cancelled build keeps its slot until its worker is done with it.
     is_cancelled: bool,
+    /// What its stages took so far.
+    core_seconds: f64,
 }
 
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Coordinator {
     run: Number,
-    graph: Graph,
+    graph: Arc<Graph>,
     packages: Vec<Package>,
     /// How many packages of the run are in each state, by its place among all states.
     counts: [u64; PackageState::ALL.len()],
-    queue: Queue,
+    scheduler: Scheduler,
     slots_free: BTreeSet<u32>,
-    /// Ready packages that are not queued yet, with the time since when.
-    coming: BTreeMap<PackageId, f64>,
+    /// What was said last of who has how many cores.
+    allotted: Vec<(Number, u32)>,
     leases: HashMap<Number, LeaseState>,
     next_build: Number,
     /// The time of the event that is being applied.
@@ -226,16 +246,8 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// A run of this graph, with these slots. `ranks` are in seconds; `next_build` is the first free
-    /// number of a build.
-    pub fn new(
-        run: Number,
-        graph: Graph,
-        start: Vec<Start>,
-        ranks: Vec<f64>,
-        slots: u32,
-        next_build: Number,
-    ) -> Coordinator {
+    /// A run of the scheduler's graph. `next_build` is the first free number of a build.
+    pub fn new(run: Number, start: Vec<Start>, scheduler: Scheduler, next_build: Number) -> Coordinator {
         let packages: Vec<Package> = start
             .into_iter()
             .map(|start| Package {
@@ -251,6 +263,7 @@ impl Coordinator {
                 is_fetched: false,
                 fetch: None,
                 machine_failures: 0,
+                is_memory_tried: false,
                 build: None,
             })
             .collect();
@@ -260,12 +273,12 @@ impl Coordinator {
         }
         Coordinator {
             run,
-            graph,
+            graph: scheduler.graph().clone(),
             packages,
             counts,
-            queue: Queue::new(ranks),
-            slots_free: (0..slots).collect(),
-            coming: BTreeMap::new(),
+            slots_free: (0..scheduler.slots(MACHINE)).collect(),
+            scheduler,
+            allotted: Vec::new(),
             leases: HashMap::new(),
             next_build,
             now_seconds: 0.0,
@@ -291,7 +304,7 @@ impl Coordinator {
 
     /// Whether a package is to be built before another one, if both can be.
     pub fn comes_before(&self, package: PackageId, other: PackageId) -> bool {
-        self.queue.comes_before(package, other)
+        self.scheduler.comes_before(package, other)
     }
 
     /// The number that the next kept outputs of a package get.
@@ -301,6 +314,11 @@ impl Coordinator {
             Some(kept) if kept.recipe_version == package.recipe_version => kept.revision + 1,
             _ => 1,
         }
+    }
+
+    /// How many builds there can be at once.
+    pub fn slots(&self) -> u32 {
+        self.scheduler.slots(MACHINE)
     }
 
     /// How many packages of the run are in each state.
@@ -324,6 +342,6 @@ impl Coordinator {
             let package = &self.packages[id.index()];
             package.is_in_run && !package.state.is_final()
         });
-        open.map(|id| self.queue.rank_seconds(id)).fold(0.0, f64::max)
+        open.map(|id| self.scheduler.rank_seconds(id)).fold(0.0, f64::max)
     }
 }

@@ -3,6 +3,7 @@
 use super::*;
 use kilnyard_model::order::{Key, Stage};
 use kilnyard_model::result::FailureKind;
+use kilnyard_schedule::{Basis, Limits, Machine, Work};
 use kilnyard_store::RequestKind;
 use std::collections::VecDeque;
 
@@ -23,6 +24,12 @@ fn start() -> Start {
     }
 }
 
+/// Every package takes a second on one core.
+fn scheduler(graph: Graph, cores: u32) -> Scheduler {
+    let works = vec![Work::serial(1.0, Basis::Recorded); graph.len()];
+    Scheduler::new(Arc::new(graph), works, vec![Machine::of_cores(cores)], Limits::default()).unwrap()
+}
+
 impl Run {
     fn new(edges: &[(&str, &str)], slots: u32) -> Run {
         let mut graph = Graph::new();
@@ -30,9 +37,7 @@ impl Run {
             let (package, dependency) = (graph.add(package), graph.add(dependency));
             graph.depend(package, dependency);
         }
-        let len = graph.len();
-        let ranks = kilnyard_schedule::ranks(&graph, &vec![1.0; len]);
-        let coordinator = Coordinator::new(1, graph, vec![start(); len], ranks, slots, 1);
+        let coordinator = Coordinator::new(1, vec![start(); graph.len()], scheduler(graph, slots), 1);
         Run { coordinator, actions: Vec::new(), now_seconds: 0.0 }
     }
 
@@ -191,7 +196,7 @@ fn a_build_with_the_same_content_keeps_what_is_there() {
         contents: [("x".to_owned(), "same".to_owned())].into(),
     };
     let coordinator =
-        Coordinator::new(1, graph, vec![Start { kept: Some(kept), ..start() }], vec![1.0], 1, 7);
+        Coordinator::new(1, vec![Start { kept: Some(kept), ..start() }], scheduler(graph, 1), 7);
     assert_eq!(coordinator.next_revision(id), 5);
     let mut run = Run { coordinator, actions: Vec::new(), now_seconds: 0.0 };
     run.send(Event::Begin);
@@ -228,6 +233,50 @@ fn the_machines_faults_are_tried_again_but_not_for_ever() {
     }
     run.send(bad(u64::from(MACHINE_RETRIES_MAX) + 1, FailureKind::Machine));
     assert_eq!(run.state("a"), PackageState::Failed);
+}
+
+#[test]
+fn a_build_without_memory_is_tried_alone_once() {
+    let mut run = Run::new(&[("b", "a"), ("d", "c")], 2);
+    run.send(Event::Begin);
+    assert_eq!(run.send(bad(1, FailureKind::Memory)), [], "the other one goes on");
+    assert_eq!(run.send(good(2)), [(3, "a".to_owned())], "alone, though `d` could be built");
+    assert!(run.coordinator.reason(run.id("a")).starts_with("again, alone"));
+    assert_eq!(run.send(bad(3, FailureKind::Memory)), [(4, "d".to_owned())]);
+    assert_eq!(run.state("a"), PackageState::Failed);
+    run.send(asked(RequestKind::Retry, "a"));
+    run.send(good(4));
+    assert_eq!(run.state("a"), PackageState::Building, "somebody asked");
+    assert_eq!(run.send(bad(5, FailureKind::Memory)), [(6, "a".to_owned())]);
+}
+
+#[test]
+fn cores_follow_what_builds_want_and_are_said_in_the_order_of_rank() {
+    let mut run = Run::new(&[("c", "b"), ("b", "a"), ("y", "x")], 4);
+    let allotted = |run: &Run| {
+        let last = run.actions.iter().rev().find_map(|action| match action {
+            Action::Allot(cores) => Some(cores.clone()),
+            _ => None,
+        });
+        last.unwrap()
+    };
+    run.send(Event::Begin);
+    assert_eq!(allotted(&run), [(1, 1), (2, 1)]);
+    run.send(Event::Wants { build: 2, cores: 9 });
+    assert_eq!(allotted(&run), [(1, 1), (2, 3)]);
+    run.send(Event::Wants { build: 1, cores: 3 });
+    assert_eq!(allotted(&run), [(1, 3), (2, 1)], "the path comes first");
+    run.send(Event::Wants { build: 77, cores: 3 });
+    run.send(bad(1, FailureKind::Command));
+    assert_eq!(allotted(&run), [(2, 4)]);
+}
+
+#[test]
+fn pressure_holds_starts_back() {
+    let mut run = Run::new(&[("a", "a"), ("b", "b")], 2);
+    run.send(Event::Pressure(Pressure::High));
+    assert_eq!(run.send(Event::Begin), [(1, "a".to_owned())]);
+    assert_eq!(run.send(Event::Pressure(Pressure::Low)), [(2, "b".to_owned())]);
 }
 
 #[test]
@@ -278,7 +327,7 @@ fn in_every_seeded_run_dependencies_come_first_and_the_run_ends() {
                 break;
             }
             run.now_seconds += 1.0;
-            let event = match random.below(12) {
+            let event = match random.below(15) {
                 0 => asked(RequestKind::Skip, &names[random.below(25) as usize]),
                 1 => asked(RequestKind::Retry, &names[random.below(25) as usize]),
                 2 => asked(RequestKind::Bump, &names[random.below(25) as usize]),
@@ -288,6 +337,9 @@ fn in_every_seeded_run_dependencies_come_first_and_the_run_ends() {
                 }
                 4 => good(random.below(60)),
                 5 if !open.is_empty() => bad(open.swap_remove(0).0, FailureKind::Machine),
+                12 => Event::Wants { build: random.below(60), cores: random.below(5) as u32 },
+                13 => Event::Pressure([Pressure::Low, Pressure::High][random.below(2) as usize]),
+                14 if !open.is_empty() => bad(open.swap_remove(0).0, FailureKind::Memory),
                 6 if !open.is_empty() => bad(open.swap_remove(0).0, FailureKind::Command),
                 _ if !open.is_empty() => {
                     let index = random.below(open.len() as u64) as usize;
@@ -305,6 +357,8 @@ fn in_every_seeded_run_dependencies_come_first_and_the_run_ends() {
             open.extend(grants);
             let building = run.coordinator.leases.values().map(LeaseState::package).collect::<Vec<_>>();
             assert!(building.len() <= 3, "seed {seed}: more builds than slots");
+            let cores: u32 = run.coordinator.allotted.iter().map(|(_, cores)| cores).sum();
+            assert!(cores <= 3 && run.coordinator.allotted.len() == building.len(), "seed {seed}");
         }
         for name in &names {
             assert!(run.state(name).is_final(), "seed {seed}: {name} is {}", run.state(name));

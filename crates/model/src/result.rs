@@ -94,6 +94,8 @@ pub enum FailureKind {
     WallLimit,
     /// A stage was silent for too long.
     IdleLimit,
+    /// There was not enough memory.
+    Memory,
     /// A file could not be had.
     Fetch,
     /// What the package needs cannot be installed.
@@ -115,6 +117,7 @@ impl FailureKind {
             FailureKind::Command => "command",
             FailureKind::WallLimit => "wall-limit",
             FailureKind::IdleLimit => "idle-limit",
+            FailureKind::Memory => "memory",
             FailureKind::Fetch => "fetch",
             FailureKind::Dependencies => "dependencies",
             FailureKind::Outputs => "outputs",

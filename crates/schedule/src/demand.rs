@@ -1,7 +1,7 @@
 //! How many cores a build could use, from what can be seen of it from outside.
 //!
 //! A client of a jobserver says it by the tokens that it holds: with all of them in use it could use more, and how many
-//! more nobody knows, so that it is taken to want all. What ignores the jobserver says it by its processes that run or
+//! more nobody knows, so that it is taken to want all. Without a token it says nothing, and what it said last holds. What ignores the jobserver says it by its processes that run or
 //! wait for a core. Both come and go from one moment to the next; a build wants the most that it used within
 //! [`WINDOW_SECONDS`], so that cores do not change hands for each short pause.
 
@@ -26,14 +26,28 @@ pub struct Look {
 pub struct Demand {
     /// When, and the cores that it used then.
     seen: VecDeque<(f64, u32)>,
+    /// Whether it held all its tokens when it last had any.
+    is_short: bool,
 }
 
 impl Demand {
+    /// Whether it could use more tokens than it has, as far as is known.
+    pub fn is_short(&self) -> bool {
+        self.is_short
+    }
+
+    /// It does something else now.
+    pub fn forget(&mut self) {
+        *self = Demand::default();
+    }
+
     /// Takes a look at this time, which never goes back; how many cores the build wants, at least 1 and at most
     /// `cores_max`.
     pub fn look(&mut self, now_seconds: f64, look: Look, cores_max: u32) -> u32 {
-        let is_short = look.tokens > 0 && look.held >= look.tokens;
-        let used = if is_short { cores_max } else { look.runnable.max(look.held.saturating_add(1)) };
+        if look.tokens > 0 {
+            self.is_short = look.held >= look.tokens;
+        }
+        let used = if self.is_short { cores_max } else { look.runnable.max(look.held.saturating_add(1)) };
         // What used less before says nothing any more.
         while self.seen.back().is_some_and(|(_, earlier)| *earlier <= used) {
             self.seen.pop_back();
@@ -60,7 +74,10 @@ mod tests {
         assert_eq!(look(0.2, 1, 1, 2), 16, "it took it");
         assert_eq!(look(0.9, 15, 4, 5), 16, "a pause is no end");
         assert_eq!(look(1.3, 15, 4, 5), 5, "it uses no more than that");
-        assert_eq!(look(3.0, 4, 0, 1), 1);
+        assert_eq!(look(3.0, 4, 4, 5), 16);
+        assert_eq!(look(9.0, 0, 0, 1), 16, "all its tokens went to others, and it still wants them");
+        assert_eq!(look(9.1, 15, 0, 1), 16);
+        assert_eq!(look(10.2, 15, 0, 1), 1);
     }
 
     #[test]
@@ -79,10 +96,13 @@ mod tests {
         fn the_most_of_the_window_counts(
             looks in proptest::collection::vec((0.0f64..0.5, 0u32..8, 0u32..8, 0u32..8), 1..60),
         ) {
-            let (mut demand, mut now, mut all) = (Demand::default(), 0.0, Vec::new());
+            let (mut demand, mut now, mut all, mut is_short) = (Demand::default(), 0.0, Vec::new(), false);
             for (passed, tokens, held, runnable) in looks {
                 now += passed;
-                let used = if tokens > 0 && held >= tokens { 6 } else { runnable.max(held + 1) };
+                if tokens > 0 {
+                    is_short = held >= tokens;
+                }
+                let used = if is_short { 6 } else { runnable.max(held + 1) };
                 all.push((now, used));
                 let recent = all.iter().filter(|(at, _)| now - at <= WINDOW_SECONDS);
                 let expected = recent.map(|(_, used)| *used).max().unwrap_or(1).clamp(1, 6);

@@ -65,6 +65,7 @@ impl Scheduler {
             return;
         }
         self.packages[package.index()].standing = Standing::Waiting;
+        self.packages[package.index()].is_alone = false;
         let descendants = self.graph.descendants(package);
         let mut back = vec![package];
         for index in 0..self.ranks.order().len() {

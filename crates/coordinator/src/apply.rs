@@ -25,7 +25,8 @@ impl Coordinator {
             Event::Progress { build, progress } => self.progress(now_seconds, build, progress, actions),
             Event::Ended(result) => self.ended(now_seconds, result, actions),
             Event::Wants { build, cores } => {
-                if let Some(lease) = self.leases.get(&build) {
+                if let Some(lease) = self.leases.get_mut(&build) {
+                    lease.wants(now_seconds, cores);
                     let package = lease.package;
                     self.hear(Heard::Wants { package, cores }, actions);
                 }
@@ -277,8 +278,15 @@ impl Coordinator {
         let build = self.next_build;
         self.next_build += 1;
         let ends_seconds = self.now_seconds + LEASE_SECONDS;
-        let lease =
-            LeaseState { package: id, slot, ends_seconds, is_cancelled: false, core_seconds: 0.0 };
+        let lease = LeaseState {
+            package: id,
+            slot,
+            ends_seconds,
+            is_cancelled: false,
+            core_seconds: 0.0,
+            is_parallel_since: None,
+            parallel_seconds: 0.0,
+        };
         self.leases.insert(build, lease);
         let reason = self.packages[id.index()].reason.clone();
         self.packages[id.index()].build = Some(build);
@@ -290,7 +298,8 @@ impl Coordinator {
     fn progress(&mut self, now_seconds: f64, build: Number, progress: Progress, actions: &mut Vec<Action>) {
         let Some(lease) = self.leases.get_mut(&build) else { return };
         lease.ends_seconds = now_seconds + LEASE_SECONDS;
-        if let Progress::StageEnded(stage) = progress {
+        if let Progress::StageEnded(mut stage) = progress {
+            stage.parallel_seconds = Some(lease.take_parallel_seconds(now_seconds).min(stage.wall_seconds));
             // Waiting counts as work, as it does in estimates.
             lease.core_seconds += stage.cpu_seconds.max(stage.wall_seconds);
             actions.push(Action::Record(Record::StageEnded { build, stage }));
@@ -527,6 +536,25 @@ impl Coordinator {
 }
 
 impl LeaseState {
+    /// It can use so many cores from now on.
+    fn wants(&mut self, now_seconds: f64, cores: u32) {
+        match self.is_parallel_since {
+            None if cores > 1 => self.is_parallel_since = Some(now_seconds),
+            Some(since) if cores <= 1 => {
+                self.parallel_seconds += now_seconds - since;
+                self.is_parallel_since = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// For how long it could use more than one core in a stage that ends now.
+    fn take_parallel_seconds(&mut self, now_seconds: f64) -> f64 {
+        let until_now = self.is_parallel_since.map_or(0.0, |since| now_seconds - since);
+        self.is_parallel_since = self.is_parallel_since.map(|_| now_seconds);
+        std::mem::take(&mut self.parallel_seconds) + until_now
+    }
+
     /// The package that the lease is for.
     #[cfg(test)]
     pub(crate) fn package(&self) -> PackageId {

@@ -223,6 +223,10 @@ struct LeaseState {
     is_cancelled: bool,
     /// What its stages took so far.
     core_seconds: f64,
+    /// Since when it can use more than one core.
+    is_parallel_since: Option<f64>,
+    /// For how long it could, in the stage that it is in, until it last could not.
+    parallel_seconds: f64,
 }
 
 /// See the module.

@@ -272,6 +272,40 @@ fn cores_follow_what_builds_want_and_are_said_in_the_order_of_rank() {
 }
 
 #[test]
+fn a_stage_is_told_for_how_long_it_could_use_several_cores() {
+    let mut run = Run::new(&[("a", "a")], 4);
+    run.send(Event::Begin);
+    for (now_seconds, cores) in [(10.0, 4), (12.0, 3), (15.0, 1), (20.0, 2)] {
+        run.now_seconds = now_seconds;
+        run.send(Event::Wants { build: 1, cores });
+    }
+    let mut end = |now_seconds, wall_seconds| {
+        run.now_seconds = now_seconds;
+        let stage = StageResult {
+            stage: Stage::Build,
+            started_seconds: 0.0,
+            wall_seconds,
+            cpu_seconds: 1.0,
+            memory_peak_bytes: 0,
+            work_bytes: None,
+            disk_bytes: None,
+            parallel_seconds: None,
+            is_ok: true,
+            log: None,
+            left_behind: Vec::new(),
+        };
+        run.send(Event::Progress { build: 1, progress: Progress::StageEnded(stage) });
+        run.actions.iter().rev().find_map(|action| match action {
+            Action::Record(Record::StageEnded { stage, .. }) => stage.parallel_seconds,
+            _ => None,
+        })
+    };
+    assert_eq!(end(22.0, 22.0), Some(7.0));
+    assert_eq!(end(23.0, 1.0), Some(1.0), "it goes on in the next one");
+    assert_eq!(end(25.0, 0.5), Some(0.5), "and is never longer than that");
+}
+
+#[test]
 fn pressure_holds_starts_back() {
     let mut run = Run::new(&[("a", "a"), ("b", "b")], 2);
     run.send(Event::Pressure(Pressure::High));

@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::config::Size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 
@@ -321,12 +322,15 @@ pub struct Build {
     /// Do not publish.
     #[arg(long)]
     pub no_publish: bool,
-    /// Builds at once.
+    /// Builds at once, at most; as many as keep the cores busy by default.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub slots: Option<u32>,
-    /// Processes of one build at once.
+    /// Cores of one build, at most; all by default.
     #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub jobs: Option<u32>,
+    /// Memory of all builds together, such as 8G; what the machine has by default.
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<Size>,
     /// Say what would be done, and do nothing.
     #[arg(long, short = 'n')]
     pub dry_run: bool,
@@ -463,7 +467,7 @@ pub struct Simulate {
     pub seeds: u32,
     /// Memory of each machine, as in 64G; not bounded by default.
     #[arg(long, value_name = "SIZE")]
-    pub memory: Option<String>,
+    pub memory: Option<Size>,
     /// What a package takes that the history does not know: it was not built in that run.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     pub unknown: f64,
@@ -542,6 +546,8 @@ pub enum BenchName {
     Fakeroot,
     /// status, why, log and plan on a yard of 30,000 packages and 20 runs.
     Queries,
+    /// Real builds whose cores follow rank, beside a fixed number of jobs for each.
+    Schedule,
     /// Resolving the scan of a pkgsrc tree, beside bob; the time to its first build; what a rescan asks; a look-up.
     Tree,
 }

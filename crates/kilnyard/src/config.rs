@@ -82,10 +82,14 @@ impl Default for Packages {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Build {
-    /// Builds at once; by the machine where it is absent.
+    /// Builds at once; as many as keep the cores busy where it is absent.
     pub slots: Option<u32>,
-    /// Processes of one build at once; all cores where it is absent.
+    /// Cores of one build; all where it is absent.
     pub jobs: Option<u32>,
+    /// Memory of all builds together; what the machine has where it is absent.
+    pub memory: Option<Size>,
+    /// How builds find their jobserver.
+    pub jobserver: Jobserver,
     /// Whether outputs are installed and removed in a clean root.
     pub test: bool,
     /// Whether work folders may be in memory, where a build is expected to be small enough.
@@ -107,6 +111,8 @@ impl Default for Build {
         Build {
             slots: None,
             jobs: None,
+            memory: None,
+            jobserver: Jobserver::Pipe,
             test: true,
             work_in_memory: true,
             wall_minutes_max: 12 * 60,
@@ -115,6 +121,52 @@ impl Default for Build {
             failed_roots_max: 10,
             mirror_bytes_per_second_min: 10_000,
         }
+    }
+}
+
+/// How builds find their jobserver.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Jobserver {
+    /// As two descriptors, which every make understands.
+    #[default]
+    Pipe,
+    /// By its path, for make from 4.4 on.
+    Fifo,
+    /// They have none, and cores follow rank by their weights alone.
+    Off,
+}
+
+/// A size in bytes, or in K, M, G or T of 1024 each: `64G`.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(try_from = "String")]
+pub struct Size(pub u64);
+
+impl TryFrom<String> for Size {
+    type Error = String;
+
+    fn try_from(text: String) -> std::result::Result<Size, String> {
+        text.parse()
+    }
+}
+
+impl std::str::FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Size, String> {
+        let wrong = || format!("`{text}` is not a size, such as 64G");
+        let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+        let unit = text[digits.len()..].to_ascii_uppercase();
+        let shift = match unit.trim_end_matches("IB").trim_end_matches('B') {
+            "" => 0,
+            "K" => 10,
+            "M" => 20,
+            "G" => 30,
+            "T" => 40,
+            _ => return Err(wrong()),
+        };
+        let number: u64 = digits.parse().map_err(|_| wrong())?;
+        number.checked_mul(1 << shift).filter(|bytes| *bytes > 0).map(Size).ok_or_else(wrong)
     }
 }
 
@@ -150,8 +202,10 @@ impl Build {
 
 /// The lines of a template that are the same in every yard.
 const COMMON_TEMPLATE: &str = r#"[build]
-# slots = 2                        # builds at once; by cores and memory
-# jobs = 2                         # processes of one build; all cores
+# slots = 2                        # builds at once, at most; as many as keep the cores busy
+# jobs = 2                         # cores of one build, at most; all
+# memory = "8G"                    # of all builds together; what the machine has
+# jobserver = "pipe"               # or "fifo", for make from 4.4 on, or "off"
 # test = true                      # install and remove outputs in a clean root
 # work-in-memory = true            # small work folders, where the family has them apart (pkgsrc)
 # wall-minutes-max = 720
@@ -240,11 +294,12 @@ impl Config {
         }
     }
 
-    /// Limits of each command.
+    /// Limits of each command; how much memory there is is not the configuration's to say.
     pub fn limits(&self) -> Limits {
         Limits {
             wall_seconds_max: self.build.wall_minutes_max * 60,
             idle_seconds_max: self.build.idle_minutes_max * 60,
+            memory_bytes_max: None,
         }
     }
 
@@ -291,6 +346,17 @@ mod tests {
 
     fn parse(text: &str) -> Result<Config> {
         Config::parse(text, Path::new("kilnyard.toml"))
+    }
+
+    #[test]
+    fn sizes_are_read_and_nonsense_is_not() {
+        let size = |text: &str| text.parse::<Size>().map(|size| size.0);
+        assert_eq!(size("64G"), Ok(64 << 30));
+        assert_eq!(size("512MiB"), Ok(512 << 20));
+        assert_eq!(size("7"), Ok(7));
+        for text in ["", "G", "0", "-1G", "1.5G", "64X", "99999999999T"] {
+            assert!(size(text).is_err(), "{text}");
+        }
     }
 
     #[test]

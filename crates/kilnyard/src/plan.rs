@@ -1,14 +1,17 @@
 //! From a yard to a plan: the set resolved, what is there compared with what would be built.
 
 use crate::error::{Context, Error, Result};
+use crate::estimates::Estimates;
 use crate::family::{self, Set};
 use crate::mirror::open_distfiles;
+use crate::shape::Shape;
 use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_mirror::{DistfileStore, Sha256Hex};
-use kilnyard_model::graph::{PackageId, StandIn};
+use kilnyard_model::graph::{Graph, PackageId, StandIn};
 use kilnyard_model::order::Output;
 use kilnyard_model::result::PackageState;
+use kilnyard_schedule::{Bound, Scheduler, Work};
 use kilnyard_store::{Current, PackageRow, Plan, PlanRow, Store};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -25,18 +28,11 @@ pub struct Planned {
     pub broken: HashMap<String, String>,
     /// The plan, as it is kept in the store.
     pub plan: Plan,
-    /// The rank of each package of the graph in seconds.
-    pub ranks_seconds: Vec<f64>,
-    /// What each package of the graph is expected to take.
-    estimates: Vec<Estimate>,
-    shape: Shape,
-}
-
-/// What a build is expected to take; nothing where it is not built.
-#[derive(Clone, Copy, Debug, Default)]
-struct Estimate {
-    wall_seconds: f64,
-    cpu_seconds: f64,
+    /// The machine and what its owner limits.
+    pub shape: Shape,
+    graph: Arc<Graph>,
+    /// What each package of the graph is expected to take; nothing where it is not built.
+    works: Vec<Work>,
 }
 
 impl Planned {
@@ -58,65 +54,42 @@ impl Planned {
             included.extend(graph.ancestors(id));
         }
         for id in graph.packages().filter(|id| !included.contains(id)) {
-            self.estimates[id.index()] = Estimate::default();
+            self.works[id.index()] = Work::default();
         }
         let names: HashSet<&str> = included.iter().map(|id| graph.name(*id)).collect();
         self.plan.packages.retain(|row| names.contains(row.package.name.as_str()));
         self.plan.cuts = cuts(&*self.workshop, |id| included.contains(&id));
-        self.foresee();
-        Ok(())
+        self.foresee()
     }
 
-    /// Works out the ranks, the path and the times from the estimates.
-    fn foresee(&mut self) {
-        let graph = self.workshop.graph();
-        let walls: Vec<f64> = self.estimates.iter().map(|estimate| estimate.wall_seconds).collect();
-        let work_cpu_seconds = self.estimates.iter().map(|estimate| estimate.cpu_seconds).sum();
-        let ranks = kilnyard_schedule::ranks(graph, &walls);
-        let path = kilnyard_schedule::path(graph, &ranks);
-        let path_seconds = path.first().map_or(0.0, |id| ranks[id.index()]);
-        let (slots, cores) = (self.shape.slots, self.shape.cores);
-        self.plan.expected_seconds = kilnyard_schedule::expected_seconds(graph, &walls, &ranks, slots);
-        self.plan.bound_seconds = kilnyard_schedule::bound_seconds(path_seconds, work_cpu_seconds, cores);
-        let is_on_path = |id: &&PackageId| walls[id.index()] > 0.0;
-        self.plan.path = path.iter().filter(is_on_path).map(|id| graph.name(*id).to_owned()).collect();
+    /// A scheduler of these builds.
+    pub fn scheduler(&self) -> Result<Scheduler> {
+        let machines = vec![self.shape.machine];
+        Scheduler::new(self.graph.clone(), self.works.clone(), machines, self.shape.limits)
+            .or_internal("schedule the builds")
+    }
+
+    /// Works out the ranks, the path and the times from the estimates: the run is played through by the scheduler that
+    /// will decide it.
+    fn foresee(&mut self) -> Result<()> {
+        let machines = [self.shape.machine];
+        let bound = Bound::of(&self.graph, &self.works, &machines);
+        let mut scheduler = self.scheduler()?;
+        let ranks: Vec<f64> = self.graph.packages().map(|id| scheduler.rank_seconds(id)).collect();
+        let played = kilnyard_schedule::simulate(&self.graph, &self.works, &machines, &mut scheduler);
+        self.plan.expected_seconds = played.or_internal("play the run through")?.makespan_seconds;
+        self.plan.bound_seconds = bound.seconds();
+        let is_on_path = |id: &&PackageId| self.works[id.index()].core_seconds() > 0.0;
+        self.plan.path =
+            bound.path.iter().filter(is_on_path).map(|id| self.graph.name(*id).to_owned()).collect();
         for row in &mut self.plan.packages {
-            if let Some(id) = graph.find(&row.package.name) {
-                row.package.estimate_seconds = walls[id.index()];
+            if let Some(id) = self.graph.find(&row.package.name) {
+                row.package.estimate_seconds =
+                    self.works[id.index()].seconds_at(self.shape.jobs.min(machines[0].cores), 1.0);
                 row.package.rank_seconds = ranks[id.index()];
             }
         }
-        self.ranks_seconds = ranks;
-    }
-}
-
-/// How many builds at once and how many processes each, for this machine and configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// Cores of this machine.
-    pub cores: u32,
-    /// Builds at once.
-    pub slots: u32,
-    /// Processes of one build.
-    pub jobs: u32,
-}
-
-/// Memory that a build is given when slots are counted: large ones need more, but seldom many at once.
-const MEMORY_OF_A_BUILD_BYTES: u64 = 1 << 30;
-
-/// See [`Shape`].
-pub fn shape(yard: &Yard) -> Shape {
-    let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-    let memory_bytes = fs_err::read_to_string("/proc/meminfo").ok().and_then(|text| {
-        let line = text.lines().find(|line| line.starts_with("MemAvailable:"))?.to_owned();
-        Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
-    });
-    let by_memory = memory_bytes.map_or(cores, |bytes| (bytes / MEMORY_OF_A_BUILD_BYTES).max(1) as u32);
-    let build = &yard.config.build;
-    Shape {
-        cores,
-        slots: build.slots.unwrap_or(cores.min(by_memory)).max(1),
-        jobs: build.jobs.unwrap_or(cores).max(1),
+        Ok(())
     }
 }
 
@@ -200,11 +173,11 @@ pub fn compare_all(
             workshop.adopt(id, &current.outputs);
         }
     }
-    let durations: HashMap<String, (f64, f64)> =
-        store.durations().map_err(store_error)?.into_iter().map(|(n, wall, cpu)| (n, (wall, cpu))).collect();
+    let shape = Shape::of(yard);
+    let estimates = Estimates::of(store, shape.machine)?;
     let broken = broken(&current, distfiles);
     let predicted = predict(&*workshop, &current, &broken, store, forced)?;
-    let planned = estimate(yard, set, current, broken, &durations, predicted, digest);
+    let planned = foresee(shape, set, current, broken, &estimates, predicted, digest)?;
     if *forced == Forced::Nothing {
         store.save_plan(&planned.plan).map_err(store_error)?;
     }
@@ -308,29 +281,23 @@ pub fn reason_of(differences: &[String]) -> String {
     if reason.is_empty() { "its key has another form now".to_owned() } else { reason }
 }
 
-fn estimate(
-    yard: &Yard,
+/// Puts together what was found, and what it will take.
+fn foresee(
+    shape: Shape,
     set: Set,
     current: HashMap<String, Current>,
     broken: HashMap<String, String>,
-    durations: &HashMap<String, (f64, f64)>,
+    estimates: &Estimates,
     predictions: Vec<Prediction>,
     digest: String,
-) -> Planned {
+) -> Result<Planned> {
     let workshop = set.ecosystem();
-    let graph = workshop.graph();
-    let estimates = graph.packages().map(|id| {
-        if predictions[id.index()].state.is_final() {
-            return Estimate::default();
-        }
-        let recorded = durations.get(graph.name(id)).copied();
-        let (wall_seconds, cpu_seconds) = recorded.unwrap_or_else(|| {
-            let prior = kilnyard_schedule::prior_seconds(workshop.source_bytes(id));
-            (prior, prior)
-        });
-        Estimate { wall_seconds, cpu_seconds }
-    });
-    let estimates = estimates.collect();
+    let graph = Arc::new(workshop.graph().clone());
+    let work = |id: PackageId| match predictions[id.index()].state.is_final() {
+        true => Work::default(),
+        false => estimates.work(graph.name(id), workshop.source_bytes(id)),
+    };
+    let works = graph.packages().map(work).collect();
     let row = |id: PackageId, prediction: Prediction| PlanRow {
         package: PackageRow {
             name: graph.name(id).to_owned(),
@@ -369,18 +336,9 @@ fn estimate(
         path: Vec::new(),
         packages,
     };
-    let mut planned = Planned {
-        set,
-        workshop,
-        current,
-        broken,
-        plan,
-        ranks_seconds: Vec::new(),
-        estimates,
-        shape: shape(yard),
-    };
-    planned.foresee();
-    planned
+    let mut planned = Planned { set, workshop, current, broken, plan, shape, graph, works };
+    planned.foresee()?;
+    Ok(planned)
 }
 
 /// The cycles that were cut, a sentence each, where the package that is built first is included.

@@ -8,7 +8,8 @@ mod slots;
 pub mod view;
 
 use crate::error::{Context, Kind, Result};
-use crate::plan::{Forced, Planned, Shape, broken_reason, inputs_of, reason_of};
+use crate::plan::{Forced, Planned, broken_reason, inputs_of, reason_of};
+use crate::shape::jobserver_style;
 use crate::signals;
 use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
@@ -17,11 +18,14 @@ use kilnyard_mirror::DistfileStore;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::BuildOrder;
 use kilnyard_model::result::PackageState;
+use kilnyard_process::jobserver::Style;
+use kilnyard_process::{Limits, pressure};
 use kilnyard_protocol::{Lease, Progress};
+use kilnyard_schedule::{Files, Pressure};
 use kilnyard_store::{
     BuildRow, Current, Number, PackageRow, Record, Request, RunRow, RunState, Sqlite, Store,
 };
-use kilnyard_worker::{Settings, Worker};
+use kilnyard_worker::{Cores, JobserverStyle, Settings, Worker, jobserver_path};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -30,10 +34,18 @@ use view::{BuildSeen, Seen, Snapshot, View};
 
 /// How often signals, requests and leases are looked at.
 const TICK: Duration = Duration::from_millis(100);
+/// How often it is looked at which cores builds could use: a build that turns parallel waits no longer for its first
+/// further core.
+const LOOK: Duration = Duration::from_millis(50);
+/// How often it is looked at whether the machine is short of memory; the kernel renews its averages every two seconds.
+const PRESSURE_LOOK: Duration = Duration::from_secs(2);
 
 /// How long room on a full disk is waited for, and how often it is looked for.
 const FULL_DISK_PATIENCE: Duration = Duration::from_secs(120);
 const FULL_DISK_PAUSE: Duration = Duration::from_secs(1);
+
+/// What is done when cores are given to builds; reads after "failed to".
+const SHARING: &str = "share out the cores";
 
 /// How many builds of a package are looked at for what its work folder takes.
 const BUILDS_LOOKED_AT: usize = 5;
@@ -78,8 +90,6 @@ pub struct Run<'a> {
     pub planned: Planned,
     /// The files.
     pub distfiles: Arc<DistfileStore>,
-    /// Builds at once.
-    pub shape: Shape,
     /// What was asked.
     pub options: Options,
 }
@@ -119,9 +129,7 @@ impl Run<'_> {
             }
         };
         let next_build = self.store.next_build().map_err(store_error)?;
-        let graph = self.planned.workshop.graph().clone();
-        let ranks = self.planned.ranks_seconds.clone();
-        let coordinator = Coordinator::new(run, graph, starts, ranks, self.shape.slots, next_build);
+        let coordinator = Coordinator::new(run, starts, self.planned.scheduler()?, next_build);
         self.drive(run, resumed.is_some(), coordinator, view)
     }
 
@@ -196,14 +204,15 @@ impl Run<'_> {
     }
 
     fn run_row(&self) -> RunRow {
+        let shape = &self.planned.shape;
         RunRow {
             number: 0,
             started_seconds: now_seconds(),
             ended_seconds: None,
             state: RunState::Running,
             plan_digest: self.planned.plan.digest.clone(),
-            cores: self.shape.cores,
-            slots: self.shape.slots,
+            cores: shape.machine.cores,
+            slots: shape.slots(),
             expected_seconds: self.planned.plan.expected_seconds,
             bound_seconds: self.planned.plan.bound_seconds,
         }
@@ -239,11 +248,15 @@ impl Run<'_> {
         let settings = Settings {
             yard: self.yard.folder.clone(),
             ids: self.yard.ids()?,
-            limits: self.yard.config.limits(),
+            limits: Limits {
+                memory_bytes_max: self.planned.shape.machine.memory_bytes,
+                ..self.yard.config.limits()
+            },
             log_limits: self.yard.config.log_limits(),
             tests_outputs: self.yard.config.build.test,
             works_in_memory: self.yard.config.build.work_in_memory,
             failed_roots_max: self.yard.config.build.failed_roots_max,
+            jobserver: jobserver_style(self.yard),
         };
         let worker = Worker::new(settings, self.planned.workshop.clone(), self.distfiles.clone());
         worker.sweep().context(Kind::Machine, "remove what an earlier run left")?;
@@ -252,8 +265,8 @@ impl Run<'_> {
             run,
             is_resumed,
             started: Instant::now(),
-            cores: self.shape.cores,
-            slots: self.shape.slots,
+            cores: self.planned.shape.machine.cores,
+            slots: coordinator.slots(),
             expected_seconds: self.planned.plan.expected_seconds,
             counts: coordinator.counts(),
             builds: Vec::new(),
@@ -261,7 +274,7 @@ impl Run<'_> {
             bytes_fetched: 0,
         };
         std::thread::scope(|scope| {
-            let slots = slots::Slots::start(scope, &worker, self.shape.slots, &sender);
+            let slots = slots::Slots::start(scope, &worker, coordinator.slots(), &sender);
             let fetchers = fetch::Fetchers::start(
                 scope,
                 self.yard,
@@ -270,9 +283,12 @@ impl Run<'_> {
                 self.distfiles.clone(),
                 sender.clone(),
             );
+            let cores = Cores::new(&self.yard.folder.display().to_string(), self.planned.shape.machine.cores);
             let mut driver = Driver {
                 run: self,
                 coordinator,
+                cores,
+                is_pressed: Pressure::Low,
                 orders: HashMap::new(),
                 to_prepare: Vec::new(),
                 slots,
@@ -314,6 +330,9 @@ fn counts(rows: &[PackageRow]) -> Vec<(PackageState, u64)> {
 struct Driver<'a, 'scope> {
     run: Run<'a>,
     coordinator: Coordinator,
+    cores: Cores,
+    /// How the machine was off for memory when somebody last looked.
+    is_pressed: Pressure,
     orders: HashMap<PackageId, BuildOrder>,
     /// Ready packages of which it is not worked out yet what they need.
     to_prepare: Vec<PackageId>,
@@ -332,11 +351,11 @@ impl Driver<'_, '_> {
         if finished.is_none() {
             finished = self.apply(Event::Begin, view)?;
         }
-        let mut ticked = Instant::now();
+        let (mut ticked, mut looked, mut pressed) = (Instant::now(), Instant::now(), Instant::now());
         let mut is_stopping = false;
         while finished.is_none() {
             // Of a large tree thousands of packages are ready at once: the first builds do not wait for all of them.
-            let patience = if self.to_prepare.is_empty() { TICK } else { Duration::ZERO };
+            let patience = if self.to_prepare.is_empty() { LOOK } else { Duration::ZERO };
             match receiver.recv_timeout(patience) {
                 Ok(Message::Event(event)) => finished = self.apply(event, view)?,
                 Ok(Message::Received(bytes)) => self.snapshot.bytes_fetched += bytes,
@@ -349,6 +368,14 @@ impl Driver<'_, '_> {
                 view.see(&Seen::Stopping, &self.snapshot);
                 self.fetchers.cancel();
                 finished = self.apply(Event::Stop, view)?;
+            }
+            if finished.is_none() && looked.elapsed() >= LOOK {
+                looked = Instant::now();
+                finished = self.look_at_cores(view)?;
+            }
+            if finished.is_none() && pressed.elapsed() >= PRESSURE_LOOK {
+                pressed = Instant::now();
+                finished = self.look_at_memory(view)?;
             }
             if ticked.elapsed() >= TICK {
                 ticked = Instant::now();
@@ -369,6 +396,28 @@ impl Driver<'_, '_> {
         let run = self.snapshot.run;
         let counts = self.run.store.counts(run).map_err(store_error)?;
         Ok(Outcome { run: Some(run), state, counts, left_out: left_out(&self.run.rows()) })
+    }
+
+    /// Which cores builds could use now.
+    fn look_at_cores(&mut self, view: &mut dyn View) -> Result<Option<RunState>> {
+        let mut finished = None;
+        let changes = self.cores.look(now_seconds()).context(Kind::Machine, SHARING)?;
+        for (build, cores) in changes {
+            finished = finished.or(self.apply(Event::Wants { build, cores }, view)?);
+        }
+        Ok(finished)
+    }
+
+    /// Whether the machine is short of memory.
+    fn look_at_memory(&mut self, view: &mut dyn View) -> Result<Option<RunState>> {
+        let is_pressed = match pressure::Pressure::of(pressure::memory_stalled_percent()) {
+            pressure::Pressure::High => Pressure::High,
+            _ => Pressure::Low,
+        };
+        if std::mem::replace(&mut self.is_pressed, is_pressed) == is_pressed {
+            return Ok(None);
+        }
+        self.apply(Event::Pressure(is_pressed), view)
     }
 
     fn take_requests(&mut self, view: &mut dyn View) -> Result<Option<RunState>> {
@@ -408,6 +457,9 @@ impl Driver<'_, '_> {
     /// Applies an event and performs what follows from it; the run's end, if it is over.
     fn apply(&mut self, event: Event, view: &mut dyn View) -> Result<Option<RunState>> {
         self.note(&event, view);
+        if let Event::Ended(result) = &event {
+            self.cores.end(result.build).context(Kind::Machine, SHARING)?;
+        }
         let mut finished = None;
         let mut actions = Vec::new();
         self.coordinator.apply(now_seconds(), event, &mut actions);
@@ -430,7 +482,8 @@ impl Driver<'_, '_> {
                         self.fetchers.fetch(package, order);
                     }
                 }
-                Action::Grant { build, package, slot } => self.grant(build, package, slot),
+                Action::Grant { build, package, slot, files } => self.grant(build, package, slot, files),
+                Action::Allot(cores) => self.cores.allot(&cores).context(Kind::Machine, SHARING)?,
                 Action::Cancel { build } => self.slots.cancel(build),
                 Action::Adopt { package, outputs } => self.run.planned.workshop.adopt(package, &outputs),
                 Action::Tell(notice) => {
@@ -466,7 +519,7 @@ impl Driver<'_, '_> {
         let workshop = &self.run.planned.workshop;
         let name = workshop.graph().name(package).to_owned();
         let revision = self.coordinator.next_revision(package);
-        let order = match workshop.order(package, revision, self.run.shape.jobs) {
+        let order = match workshop.order(package, revision, self.run.planned.shape.jobs) {
             Ok(mut order) => {
                 if let Some(work) = &mut order.work
                     && let Some(bytes) = self.work_bytes(&name)?
@@ -504,7 +557,7 @@ impl Driver<'_, '_> {
             && planned.is_some_and(|planned| planned.build == kept.build)
     }
 
-    fn grant(&mut self, build: Number, package: PackageId, slot: u32) {
+    fn grant(&mut self, build: Number, package: PackageId, slot: u32, files: Files) {
         let Some(order) = self.orders.get(&package) else { return };
         self.snapshot.builds.push(BuildSeen {
             build,
@@ -522,10 +575,14 @@ impl Driver<'_, '_> {
             build,
             run: self.snapshot.run,
             slot,
+            files,
             order: order.clone(),
             checks_reproducible: self.run.options.checks_reproducible,
         };
-        self.slots.build(lease, package);
+        let path = jobserver_path(&self.run.yard.folder, build);
+        let has_jobserver = jobserver_style(self.run.yard) != JobserverStyle::Off;
+        let share = self.cores.begin(build, has_jobserver.then_some(Style::Named(path)));
+        self.slots.build(lease, package, share);
     }
 
     fn estimate(&self, package: PackageId) -> f64 {
@@ -544,6 +601,7 @@ impl Driver<'_, '_> {
                 };
                 match progress {
                     Progress::StageBegan(stage) => {
+                        self.cores.stage_began(*build);
                         seen.stage = Some(*stage);
                         seen.stage_started = Instant::now();
                         let seen = seen.clone();
@@ -554,7 +612,8 @@ impl Driver<'_, '_> {
                         view.see(&Seen::StageEnded(&seen, result), &self.snapshot);
                     }
                     Progress::Alive => {}
-                    Progress::Sample { processes, memory_bytes } => {
+                    Progress::Sample { processes, runnable, memory_bytes } => {
+                        self.cores.counted(*build, *runnable);
                         seen.processes = *processes;
                         seen.memory_bytes = *memory_bytes;
                     }

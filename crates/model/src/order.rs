@@ -241,6 +241,8 @@ pub struct BuildOrder {
     pub fetch: Option<FetchOrder>,
     /// The stages that run in the root, in order.
     pub stages: Vec<StageOrder>,
+    /// Programs of the root, by their paths inside, that build by a jobserver where they are told of one.
+    pub clients: Vec<String>,
     /// The folder, inside the root, where outputs are found after the stages.
     pub output_folder: String,
 }

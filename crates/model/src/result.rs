@@ -159,6 +159,12 @@ pub struct StageResult {
     /// What the build's work folder held at its end, where that was looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work_bytes: Option<u64>,
+    /// What the build had written to its root at its end, without its work folder, where that was looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_bytes: Option<u64>,
+    /// For how long it could have used more than one core, where somebody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parallel_seconds: Option<f64>,
     /// Whether it did what it should.
     pub is_ok: bool,
     /// Its log, relative to the yard, without the suffix of the compression.

@@ -9,7 +9,8 @@
 //! [`Broker::allot`] is told how many cores each build should have. Tokens that lie in a pipe are taken back at
 //! once; those that clients hold are owed, and [`Broker::settle`], called now and then, takes them as they come back
 //! and passes them on. What must hold: the cores of all builds, a build's own job and its tokens, are never more
-//! than the broker has, with the one exception of builds that are begun beyond that number.
+//! than the broker has, with two exceptions: builds that are begun beyond that number, and [`Broker::probe`], which tells
+//! whether a build without a token could use one.
 //!
 //! [`Style::Inherited`] (`--jobserver-auth=R,W`) is the usual one, since make before 4.4, and gcc's lto-wrapper through
 //! it, refuse the other one; only a command that [`Broker::hand_to`] was called for inherits the pipe. ninja 1.13 as
@@ -69,6 +70,11 @@ impl Pipe {
             Style::Inherited => rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?,
             Style::Named(path) => {
                 rustix::fs::mkfifoat(rustix::fs::CWD, path, Mode::RUSR | Mode::WUSR)?;
+                // A build runs as a user of its own, and the mask of this process is not for it.
+                rustix::fs::chmod(
+                    path,
+                    Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::WGRP | Mode::ROTH | Mode::WOTH,
+                )?;
                 let open = || rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
                 (open()?, open()?)
             }
@@ -200,12 +206,22 @@ impl Broker {
         self.settle()
     }
 
+    /// Lets a build have a token beyond what it should have, to see whether it takes one. The next [`Broker::settle`] takes
+    /// it back if it lies in the pipe; if not, the build could use more cores, and owes this one until it may have it.
+    pub fn probe(&mut self, build: BuildNumber) -> io::Result<()> {
+        let Some(pipe) = self.pipes.get_mut(&build) else { return Ok(()) };
+        let wanted = std::mem::replace(&mut pipe.wanted, pipe.tokens + 1);
+        let given = pipe.give(1);
+        pipe.wanted = wanted;
+        given.map(|_| ())
+    }
+
     /// Takes back what is owed and has come back, and passes it on.
     pub fn settle(&mut self) -> io::Result<()> {
         for pipe in self.pipes.values_mut() {
             pipe.take_back()?;
         }
-        let mut free = self.cores.saturating_sub(self.cores_out());
+        let mut free = self.cores_free();
         for build in &self.order {
             if let Some(pipe) = self.pipes.get_mut(build) {
                 free -= pipe.give(free)?;
@@ -222,6 +238,16 @@ impl Broker {
     /// The cores of one build; none if it is not known.
     pub fn cores_of(&self, build: BuildNumber) -> u32 {
         self.pipes.get(&build).map_or(0, |pipe| 1 + pipe.tokens)
+    }
+
+    /// How many tokens were put into the pipe of a build and not taken back.
+    pub fn tokens(&self, build: BuildNumber) -> u32 {
+        self.pipes.get(&build).map_or(0, |pipe| pipe.tokens)
+    }
+
+    /// How many cores are not out.
+    pub fn cores_free(&self) -> u32 {
+        self.cores.saturating_sub(self.cores_out())
     }
 
     /// How many tokens the clients of a build hold now: where that is all it has, it could use more.

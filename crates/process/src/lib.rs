@@ -10,9 +10,12 @@
 
 mod capture;
 mod clock;
+mod groups;
 pub mod jobserver;
 mod log;
+pub mod pressure;
 mod tree;
+pub mod weight;
 
 pub use capture::{CaptureEnd, CaptureLimits, Captured, capture};
 pub use clock::{now_seconds, own_cpu_seconds};
@@ -32,6 +35,19 @@ pub struct Limits {
     pub wall_seconds_max: u64,
     /// The longest it may be silent.
     pub idle_seconds_max: u64,
+    /// The most memory that its processes may hold; not bounded where it is absent.
+    pub memory_bytes_max: Option<u64>,
+}
+
+/// What the processes of a command are doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// How many there are.
+    pub processes: u32,
+    /// How many of them run, or could run if they had a core.
+    pub runnable: u32,
+    /// The sum of their resident memory; shared pages count in each.
+    pub memory_bytes: u64,
 }
 
 /// How a command ended.
@@ -43,6 +59,8 @@ pub enum End {
     WallLimit(Vec<String>),
     /// It printed nothing for longer than its limit; the processes that were running then.
     IdleLimit(Vec<String>),
+    /// Its processes held more memory than its limit; those that were running then.
+    MemoryLimit(Vec<String>),
     /// The caller cancelled it.
     Cancelled,
     /// The log could not be written: this is no fault of the build.
@@ -71,14 +89,15 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// How much output is taken at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Runs the sandbox to its end; what it prints goes into `output`. `observe` is told how many processes there are
-/// and what memory they hold.
+/// Runs the sandbox to its end; what it prints goes into `output`. `enter` is called with the number of the sandbox's
+/// outer process before that one starts any other; `observe` is told what its processes are doing.
 pub fn run(
     sandbox: &Sandbox,
     output: &mut (dyn Write + Send),
     limits: Limits,
     cancel: &AtomicBool,
-    observe: &mut dyn FnMut(u32, u64),
+    enter: &dyn Fn(u32),
+    observe: &mut dyn FnMut(Sample),
 ) -> Outcome {
     let started = Instant::now();
     let mut outcome = Outcome {
@@ -88,7 +107,7 @@ pub fn run(
         memory_peak_bytes: 0,
         left_behind: Vec::new(),
     };
-    match sandbox.spawn() {
+    match sandbox.spawn_after(enter) {
         Ok(mut child) => outcome.end = watch(&mut child, output, limits, cancel, observe, &mut outcome),
         Err(error) => outcome.end = End::SandboxFailed(format!("failed to start a sandbox: {error}")),
     }
@@ -101,7 +120,7 @@ fn watch(
     log: &mut (dyn Write + Send),
     limits: Limits,
     cancel: &AtomicBool,
-    observe: &mut dyn FnMut(u32, u64),
+    observe: &mut dyn FnMut(Sample),
     outcome: &mut Outcome,
 ) -> End {
     let (Some(output), Some(errors)) = (child.stdout.take(), child.stderr.take()) else {
@@ -129,11 +148,17 @@ fn watch(
                     outcome.cpu_seconds = cpu_seconds;
                     end.get_or_insert(End::Exit(code));
                 }
-                Ok(Ok(Report::Sample { processes, memory_bytes, cpu_seconds })) => {
+                Ok(Ok(Report::Sample { processes, runnable, memory_bytes, cpu_seconds })) => {
                     // The last word of a command that is ended before it can be waited for.
                     outcome.cpu_seconds = outcome.cpu_seconds.max(cpu_seconds);
                     outcome.memory_peak_bytes = outcome.memory_peak_bytes.max(memory_bytes);
-                    observe(processes, memory_bytes);
+                    observe(Sample { processes, runnable, memory_bytes });
+                    let is_over = |bytes| limits.memory_bytes_max.is_some_and(|max| bytes > max);
+                    // What processes share counts in each of them, so that the sum is looked at again.
+                    if end.is_none() && is_over(memory_bytes) && is_over(tree::memory_bytes(outer)) {
+                        end = Some(End::MemoryLimit(tree::below(outer)));
+                        let _ = child.kill();
+                    }
                 }
                 Ok(Ok(Report::LeftBehind { processes })) => {
                     outcome.left_behind =
@@ -162,7 +187,10 @@ fn watch(
             return End::LogFailed(error.to_string());
         }
         match (end, failure) {
-            (Some(end @ (End::WallLimit(_) | End::IdleLimit(_) | End::Cancelled)), _) => end,
+            (
+                Some(end @ (End::WallLimit(_) | End::IdleLimit(_) | End::MemoryLimit(_) | End::Cancelled)),
+                _,
+            ) => end,
             (_, Some(failure)) => End::SandboxFailed(failure),
             (Some(end), None) => end,
             (None, None) => End::SandboxFailed("the sandbox was killed from outside".to_owned()),

@@ -43,7 +43,7 @@ fn missing() -> Option<String> {
     tried.err()
 }
 
-const LIMITS: Limits = Limits { wall_seconds_max: 60, idle_seconds_max: 60 };
+const LIMITS: Limits = Limits { wall_seconds_max: 60, idle_seconds_max: 60, memory_bytes_max: None };
 
 fn sandbox(script: &str) -> Sandbox {
     Sandbox {
@@ -63,7 +63,7 @@ fn perform(script: &str, limits: Limits, log_limits: LogLimits, cancel: &AtomicB
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("stage.log");
     let mut log = Log::create(&path, log_limits).unwrap();
-    let outcome = run(&sandbox(script), &mut log, limits, cancel, &mut |_, _| {});
+    let outcome = run(&sandbox(script), &mut log, limits, cancel, &|_| {}, &mut |_| {});
     log.finish().unwrap();
     (outcome, read_log(&path).unwrap())
 }
@@ -119,7 +119,7 @@ fn a_cancelled_command_is_ended() -> Result<(), Failed> {
 fn a_log_that_cannot_be_written() -> Result<(), Failed> {
     let mut log = Log::create(Path::new("/dev/full"), LogLimits::default())?;
     let cancel = AtomicBool::new(false);
-    let outcome = run(&sandbox("echo text"), &mut log, LIMITS, &cancel, &mut |_, _| {});
+    let outcome = run(&sandbox("echo text"), &mut log, LIMITS, &cancel, &|_| {}, &mut |_| {});
     let End::LogFailed(error) = outcome.end else { return Err(format!("{:?}", outcome.end).into()) };
     assert!(error.contains("No space left"), "{error}");
     Ok(())

@@ -5,6 +5,7 @@
 
 use kilnyard_model::order::{BuildOrder, Output, Stage};
 use kilnyard_model::result::{Failure, StageResult};
+use kilnyard_schedule::Files;
 use serde::{Deserialize, Serialize};
 
 /// A worker's time-limited right to one build.
@@ -16,6 +17,8 @@ pub struct Lease {
     pub run: u64,
     /// The slot of the worker.
     pub slot: u32,
+    /// Where its work folder lies.
+    pub files: Files,
     /// What is built.
     pub order: BuildOrder,
     /// Whether it is built twice, to compare the bytes.
@@ -36,6 +39,8 @@ pub enum Progress {
     Sample {
         /// How many there are.
         processes: u32,
+        /// How many of them run, or could run if they had a core.
+        runnable: u32,
         /// Their memory.
         memory_bytes: u64,
     },

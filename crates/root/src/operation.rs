@@ -38,6 +38,18 @@ pub enum Operation {
         /// How.
         access: Access,
     },
+    /// Puts a program of Kilnyard's own in the place of one of the root, which is seen at another place then. Where the
+    /// root has no such program, or a link leads to it, nothing is done.
+    StandIn {
+        /// The root.
+        root: PathBuf,
+        /// The program, relative to the root.
+        program: PathBuf,
+        /// What stands in for it.
+        with: PathBuf,
+        /// Where the program itself is seen; a file is there.
+        real: PathBuf,
+    },
     /// Makes an empty file system in memory.
     Tmpfs {
         /// Where.
@@ -108,6 +120,10 @@ impl fmt::Display for Operation {
                     Access::Write => "for writing",
                 };
                 write!(f, "bind {} at {} {how}", source.display(), target.display())
+            }
+            Operation::StandIn { root, program, with, real } => {
+                let program = root.join(program);
+                write!(f, "stand-in {} for {}, seen at {}", with.display(), program.display(), real.display())
             }
             Operation::Tmpfs { target, size_bytes_max, .. } => {
                 write!(f, "tmpfs of at most {size_bytes_max} bytes at {}", target.display())

@@ -93,6 +93,8 @@ pub enum Report {
     Sample {
         /// How many there are.
         processes: u32,
+        /// How many of them run, or could run if they had a core.
+        runnable: u32,
         /// The sum of their resident memory; shared pages count in each.
         memory_bytes: u64,
         /// The sum of user and system time of those that live.
@@ -124,6 +126,12 @@ pub enum Report {
 impl Sandbox {
     /// Starts the sandbox: its standard output is the command's log, its standard error the reports.
     pub fn spawn(&self) -> io::Result<Child> {
+        self.spawn_after(&|_| {})
+    }
+
+    /// The same, but `enter` is called with the number of the outer process before that one starts any other: what it is
+    /// put into then, all of the sandbox is in.
+    pub fn spawn_after(&self, enter: &dyn Fn(u32)) -> io::Result<Child> {
         let specification = serde_json::to_vec(self).map_err(io::Error::other)?;
         let mut child = this_program()
             .args([ARGUMENT, "-"])
@@ -131,6 +139,8 @@ impl Sandbox {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
+        // It does nothing before it has read what it is to be.
+        enter(child.id());
         let written = child.stdin.take().map(|mut stdin| stdin.write_all(&specification));
         if let Some(Err(error)) = written {
             // It died before it had read; what it said, if anything, is in its reports.

@@ -3,6 +3,7 @@
 use crate::machine::MachineId;
 use crate::work::Work;
 use kilnyard_model::graph::PackageId;
+use serde::{Deserialize, Serialize};
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,7 +91,8 @@ pub enum Pressure {
 }
 
 /// Where the work folder of a build lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Files {
     /// In memory, which is faster and counts as memory.
     Memory,

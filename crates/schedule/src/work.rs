@@ -3,7 +3,9 @@
 //! A build is a sequence of [`Step`]s, each either serial or parallel (Amdahl 1967). A stage that took a wall
 //! time of w with j jobs and used a CPU time of c had a serial part s and a parallel part p with
 //! `s + p / j = w` and `s + p = c`, hence `p = (c - w) / (1 - 1 / j)`. Where the CPU time is not larger than
-//! the wall time, the stage is serial and takes its wall time, waiting included. The known downsides: a
+//! the wall time, the stage is serial and takes its wall time, waiting included. Where it is known for how long the
+//! stage could use more than one core, t, the rest of its wall time is its serial part, `s = w - t` and `p = c - s`,
+//! however many cores it was given. The known downsides: a
 //! parallel part is taken to speed up without end, and waiting counts as work.
 
 /// A stretch of a build.
@@ -96,6 +98,8 @@ pub struct StageTime {
     pub wall_seconds: f64,
     /// Seconds of CPU of all its processes.
     pub cpu_seconds: f64,
+    /// Seconds in which it could have used more than one core, where that is known.
+    pub parallel_seconds: Option<f64>,
 }
 
 /// A build that was measured.
@@ -111,6 +115,8 @@ pub struct Measured {
     pub files_bytes: u64,
     /// What it wrote to the disk besides.
     pub disk_bytes: u64,
+    /// Whether it ended for want of memory: of such a build the memory counts, and nothing else.
+    pub is_out_of_memory: bool,
 }
 
 /// A stage whose CPU time is larger than its wall time by less than this is serial: pipes and the rounding of
@@ -119,7 +125,12 @@ const PARALLEL_EXCESS_MIN: f64 = 0.1;
 
 /// The serial and the parallel part of a stage in core-seconds; see the module.
 fn split(stage: StageTime, jobs: u32) -> (f64, f64) {
-    let StageTime { wall_seconds: wall, cpu_seconds: cpu } = stage;
+    let StageTime { wall_seconds: wall, cpu_seconds: cpu, parallel_seconds } = stage;
+    if let Some(parallel) = parallel_seconds {
+        let serial = (wall - parallel).max(0.0);
+        // Without CPU to show for it, what looked like wanting cores was waiting.
+        return if cpu > serial { (serial, cpu - serial) } else { (wall, 0.0) };
+    }
     if jobs < 2 || cpu <= wall * (1.0 + PARALLEL_EXCESS_MIN) {
         return (wall, 0.0);
     }
@@ -133,15 +144,13 @@ pub const MEASURED_MAX: usize = 5;
 
 /// What the next build of a package will take, from builds of it, the latest last; nothing without any. Each
 /// part of each stage is the median of the last [`MEASURED_MAX`], so that one odd measurement among three or more
-/// moves nothing. Builds with another number of stages than the latest one are left out.
+/// moves nothing. Builds with another number of stages than the latest one are left out. Where a build ended for want
+/// of memory, the next one gets [`MEMORY_MARGIN`] times what that one had reached.
 pub fn estimate(measured: &[Measured]) -> Option<Work> {
-    let latest = measured.last()?;
-    let alike: Vec<&Measured> = measured
-        .iter()
-        .rev()
-        .filter(|build| build.stages.len() == latest.stages.len())
-        .take(MEASURED_MAX)
-        .collect();
+    let good = || measured.iter().rev().filter(|build| !build.is_out_of_memory);
+    let latest = good().next()?;
+    let alike: Vec<&Measured> =
+        good().filter(|build| build.stages.len() == latest.stages.len()).take(MEASURED_MAX).collect();
     let mut steps: Vec<Step> = Vec::new();
     for stage in 0..latest.stages.len() {
         let parts: Vec<(f64, f64)> =
@@ -162,12 +171,22 @@ pub fn estimate(measured: &[Measured]) -> Option<Work> {
     };
     Some(Work {
         steps,
-        memory_bytes: middle(|build| build.memory_peak_bytes),
+        memory_bytes: middle(|build| build.memory_peak_bytes).max(memory_without_end_bytes(measured)),
         memory_per_core_bytes: 0,
         files_bytes: middle(|build| build.files_bytes),
         disk_bytes: middle(|build| build.disk_bytes),
         basis: Basis::Recorded,
     })
+}
+
+/// A build that ended for want of memory needs more than it had reached; nobody knows how much.
+pub const MEMORY_MARGIN: f64 = 1.5;
+
+/// What a build needs at least whose earlier ones ended for want of memory.
+pub fn memory_without_end_bytes(measured: &[Measured]) -> u64 {
+    let ended = measured.iter().filter(|build| build.is_out_of_memory);
+    let most = ended.map(|build| build.memory_peak_bytes).max().unwrap_or(0);
+    (most as f64 * MEMORY_MARGIN) as u64
 }
 
 /// The middle one, or the mean of the two in the middle; 0 of nothing.
@@ -206,6 +225,7 @@ mod tests {
         let stages = stages.iter().map(|(wall_seconds, cpu_seconds)| StageTime {
             wall_seconds: *wall_seconds,
             cpu_seconds: *cpu_seconds,
+            parallel_seconds: None,
         });
         Measured { jobs, stages: stages.collect(), ..Measured::default() }
     }
@@ -221,6 +241,31 @@ mod tests {
         let one_job = estimate(&[build(1, &[(30.0, 90.0)])]).unwrap();
         assert_eq!(one_job.steps, [Step::Serial(30.0)]);
         assert_eq!(estimate(&[]), None);
+    }
+
+    #[test]
+    fn what_a_stage_could_use_tells_its_parts_whatever_it_was_given() {
+        let stage = |wall_seconds, cpu_seconds, parallel| StageTime {
+            wall_seconds,
+            cpu_seconds,
+            parallel_seconds: Some(parallel),
+        };
+        let work =
+            |stage| estimate(&[Measured { jobs: 8, stages: vec![stage], ..Measured::default() }]).unwrap();
+        let expected = [Step::Serial(10.0), Step::Parallel(80.0)];
+        assert_eq!(work(stage(20.0, 90.0, 10.0)).steps, expected, "8 cores");
+        assert_eq!(work(stage(90.0, 90.0, 80.0)).steps, expected, "one core");
+        assert_eq!(work(stage(90.0, 8.0, 80.0)).steps, [Step::Serial(90.0)], "it waited");
+    }
+
+    #[test]
+    fn a_build_that_ended_for_want_of_memory_says_nothing_of_time() {
+        let usual = Measured { memory_peak_bytes: 100, ..build(4, &[(5.0, 4.0)]) };
+        let ended = Measured { memory_peak_bytes: 1000, is_out_of_memory: true, ..build(4, &[(900.0, 4.0)]) };
+        let work = estimate(&[usual.clone(), ended.clone()]).unwrap();
+        assert_eq!((work.core_seconds(), work.memory_bytes), (5.0, 1500));
+        assert_eq!(estimate(std::slice::from_ref(&ended)), None);
+        assert_eq!(memory_without_end_bytes(&[ended, usual]), 1500);
     }
 
     #[test]

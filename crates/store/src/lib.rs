@@ -14,8 +14,8 @@ mod rows;
 mod sqlite;
 
 pub use rows::{
-    BuildRow, Current, OutputRow, PackageRow, Plan, PlanRow, PlanRowSeen, Record, Request, RequestKind,
-    RunRow, RunState,
+    BuildRow, Current, MEASURED_MAX, MeasuredStage, Measurement, OutputRow, PackageRow, Plan, PlanRow,
+    PlanRowSeen, Record, Request, RequestKind, RunRow, RunState,
 };
 pub use sqlite::Sqlite;
 
@@ -101,6 +101,9 @@ pub trait Store {
     /// Wall and CPU seconds of the last successful build of every package; of one that was never built here those that
     /// were imported.
     fn durations(&self) -> Result<Vec<(String, f64, f64)>, StoreError>;
+    /// What the last builds of every package took, at most [`MEASURED_MAX`] of each and the latest last; of one that was
+    /// never built here nothing.
+    fn measured(&self) -> Result<Vec<(String, Vec<Measurement>)>, StoreError>;
     /// Keeps wall and CPU seconds that are known from elsewhere, in place of such as were imported for the same
     /// packages before.
     fn import_durations(&mut self, durations: &[(String, f64, f64)]) -> Result<(), StoreError>;

@@ -1,8 +1,9 @@
 //! What the store holds.
 
 use crate::Number;
-use kilnyard_model::order::{Key, Output};
+use kilnyard_model::order::{Key, Output, Stage};
 use kilnyard_model::result::{Failure, PackageState, StageResult};
+use serde::{Deserialize, Serialize};
 
 /// Whether a run goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,4 +268,58 @@ pub enum Record {
         /// When it ended, if it did.
         ended_seconds: Option<f64>,
     },
+}
+
+/// So many builds of a package are kept for estimates.
+pub const MEASURED_MAX: usize = 5;
+
+/// What a build took that says something of the next one: a good one, or one that ended for want of memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measurement {
+    /// Cores of the machine.
+    pub cores: u32,
+    /// The stages that a slot performed, in their order.
+    pub stages: Vec<MeasuredStage>,
+    /// The largest memory that was sampled.
+    pub memory_peak_bytes: u64,
+    /// What its work folder held, where that is apart.
+    pub work_bytes: u64,
+    /// What it wrote to the disk besides.
+    pub disk_bytes: u64,
+    /// Whether it ended for want of memory: its times say nothing then.
+    pub is_out_of_memory: bool,
+}
+
+/// What a stage took.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MeasuredStage {
+    /// How long it took.
+    pub wall_seconds: f64,
+    /// User and system time of all its processes.
+    pub cpu_seconds: f64,
+    /// For how long it could have used more than one core, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parallel_seconds: Option<f64>,
+}
+
+impl Measurement {
+    /// What these stages of a build on a machine of so many cores took. Fetching goes on ahead of a build and is no
+    /// part of it.
+    pub fn of(stages: &[StageResult], cores: u32, is_out_of_memory: bool) -> Measurement {
+        let largest =
+            |value: fn(&StageResult) -> Option<u64>| stages.iter().filter_map(value).max().unwrap_or(0);
+        let times = stages.iter().filter(|stage| stage.stage != Stage::Fetch).map(|stage| MeasuredStage {
+            wall_seconds: stage.wall_seconds,
+            cpu_seconds: stage.cpu_seconds,
+            parallel_seconds: stage.parallel_seconds,
+        });
+        Measurement {
+            cores,
+            stages: times.collect(),
+            memory_peak_bytes: largest(|stage| Some(stage.memory_peak_bytes)),
+            work_bytes: largest(|stage| stage.work_bytes),
+            disk_bytes: largest(|stage| stage.disk_bytes),
+            is_out_of_memory,
+        }
+    }
 }

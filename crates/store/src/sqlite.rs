@@ -4,8 +4,8 @@ mod read;
 mod write;
 
 use crate::rows::{
-    BuildRow, Current, OutputRow, PackageRow, Plan, PlanRow, PlanRowSeen, Record, Request, RequestKind,
-    RunRow,
+    BuildRow, Current, Measurement, OutputRow, PackageRow, Plan, PlanRow, PlanRowSeen, Record, Request,
+    RequestKind, RunRow,
 };
 use crate::{Number, Store, StoreError};
 use kilnyard_model::result::PackageState;
@@ -16,7 +16,11 @@ use std::time::{Duration, Instant};
 
 /// What makes a store of each format from one of the format before; the first makes it from nothing. A step that was
 /// released never changes: stores that it made are about.
-const STEPS: [&str; 2] = [include_str!("sqlite/schema.sql"), include_str!("sqlite/imported.sql")];
+const STEPS: [&str; 3] = [
+    include_str!("sqlite/schema.sql"),
+    include_str!("sqlite/imported.sql"),
+    include_str!("sqlite/measured.sql"),
+];
 /// The format that this version writes.
 const FORMAT: i64 = STEPS.len() as i64;
 /// How long a writer waits for another process's decision.
@@ -162,6 +166,10 @@ impl Store for Sqlite {
 
     fn durations(&self) -> Result<Vec<(String, f64, f64)>, StoreError> {
         self.read_durations()
+    }
+
+    fn measured(&self) -> Result<Vec<(String, Vec<Measurement>)>, StoreError> {
+        self.read_measured()
     }
 
     fn import_durations(&mut self, durations: &[(String, f64, f64)]) -> Result<(), StoreError> {

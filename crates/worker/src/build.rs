@@ -1,15 +1,18 @@
 //! One build from beginning to end.
 
 use crate::memory::{WorkFolder, used_bytes};
-use crate::{RootFolder, Worker};
+use crate::{RootFolder, Share, Worker};
 use kilnyard_ecosystem::telling_lines;
 use kilnyard_mirror::{Sha256Hex, Wanted};
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::{BuildOrder, Input, Output, Stage, StageOrder};
 use kilnyard_model::result::{Failure, FailureKind, StageResult};
 use kilnyard_model::text;
-use kilnyard_process::{End, Log, LogLimits, Outcome, now_seconds, own_cpu_seconds, read_log};
+use kilnyard_process::{
+    End, Log, LogLimits, Outcome, Sample, now_seconds, own_cpu_seconds, pressure, read_log,
+};
 use kilnyard_protocol::{BuildResult, Lease, Progress};
+use kilnyard_schedule::Files;
 use std::cell::Cell;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,6 +25,7 @@ struct Performance<'a> {
     worker: &'a Worker,
     lease: &'a Lease,
     package: PackageId,
+    share: &'a Share,
     cancel: &'a AtomicBool,
     tell: &'a dyn Fn(Progress),
     /// Whether the root that failed is kept already.
@@ -29,16 +33,17 @@ struct Performance<'a> {
 }
 
 impl Worker {
-    /// Performs a build. `tell` is called from this thread alone.
+    /// Performs a build, with its share of the cores. `tell` is called from this thread alone.
     pub fn perform(
         &self,
         lease: &Lease,
         package: PackageId,
+        share: &Share,
         cancel: &AtomicBool,
         tell: &dyn Fn(Progress),
     ) -> BuildResult {
         let performance =
-            Performance { worker: self, lease, package, cancel, tell, is_kept: Cell::new(false) };
+            Performance { worker: self, lease, package, share, cancel, tell, is_kept: Cell::new(false) };
         let mut is_reproducible = None;
         let outcome = performance.build(&lease.order, "").and_then(|outputs| {
             if lease.checks_reproducible {
@@ -74,6 +79,7 @@ impl Performance<'_> {
     fn build(&self, order: &BuildOrder, prefix: &str) -> Result<Vec<Output>, Failure> {
         let name = format!("{prefix}{}", self.lease.build);
         let work = order.work.as_ref();
+        let work = work.filter(|_| self.lease.files == Files::Memory);
         let memory = work.and_then(|work| self.worker.memory.take(work.expected_bytes, &name));
         let (outcome, is_exhausted) = self.build_in(order, prefix, &name, memory.map(Arc::new));
         if is_exhausted { self.build_in(order, prefix, &format!("{name}-disk"), None).0 } else { outcome }
@@ -93,6 +99,10 @@ impl Performance<'_> {
             .map(|root| match (&memory, &order.work) {
                 (Some(memory), Some(work)) => root.working_in(memory.clone(), &work.inside),
                 _ => root,
+            })
+            .map(|root| match &self.share.jobserver {
+                Some(path) => root.with_jobserver(path, &order.clients),
+                None => root,
             })
             .and_then(|root| {
                 root.provide(&order.inputs, &order.texts, &|input| self.worker.file_of(input))?;
@@ -151,6 +161,8 @@ impl Performance<'_> {
             cpu_seconds: 0.0,
             memory_peak_bytes: 0,
             work_bytes: None,
+            disk_bytes: None,
+            parallel_seconds: None,
             is_ok: false,
             log: None,
             left_behind: Vec::new(),
@@ -165,17 +177,28 @@ impl Performance<'_> {
         let mut log = Log::create(&path, settings.log_limits).map_err(|error| machine(order.stage, error))?;
         result.log = Some(relative);
         let mut end = End::Exit(0);
+        let killed_before = pressure::killed_for_memory();
+        let enter = |process| {
+            // Without its weight it builds all the same.
+            let _ = self.share.membership.enter(process);
+        };
         for command in &order.commands {
             let line = format!("+ {}\n", shown(&command.arguments));
             if let Err(error) = log.write(line.as_bytes()) {
                 end = End::LogFailed(error.to_string());
                 break;
             }
-            let mut observe =
-                |processes, memory_bytes| (self.tell)(Progress::Sample { processes, memory_bytes });
-            let sandbox = root.sandbox(command);
+            let mut observe = |sample: Sample| {
+                let Sample { processes, runnable, memory_bytes } = sample;
+                (self.tell)(Progress::Sample { processes, runnable, memory_bytes });
+            };
+            let sandbox = match order.stage {
+                Stage::Build | Stage::Install => root.building_sandbox(command),
+                _ => root.sandbox(command),
+            };
+            let limits = settings.limits;
             let outcome =
-                kilnyard_process::run(&sandbox, &mut log, settings.limits, self.cancel, &mut observe);
+                kilnyard_process::run(&sandbox, &mut log, limits, self.cancel, &enter, &mut observe);
             add(&mut result, &outcome);
             end = outcome.end;
             if end != End::Exit(0) {
@@ -186,7 +209,12 @@ impl Performance<'_> {
         result.is_ok = end == End::Exit(0);
         let finished = log.finish();
         (self.tell)(Progress::StageEnded(result));
-        if let Some(failure) = self.failure(order.stage, end, &path) {
+        if let Some(mut failure) = self.failure(order.stage, end, &path) {
+            // The kernel does not say whose process it killed: whoever failed meanwhile is tried again.
+            if failure.kind == FailureKind::Command && pressure::killed_for_memory() > killed_before {
+                failure.kind = FailureKind::Memory;
+                failure.message = format!("the machine ran out of memory: {}", failure.message);
+            }
             return Err(failure);
         }
         finished.map(|_| ()).map_err(|error| machine(order.stage, error))
@@ -216,6 +244,11 @@ impl Performance<'_> {
             End::IdleLimit(processes) => {
                 let what = format!("it printed nothing for {} s", limits.idle_seconds_max);
                 (FailureKind::IdleLimit, hung(&what, processes))
+            }
+            End::MemoryLimit(processes) => {
+                let mebibytes = limits.memory_bytes_max.unwrap_or(0) >> 20;
+                let what = format!("its processes held more than {mebibytes} MiB");
+                (FailureKind::Memory, hung(&what, processes))
             }
             End::Cancelled => (FailureKind::Cancelled, "it was cancelled".to_owned()),
             End::LogFailed(error) => (FailureKind::Machine, format!("its log could not be written: {error}")),
@@ -275,6 +308,10 @@ impl Performance<'_> {
         result.is_ok = outcome.is_ok();
         let work = order.work.as_ref().and_then(|work| root.written_without_links(&work.inside).ok());
         result.work_bytes = work.map(|folder| used_bytes(&folder));
+        // A work folder on the disk is a part of the root.
+        let is_work_apart = root.is_work_apart();
+        let work_bytes = result.work_bytes.filter(|_| !is_work_apart).unwrap_or(0);
+        result.disk_bytes = Some(root.disk_bytes().saturating_sub(work_bytes));
         (self.tell)(Progress::StageEnded(result));
         outcome
     }

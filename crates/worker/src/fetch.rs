@@ -84,12 +84,12 @@ impl Worker {
             let mut sandbox = root.sandbox(command);
             sandbox.has_network = true;
             let limits = self.settings.limits;
-            let outcome = kilnyard_process::run(&sandbox, &mut output, limits, cancel, &mut |_, _| {});
+            let outcome = kilnyard_process::run(&sandbox, &mut output, limits, cancel, &|_| {}, &mut |_| {});
             fetched.cpu_seconds += outcome.cpu_seconds;
             fetched.failure = match outcome.end {
                 End::Exit(0) => continue,
                 End::Exit(code) => Some(told(&output.bytes, &format!("the command ended with {code}"))),
-                End::WallLimit(_) | End::IdleLimit(_) => {
+                End::WallLimit(_) | End::IdleLimit(_) | End::MemoryLimit(_) => {
                     Some(failure(FailureKind::Fetch, "it was not done within the limits of a stage"))
                 }
                 End::Cancelled => Some(failure(FailureKind::Cancelled, "it was cancelled")),

@@ -10,13 +10,17 @@
 //! start.
 
 mod build;
+mod cores;
 mod fetch;
 mod memory;
 mod remover;
 mod roots;
+mod tools;
 
+pub use cores::{Cores, Share};
 pub use fetch::Fetched;
 pub use roots::{RootFolder, base_sandbox};
+pub use tools::{JobserverStyle, jobserver_path};
 
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_mirror::DistfileStore;
@@ -45,6 +49,8 @@ pub struct Settings {
     pub works_in_memory: bool,
     /// How many roots of failed builds are kept.
     pub failed_roots_max: usize,
+    /// How builds find their jobserver.
+    pub jobserver: JobserverStyle,
 }
 
 /// See the module.
@@ -67,8 +73,10 @@ impl Worker {
         Worker { settings, ecosystem, distfiles, remover, fetching, memory: Arc::new(memory) }
     }
 
-    /// Removes what builds left that did not end: to be called once, before the first build.
+    /// Removes what builds left that did not end, and writes what roots are given: to be called once, before the first
+    /// build.
     pub fn sweep(&self) -> std::io::Result<()> {
+        tools::prepare(&self.settings.yard, self.settings.jobserver)?;
         memory::sweep(&self.settings.yard, &self.settings.ids)?;
         roots::sweep(&self.settings.yard, &self.settings.ids)
     }

@@ -2,6 +2,7 @@
 //! failed.
 
 use crate::memory::{self, WorkFolder, used_bytes};
+use crate::tools;
 use kilnyard_model::order::{Account, CommandOrder, Input, InputText, SharedFolder};
 use kilnyard_root::sandbox::Task;
 use kilnyard_root::{Access, IdMap, Operation, Sandbox, User, View, base_operations, probe, root_operations};
@@ -30,6 +31,10 @@ pub struct RootFolder {
     writable: Vec<SharedFolder>,
     /// Of these the one that is in memory, and goes with the root.
     in_memory: Option<Arc<WorkFolder>>,
+    /// The jobserver of its build, relative to the yard.
+    jobserver: Option<PathBuf>,
+    /// Programs of the root that know jobservers.
+    clients: Vec<String>,
 }
 
 impl RootFolder {
@@ -57,7 +62,16 @@ impl RootFolder {
             folders: Vec::new(),
             writable: Vec::new(),
             in_memory: None,
+            jobserver: None,
+            clients: Vec::new(),
         }
+    }
+
+    /// Gives commands that build the jobserver of their build, and these programs that know what to do with it.
+    pub(crate) fn with_jobserver(mut self, path: &Path, clients: &[String]) -> RootFolder {
+        self.jobserver = path.strip_prefix(&self.yard).ok().map(Path::to_owned);
+        self.clients = clients.to_vec();
+        self
     }
 
     /// Shows folders of the machine in the root, for reading.
@@ -151,6 +165,18 @@ impl RootFolder {
         Ok(())
     }
 
+    /// The sandbox of a command that builds: it has the jobserver, if there is one.
+    pub(crate) fn building_sandbox(&self, command: &CommandOrder) -> Sandbox {
+        let mut sandbox = self.sandbox(command);
+        if let (Some(jobserver), View::Root(operations)) = (&self.jobserver, &mut sandbox.view) {
+            let last = operations.len() - 1;
+            let more = tools::operations(&self.relative.join("merged"), jobserver, &self.clients);
+            operations.splice(last..last, more);
+            sandbox.environment.push(tools::environment());
+        }
+        sandbox
+    }
+
     /// The sandbox of one command in this root.
     pub fn sandbox(&self, command: &CommandOrder) -> Sandbox {
         let mut binds = vec![(self.relative.join("inputs"), PathBuf::from(INPUTS_INSIDE))];
@@ -185,6 +211,16 @@ impl RootFolder {
             folder.remove()?;
         }
         remove(&self.yard, &self.relative, &self.ids)
+    }
+
+    /// Whether the build works in a folder that is no part of the root.
+    pub(crate) fn is_work_apart(&self) -> bool {
+        self.in_memory.is_some()
+    }
+
+    /// What was written to the disk, without folders of the machine that were written in.
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        used_bytes(&self.path().join("upper"))
     }
 
     /// Whether the disk has room for more while this root stays. A build that filled the disk must not fail all

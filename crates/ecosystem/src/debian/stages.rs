@@ -13,6 +13,8 @@ use kilnyard_model::order::{Account, CommandOrder, InputText, Stage, StageOrder}
 pub const INPUTS: &str = "/kilnyard/inputs";
 /// Where sources are unpacked and built, in every root the same.
 pub const BUILD: &str = "/build";
+/// Programs that know jobservers.
+pub(super) const CLIENTS: [&str; 2] = ["/usr/bin/make", "/usr/bin/ninja"];
 
 /// The name under which the inputs' index is known to apt.
 pub(super) const PACKAGES: &str = "Packages";

@@ -322,6 +322,7 @@ impl Ecosystem for Workshop {
                 stages::depends(provisions.install),
                 stages::build(&source, &options),
             ],
+            clients: stages::CLIENTS.map(str::to_owned).to_vec(),
             output_folder: stages::BUILD.to_owned(),
             version,
         })

@@ -63,6 +63,13 @@ pub fn environment(settings: &Settings) -> Vec<(String, String)> {
     environment
 }
 
+/// Programs that know jobservers: those of the tree itself, and those of the machine that it takes instead.
+pub(super) fn clients(prefix: &str) -> Vec<String> {
+    let of_the_tree = ["gmake", "ninja"].map(|name| format!("{prefix}/bin/{name}"));
+    let of_the_machine = ["/usr/bin/make", "/usr/bin/gmake", "/usr/bin/ninja"].map(str::to_owned);
+    of_the_tree.into_iter().chain(of_the_machine).collect()
+}
+
 /// Commands of one package.
 pub(super) struct Commands<'a> {
     pub settings: &'a Settings,

@@ -325,6 +325,7 @@ impl Ecosystem for Workshop {
             }),
             fetch,
             stages: self.commands(package, jobs).build(&direct),
+            clients: stages::clients(&self.settings.prefix),
             output_folder: stages::PACKAGES.to_owned(),
         })
     }

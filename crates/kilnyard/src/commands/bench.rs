@@ -14,6 +14,7 @@ mod figures;
 mod overhead;
 mod publish;
 mod queries;
+mod schedule;
 mod scratch;
 mod synthetic;
 mod tree;
@@ -34,6 +35,7 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Bench) -> Result<ExitC
         BenchName::Check => check::measure(&yard()?, options.pairs)?,
         BenchName::Publish => publish::measure(options.pairs)?,
         BenchName::Fakeroot => fakeroot::measure(options.pairs)?,
+        BenchName::Schedule => schedule::measure(options.pairs)?,
         BenchName::Queries => queries::measure(options.pairs)?,
         BenchName::Tree => match &options.scan {
             Some(scan) => tree::measure(scan, options.pairs)?,

@@ -23,6 +23,7 @@ pub fn run(mut yard: Yard, options: &Build) -> Result<ExitCode> {
     signals::install();
     yard.config.build.slots = options.slots.or(yard.config.build.slots);
     yard.config.build.jobs = options.jobs.or(yard.config.build.jobs);
+    yard.config.build.memory = options.memory.or(yard.config.build.memory);
     let lock = yard.lock()?;
     build(&yard, &lock, options)
 }
@@ -58,7 +59,6 @@ pub fn build(yard: &Yard, _lock: &Lock, options: &Build) -> Result<ExitCode> {
         tell!("and {} more notes", more + 1);
     }
     let run_options = Options { forced, checks_reproducible: options.check_reproducible };
-    let shape = plan::shape(yard);
     let mut view: Box<dyn View> = if options.json {
         Box::new(Events)
     } else if let Some(live) = Live::open() {
@@ -67,8 +67,7 @@ pub fn build(yard: &Yard, _lock: &Lock, options: &Build) -> Result<ExitCode> {
         Box::new(Plain::default())
     };
     let (set, digest) = (planned.set.clone(), planned.plan.digest.clone());
-    let run =
-        Run { yard, store: &mut store, planned, distfiles: distfiles.clone(), shape, options: run_options };
+    let run = Run { yard, store: &mut store, planned, distfiles: distfiles.clone(), options: run_options };
     let outcome = run.run(view.as_mut())?;
     drop(view);
     let published = match options.no_publish {

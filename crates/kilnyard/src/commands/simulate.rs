@@ -65,7 +65,7 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Simulate) -> Result<Ex
 
 /// The machines that were asked for.
 fn machines(options: &Simulate) -> Result<Vec<Machine>> {
-    let memory_bytes = options.memory.as_deref().map(size).transpose()?;
+    let memory_bytes = options.memory.map(|size| size.0);
     let mut machines = Vec::new();
     for group in &options.machines {
         let wrong = || {
@@ -84,7 +84,7 @@ fn machines(options: &Simulate) -> Result<Vec<Machine>> {
         if !is_machine {
             return Err(wrong());
         }
-        machines.extend((0..count).map(|_| Machine { cores, speed, memory_bytes }));
+        machines.extend((0..count).map(|_| Machine { speed, memory_bytes, ..Machine::of_cores(cores) }));
     }
     if machines.is_empty() {
         let here = || std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
@@ -95,22 +95,6 @@ fn machines(options: &Simulate) -> Result<Vec<Machine>> {
         machines.push(Machine { memory_bytes, ..Machine::of_cores(cores) });
     }
     Ok(machines)
-}
-
-/// A size in bytes, or in K, M, G or T of 1024 each.
-fn size(text: &str) -> Result<u64> {
-    let wrong = || Error::usage(format!("{text} is not a size")).hint("--memory 64G");
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let shift = match text[digits.len()..].to_ascii_uppercase().trim_end_matches("IB").trim_end_matches('B') {
-        "" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = digits.parse().map_err(|_| wrong())?;
-    number.checked_mul(1 << shift).filter(|bytes| *bytes > 0).ok_or_else(wrong)
 }
 
 /// The text of a file, unpacked if it is packed.
@@ -127,19 +111,4 @@ fn write(path: &Path, text: &str) -> Result<()> {
     let what = format!("write {}", path.display());
     let mut file = fs_err::File::create(path).context(Kind::Machine, &what)?;
     file.write_all(text.as_bytes()).context(Kind::Machine, &what)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_are_read_and_nonsense_is_not() {
-        assert_eq!(size("64G").unwrap(), 64 << 30);
-        assert_eq!(size("512MiB").unwrap(), 512 << 20);
-        assert_eq!(size("7").unwrap(), 7);
-        for text in ["", "G", "0", "-1G", "1.5G", "64X", "99999999999T"] {
-            assert!(size(text).is_err(), "{text}");
-        }
-    }
 }

@@ -72,6 +72,8 @@ impl Batch {
             cpu_seconds: state.cpu_seconds,
             memory_peak_bytes: 0,
             work_bytes: None,
+            disk_bytes: None,
+            parallel_seconds: None,
             is_ok: outcome.is_ok(),
             log: Some(self.log.0.clone()),
             left_behind: Vec::new(),

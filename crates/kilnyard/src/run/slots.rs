@@ -7,7 +7,7 @@ use kilnyard_model::order::Stage;
 use kilnyard_model::result::{Failure, FailureKind};
 use kilnyard_protocol::{BuildResult, Lease, Progress};
 use kilnyard_store::Number;
-use kilnyard_worker::Worker;
+use kilnyard_worker::{Share, Worker};
 use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,6 +23,7 @@ const ALIVE_INTERVAL: Duration = Duration::from_secs(20);
 struct Work {
     lease: Lease,
     package: PackageId,
+    share: Share,
     cancel: Arc<AtomicBool>,
 }
 
@@ -59,14 +60,14 @@ impl<'scope> Slots<'scope> {
         Slots { senders, cancels: HashMap::new(), _scope: PhantomData }
     }
 
-    /// Gives a slot a build.
-    pub fn build(&mut self, lease: Lease, package: PackageId) {
+    /// Gives a slot a build, with its share of the cores.
+    pub fn build(&mut self, lease: Lease, package: PackageId, share: Share) {
         let cancel = Arc::new(AtomicBool::new(false));
         self.cancels.retain(|_, other| Arc::strong_count(other) > 1);
         self.cancels.insert(lease.build, cancel.clone());
         let slot = lease.slot as usize;
         // A slot's thread ends only with its sender.
-        let _ = self.senders[slot].send(Work { lease, package, cancel });
+        let _ = self.senders[slot].send(Work { lease, package, share, cancel });
     }
 
     /// Ends a build.
@@ -100,7 +101,7 @@ fn perform(worker: &Worker, work: &Work, events: &Sender<Message>) -> BuildResul
                 tell(Progress::Alive);
             }
         });
-        let perform = || worker.perform(&work.lease, work.package, &work.cancel, &tell);
+        let perform = || worker.perform(&work.lease, work.package, &work.share, &work.cancel, &tell);
         let performed = catch_unwind(AssertUnwindSafe(perform));
         drop(ended);
         performed

@@ -64,7 +64,7 @@ impl Shared {
         command.arg(tree.path()).arg("--bootstrap-kit").arg(&self.kit).args(arguments);
         let ended: Ended = command.output().unwrap().into();
         if ended.code == Some(0) {
-            yard.change("# packages = [\"zlib1g-dev\"]", "packages = [\"bmake\"]");
+            yard.change("# packages = [\"zlib1g-dev\"]", "packages = [\"bmake\", \"make\"]");
             yard.change("# slots = 2", "slots = 2");
             yard.change("# jobs = 2", "jobs = 2");
             yard.change("# log-mebibytes-max = 32", "log-mebibytes-max = 1");

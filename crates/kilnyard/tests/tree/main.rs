@@ -1,7 +1,7 @@
 //! Yards of a miniature pkgsrc, built by the real make in real roots.
 //!
 //! The base root comes from the mirror that this machine's apt uses, once for all trials. `odd` looks at one run of
-//! every odd package that there is; `changes` has what is built again and why, `scans` how a tree is asked in a root,
+//! every odd package that there is; `changes` has what is built again and why, `cores` who has how many of them, `scans` how a tree is asked in a root,
 //! `refusals` what is wrong from the beginning, `ordinary` that
 //! root is not needed, and `disasters` what may happen to Kilnyard meanwhile.
 
@@ -9,6 +9,7 @@
 mod support;
 
 mod changes;
+mod cores;
 mod disasters;
 mod fixtures;
 mod odd;
@@ -23,8 +24,15 @@ fn main() {
     let shared = Shared::prepare();
     let missing = shared.as_ref().err().cloned();
     let shared: &'static Option<Shared> = Box::leak(Box::new(shared.ok()));
-    let groups =
-        [odd::CASES, changes::CASES, scans::CASES, refusals::CASES, disasters::CASES, ordinary::CASES];
+    let groups = [
+        odd::CASES,
+        changes::CASES,
+        cores::CASES,
+        scans::CASES,
+        refusals::CASES,
+        disasters::CASES,
+        ordinary::CASES,
+    ];
     let cases = groups.iter().flat_map(|group| group.iter()).map(|(name, run)| {
         case(name, move || run(shared.as_ref().expect("the trial is skipped without it"))).unless(&missing)
     });

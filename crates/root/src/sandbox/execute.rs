@@ -9,6 +9,7 @@ pub(super) fn execute(operation: &Operation) -> io::Result<()> {
     match operation {
         Operation::Overlay { lower, upper, work, target } => overlay(lower, upper, work, target),
         Operation::Bind { source, target, access } => bind(source, target, *access),
+        Operation::StandIn { root, program, with, real } => stand_in(root, program, with, real),
         Operation::Tmpfs { target, mode, size_bytes_max } => {
             let data = format!("mode={mode:o},size={size_bytes_max}");
             mount("tmpfs", target, "tmpfs", libc::MS_NOSUID | libc::MS_NODEV, &data)
@@ -70,6 +71,22 @@ fn bind(source: &Path, target: &Path, access: Access) -> io::Result<()> {
             mount("", target, "", flags, "")
         }
     }
+}
+
+fn stand_in(root: &Path, program: &Path, with: &Path, real: &Path) -> io::Result<()> {
+    // A link of the root would be followed outside of it.
+    let mut path = root.to_owned();
+    for part in program.components() {
+        path.push(part);
+        match std::fs::symlink_metadata(&path) {
+            Ok(metadata) if !metadata.is_symlink() => {}
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+    bind(&path, real, Access::Write)?;
+    bind(with, &path, Access::Read)
 }
 
 /// Makes `target` the root and detaches the old one, so that no path leads back (pivot_root(2)).

@@ -207,17 +207,19 @@ fn processes() -> impl Iterator<Item = (i32, PathBuf)> {
 fn sample() {
     // SAFETY: no preconditions.
     let (page, ticks) = unsafe { (libc::sysconf(libc::_SC_PAGESIZE), libc::sysconf(libc::_SC_CLK_TCK)) };
-    let (mut count, mut pages, mut time) = (0, 0, 0);
+    let (mut count, mut runnable, mut pages, mut time) = (0, 0, 0, 0);
     for (_, folder) in processes() {
         // Fields after the name: state is the first, utime the 12th, stime the 13th, rss the 22nd (proc(5)).
         let Some(fields) = stat_fields(&folder) else { continue };
         let field = |index: usize| fields.get(index).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
         count += 1;
+        runnable += u32::from(fields.first().is_some_and(|state| state == "R"));
         pages += field(21);
         time += field(11) + field(12);
     }
     say(&Report::Sample {
         processes: count,
+        runnable,
         memory_bytes: pages * page as u64,
         cpu_seconds: time as f64 / ticks as f64,
     });

@@ -1,7 +1,9 @@
 //! Reading.
 
 use super::Sqlite;
-use crate::rows::{BuildRow, Current, OutputRow, PackageRow, Plan, PlanRow, PlanRowSeen, RunRow, RunState};
+use crate::rows::{
+    BuildRow, Current, Measurement, OutputRow, PackageRow, Plan, PlanRow, PlanRowSeen, RunRow, RunState,
+};
 use crate::{Number, StoreError};
 use kilnyard_model::order::Key;
 use kilnyard_model::result::PackageState;
@@ -190,6 +192,17 @@ impl Sqlite {
                    SELECT package, wall, cpu FROM imported_duration
                    WHERE package NOT IN (SELECT package FROM duration)";
         self.rows(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+    }
+
+    pub(super) fn read_measured(&self) -> Result<Vec<(String, Vec<Measurement>)>, StoreError> {
+        let rows = self.rows("SELECT package, builds FROM measured ORDER BY package", [], |row| {
+            Ok((row.get(0)?, row.get::<_, String>(1)?))
+        })?;
+        let read = |(package, text): (String, String)| {
+            let builds = serde_json::from_str(&text).map_err(|e| self.unreadable("what a build took", e))?;
+            Ok((package, builds))
+        };
+        rows.into_iter().map(read).collect()
     }
 
     pub(super) fn read_plan(&self) -> Result<Option<Plan>, StoreError> {

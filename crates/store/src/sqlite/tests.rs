@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::RunState;
+use crate::{MEASURED_MAX, MeasuredStage};
 use kilnyard_model::order::{Key, Output, Stage};
 use kilnyard_model::result::{Failure, FailureKind, StageResult};
 
@@ -69,6 +70,8 @@ fn stage(stage: Stage, cpu_seconds: f64) -> StageResult {
         cpu_seconds,
         memory_peak_bytes: 7,
         work_bytes: None,
+        disk_bytes: None,
+        parallel_seconds: None,
         is_ok: true,
         log: None,
         left_behind: Vec::new(),
@@ -278,6 +281,59 @@ fn imported_times_stand_in_until_a_package_is_built() {
     // An import later on does not hide what was measured here.
     store.import_durations(&[time("p", 99.0, 99.0)]).unwrap();
     assert_eq!(store.durations().unwrap(), [time("p", 10.0, 0.0), time("q", 5.0, 4.0)]);
+}
+
+#[test]
+fn what_the_last_builds_took_is_kept_and_those_without_memory_too() {
+    let (mut store, _folder) = open();
+    let run = store.begin_run(&run_row(), &[]).unwrap();
+    let end = |build, outcome, failure| Record::BuildEnded {
+        build,
+        at_seconds: 111.0,
+        outcome,
+        failure,
+        is_reproducible: None,
+    };
+    let failure = |kind| Failure {
+        stage: Stage::Build,
+        kind,
+        message: String::new(),
+        line_number: None,
+        lines: Vec::new(),
+    };
+    let ends = [
+        ("failed", Some(failure(FailureKind::Memory))),
+        ("failed", Some(failure(FailureKind::Command))),
+        ("built", None),
+        ("unchanged", None),
+    ];
+    for (number, (outcome, failure)) in (1..).zip(ends) {
+        let made = StageResult {
+            work_bytes: Some(number),
+            disk_bytes: Some(10 * number),
+            parallel_seconds: Some(1.5),
+            ..stage(Stage::Build, number as f64)
+        };
+        store
+            .record(&[
+                Record::BuildBegan(build_row(number, run, "p")),
+                Record::StageEnded { build: number, stage: stage(Stage::Fetch, 9.0) },
+                Record::StageEnded { build: number, stage: made },
+                end(number, outcome, failure),
+            ])
+            .unwrap();
+    }
+    let measured = store.measured().unwrap();
+    assert_eq!(measured.len(), 1);
+    let (package, builds) = &measured[0];
+    let facts: Vec<_> = builds.iter().map(|b| (b.is_out_of_memory, b.work_bytes, b.disk_bytes)).collect();
+    assert_eq!((&package[..], &facts[..]), ("p", &[(true, 1, 10), (false, 3, 30), (false, 4, 40)][..]));
+    let last = MeasuredStage { wall_seconds: 2.0, cpu_seconds: 4.0, parallel_seconds: Some(1.5) };
+    assert_eq!((&builds[2].stages[..], builds[2].memory_peak_bytes), (&[last][..], 7), "without the fetch");
+    for number in 5..20 {
+        store.record(&[Record::BuildBegan(build_row(number, run, "p")), end(number, "built", None)]).unwrap();
+    }
+    assert_eq!(store.measured().unwrap()[0].1.len(), MEASURED_MAX);
 }
 
 #[test]

@@ -1,8 +1,12 @@
 //! Writing, each function one transaction.
 
 use crate::Number;
-use crate::rows::{BuildRow, Current, PackageRow, Plan, PlanRow, Record, Request, RequestKind, RunRow};
-use rusqlite::{Connection, Result, ToSql, Transaction, TransactionBehavior, params};
+use crate::rows::{
+    BuildRow, Current, MEASURED_MAX, Measurement, PackageRow, Plan, PlanRow, Record, Request, RequestKind,
+    RunRow,
+};
+use kilnyard_model::result::{FailureKind, StageResult};
+use rusqlite::{Connection, OptionalExtension, Result, ToSql, Transaction, TransactionBehavior, params};
 
 fn begin(connection: &mut Connection) -> Result<Transaction<'_>> {
     connection.transaction_with_behavior(TransactionBehavior::Immediate)
@@ -82,13 +86,19 @@ fn write(transaction: &Transaction, record: &Record) -> Result<()> {
             params![*build as i64, json(stage)?],
         ),
         Record::BuildEnded { build, at_seconds, outcome, failure, is_reproducible } => {
+            let is_out_of_memory =
+                failure.as_ref().is_some_and(|failure| failure.kind == FailureKind::Memory);
             let failure = failure.as_ref().map(json).transpose()?;
             execute(
                 transaction,
                 "UPDATE build SET ended = ?2, outcome = ?3, failure = ?4, reproducible = ?5 WHERE number = ?1",
                 params![*build as i64, at_seconds, outcome, failure, is_reproducible],
             )?;
-            if !matches!(*outcome, "built" | "unchanged") {
+            let is_good = matches!(*outcome, "built" | "unchanged");
+            if is_good || is_out_of_memory {
+                measured(transaction, *build, is_out_of_memory)?;
+            }
+            if !is_good {
                 return Ok(());
             }
             execute(
@@ -112,6 +122,40 @@ fn write(transaction: &Transaction, record: &Record) -> Result<()> {
             params![*run as i64, state.as_str(), ended_seconds],
         ),
     }
+}
+
+/// Keeps what a build took beside what those before it took.
+fn measured(transaction: &Transaction, build: Number, is_out_of_memory: bool) -> Result<()> {
+    let mut select =
+        transaction.prepare_cached("SELECT result FROM stage WHERE build = ?1 ORDER BY position")?;
+    let stages = select.query_map([build as i64], |row| {
+        let text = row.get_ref(0)?.as_str()?;
+        serde_json::from_str(text).map_err(unreadable)
+    })?;
+    let stages = stages.collect::<Result<Vec<StageResult>>>()?;
+    let (package, cores): (String, u32) = transaction.query_row(
+        "SELECT package, cores FROM build JOIN run ON run.number = build.run WHERE build.number = ?1",
+        [build as i64],
+        |row| Ok((row.get(0)?, row.get(1)?)),
+    )?;
+    let mut kept = transaction.prepare_cached("SELECT builds FROM measured WHERE package = ?1")?;
+    let kept = kept.query_row([&package], |row| row.get::<_, String>(0)).optional()?;
+    let mut builds: Vec<Measurement> = match kept {
+        Some(text) => serde_json::from_str(&text).map_err(unreadable)?,
+        None => Vec::new(),
+    };
+    builds.push(Measurement::of(&stages, cores, is_out_of_memory));
+    let excess = builds.len().saturating_sub(MEASURED_MAX);
+    builds.drain(..excess);
+    execute(
+        transaction,
+        "INSERT OR REPLACE INTO measured (package, builds) VALUES (?1, ?2)",
+        params![package, json(&builds)?],
+    )
+}
+
+fn unreadable(error: serde_json::Error) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(error))
 }
 
 fn build_began(transaction: &Transaction, build: &BuildRow) -> Result<()> {

@@ -15,6 +15,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::plan::{self, Forced, Planned};
 use crate::run::view::{Seen, Snapshot, View};
 use crate::run::{Options, Run};
+use crate::shape::Shape;
 use crate::yard::{Yard, store_error};
 use crate::{family, mirror, report, signals};
 use kilnyard_mirror::{DistfileStore, Sha256Hex, Wanted};
@@ -147,7 +148,7 @@ impl Bench<'_> {
             Error::usage(why).hint("another package: kilnyard bench overhead --package NAME")
         };
         let id = workshop.graph().find(self.package).ok_or_else(left_out)?;
-        let jobs = plan::shape(&self.yard).jobs;
+        let jobs = Shape::of(&self.yard).jobs;
         let order = workshop.order(id, 1, jobs).map_err(|impossible| Error::usage(impossible.explanation))?;
         for input in &order.inputs {
             let failed = format!("provide {}", input.name);
@@ -175,14 +176,12 @@ impl Bench<'_> {
         let distfiles = Arc::new(mirror::open_distfiles(&self.yard)?);
         let planned = self.planned(&mut store, &distfiles)?;
         let set = planned.set.clone();
-        let shape = plan::shape(&self.yard);
         let before = all_cpu_seconds();
         let run = Run {
             yard: &self.yard,
             store: &mut store,
             planned,
             distfiles: distfiles.clone(),
-            shape,
             options: Options::default(),
         };
         let outcome = run.run(&mut Silent)?;
@@ -278,8 +277,14 @@ impl Bench<'_> {
         let config = &self.yard.config;
         let mut log = Log::create(&path, config.log_limits()).context(Kind::Machine, failed)?;
         let sandbox = root.sandbox(command);
-        let outcome =
-            kilnyard_process::run(&sandbox, &mut log, config.limits(), signals::cancel(), &mut |_, _| {});
+        let outcome = kilnyard_process::run(
+            &sandbox,
+            &mut log,
+            config.limits(),
+            signals::cancel(),
+            &|_| {},
+            &mut |_| {},
+        );
         log.finish().context(Kind::Machine, failed)?;
         let text = read_log(&path).or_internal(failed)?;
         match outcome.end {

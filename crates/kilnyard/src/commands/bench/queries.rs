@@ -207,6 +207,8 @@ fn build_records(run: u64, build: u64, number: usize, began: f64, state: Package
             cpu_seconds: 15.0,
             memory_peak_bytes: 200 << 20,
             work_bytes: None,
+            disk_bytes: None,
+            parallel_seconds: None,
             is_ok: !(is_failed && *stage == Stage::Build),
             log: (*stage != Stage::Collect).then(|| log_path(run, build, number, *stage)),
             left_behind: Vec::new(),

@@ -103,11 +103,15 @@ pub fn parse(text: &str, path: &Path) -> Result<History> {
             stages: Vec::with_capacity(columns.stages.len()),
             memory_peak_bytes: MEMORY_BYTES,
             files_bytes: number_in(columns.files)? as u64,
+            disk_bytes: 0,
+            is_out_of_memory: false,
         };
         for (wall, cpu) in &columns.stages {
-            measured
-                .stages
-                .push(StageTime { wall_seconds: seconds_in(*wall)?, cpu_seconds: seconds_in(*cpu)? });
+            measured.stages.push(StageTime {
+                wall_seconds: seconds_in(*wall)?,
+                cpu_seconds: seconds_in(*cpu)?,
+                parallel_seconds: None,
+            });
         }
         builds.entry(name.to_owned()).or_default().push(Row {
             timestamp: number_in(columns.timestamp)?,

@@ -154,7 +154,7 @@ fn bootstrap(
     RootFolder::at(&yard.folder, "kit", ids, &[]).remove().context(Kind::Machine, failed)?;
     let root = RootFolder::create(&yard.folder, "kit", ids, std::slice::from_ref(&base.layer));
     let root = root.context(Kind::Machine, failed)?.showing(&[tree]);
-    let jobs = crate::plan::shape(yard).jobs;
+    let jobs = crate::shape::Shape::of(yard).jobs;
     let text = fs_err::read(&script).context(Kind::Usage, failed)?;
     let mut arguments = vec!["/bin/sh".to_owned(), format!("{TREE}/bootstrap/bootstrap")];
     arguments.extend([format!("--prefix={}", pkgsrc.prefix), format!("--workdir={WORK}")]);
@@ -175,7 +175,8 @@ fn bootstrap(
     let mut log =
         Log::create(&log_path, yard.config.log_limits()).context(Kind::Machine, "write logs/kit.log")?;
     let limits = yard.config.limits();
-    let outcome = kilnyard_process::run(&root.sandbox(&order), &mut log, limits, cancel, &mut |_, _| {});
+    let outcome =
+        kilnyard_process::run(&root.sandbox(&order), &mut log, limits, cancel, &|_| {}, &mut |_| {});
     log.finish().context(Kind::Machine, "write logs/kit.log")?;
     let result = match outcome.end {
         End::Exit(0) => take_over(yard, ids, &root, layer),

@@ -84,14 +84,17 @@ impl RootMake {
             directory: format!("{TREE}/{directory}"),
             environment,
         };
-        let limits =
-            Limits { wall_seconds_max: LIMITS.wall_seconds_max, idle_seconds_max: LIMITS.wall_seconds_max };
+        let limits = Limits {
+            wall_seconds_max: LIMITS.wall_seconds_max,
+            idle_seconds_max: LIMITS.wall_seconds_max,
+            memory_bytes_max: None,
+        };
         let mut output = Bounded { bytes: Vec::new(), is_over: false };
         let sandbox = root.sandbox(&order);
-        let outcome = kilnyard_process::run(&sandbox, &mut output, limits, cancel, &mut |_, _| {});
+        let outcome = kilnyard_process::run(&sandbox, &mut output, limits, cancel, &|_| {}, &mut |_| {});
         let end = match outcome.end {
             End::Exit(code) => CaptureEnd::Exit(code),
-            End::WallLimit(_) | End::IdleLimit(_) => CaptureEnd::WallLimit,
+            End::WallLimit(_) | End::IdleLimit(_) | End::MemoryLimit(_) => CaptureEnd::WallLimit,
             End::Cancelled => CaptureEnd::Cancelled,
             End::LogFailed(_) if output.is_over => CaptureEnd::OutputLimit,
             End::LogFailed(error) | End::SandboxFailed(error) => return Err(io::Error::other(error)),

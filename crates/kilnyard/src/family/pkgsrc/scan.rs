@@ -10,8 +10,9 @@ use crate::config::Pkgsrc;
 use crate::error::{Context, Error, Kind, Result};
 use crate::family::{self, Scanned};
 use crate::files::write_whole;
+use crate::shape::Shape;
 use crate::yard::Yard;
-use crate::{base, plan, unpack};
+use crate::{base, unpack};
 use kilnyard_ecosystem::pkgsrc::kept::{Journal, Kept, Places};
 use kilnyard_ecosystem::pkgsrc::recipe_files::of_tree;
 use kilnyard_ecosystem::pkgsrc::scan_file::ScanFile;
@@ -62,7 +63,7 @@ pub fn scan(
                 .hint("packages in kilnyard.toml: directories such as mail/mutt"));
         }
     }
-    let cores = plan::shape(yard).cores;
+    let cores = Shape::of(yard).machine.cores;
     let make = RootMake::new(yard, pkgsrc, &settings, &ids, cores)?;
     let asked = ask(yard, pkgsrc, &settings, &make, wanted.as_deref(), cores, say);
     make.remove(yard, &ids);

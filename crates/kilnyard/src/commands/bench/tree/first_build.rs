@@ -125,8 +125,8 @@ fn to_first_build(yard: &Yard, set: Set) -> Result<Found> {
     let mut watch = Watch { started: Instant::now(), cpu_seconds: all_cpu_seconds(), found: None };
     let planned =
         plan::compare_all(yard, set, "benchmark-0".to_owned(), &distfiles, &mut store, &Forced::Nothing)?;
-    let (shape, options) = (plan::shape(yard), Options::default());
-    Run { yard, store: &mut store, planned, distfiles, shape, options }.run(&mut watch)?;
+    let options = Options::default();
+    Run { yard, store: &mut store, planned, distfiles, options }.run(&mut watch)?;
     watch.found.ok_or_else(|| Error::new(Kind::Internal, "no build was handed out"))
 }
 

@@ -1,0 +1,169 @@
+//! The made-up set: projects of make and ninja that do a known amount of work.
+
+use crate::error::{Context, Kind, Result};
+use kilnyard_model::graph::{Graph, PackageId};
+use kilnyard_schedule::{Basis, Step, Work};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Builds that make the path.
+const PATH_LENGTH: usize = 4;
+/// Small packages for each core.
+const SMALL_PER_CORE: usize = 5;
+/// Objects of a project.
+const OBJECTS: u32 = 12;
+
+/// What a project does, in seconds of one core: before its objects, each object, after them.
+struct Shape {
+    configure: f64,
+    object: f64,
+    install: f64,
+}
+
+const LARGE: Shape = Shape { configure: 0.5, object: 0.15, install: 0.2 };
+const SMALL: Shape = Shape { configure: 0.25, object: 0.04, install: 0.15 };
+
+/// See the module.
+pub struct Projects {
+    folder: PathBuf,
+    pub graph: Arc<Graph>,
+    pub works: Vec<Work>,
+    /// How many are built by ninja, which are those of odd numbers.
+    pub by_ninja: usize,
+}
+
+impl Projects {
+    /// Writes a set for so many cores.
+    pub fn write(folder: &Path, cores: u32) -> Result<Projects> {
+        let rounds_per_second = rounds_per_second()?;
+        let has_ninja = knows_jobservers("ninja");
+        let mut graph = Graph::new();
+        // One that all need, which makes the small ones as many dependents as the path has.
+        let root = graph.add("root");
+        let mut shapes = vec![SMALL];
+        let mut previous = root;
+        for step in 0..PATH_LENGTH {
+            let next = graph.add(&format!("path{step}"));
+            graph.depend(next, previous);
+            shapes.push(LARGE);
+            previous = next;
+        }
+        // Small ones in pairs: each first one has a dependent, and so does nothing on the path but its last.
+        for number in 0..SMALL_PER_CORE * cores as usize {
+            let first = graph.add(&format!("small{number}"));
+            let second = graph.add(&format!("on-small{number}"));
+            let third = graph.add(&format!("also-on-small{number}"));
+            graph.depend(first, root);
+            graph.depend(second, first);
+            graph.depend(third, first);
+            shapes.extend([SMALL, SMALL, SMALL]);
+        }
+        let projects = Projects {
+            folder: folder.to_owned(),
+            works: shapes.iter().map(work).collect(),
+            by_ninja: if has_ninja { shapes.len() / 2 } else { 0 },
+            graph: Arc::new(graph),
+        };
+        let failed = "write the projects";
+        for (package, shape) in projects.graph.packages().zip(&shapes) {
+            let folder = projects.folder_of(package);
+            fs_err::create_dir_all(&folder).context(Kind::Machine, failed)?;
+            let rounds = |seconds: f64| (seconds * rounds_per_second) as u64;
+            let (name, text) = match projects.is_by_ninja(package) {
+                true => ("build.ninja", ninja_file(shape, rounds)),
+                false => ("Makefile", makefile(shape, rounds)),
+            };
+            fs_err::write(folder.join(name), text).context(Kind::Machine, failed)?;
+        }
+        Ok(projects)
+    }
+
+    pub fn folder_of(&self, package: PackageId) -> PathBuf {
+        self.folder.join(self.graph.name(package))
+    }
+
+    pub fn is_by_ninja(&self, package: PackageId) -> bool {
+        self.by_ninja > 0 && package.index() % 2 == 1
+    }
+
+    /// Removes what was built.
+    pub fn clean(&self) -> Result<()> {
+        for package in self.graph.packages() {
+            for entry in fs_err::read_dir(self.folder_of(package)).or_internal("clean the projects")? {
+                let entry = entry.or_internal("clean the projects")?;
+                let name = entry.file_name();
+                if name != "Makefile" && name != "build.ninja" {
+                    fs_err::remove_file(entry.path()).or_internal("clean the projects")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn work(shape: &Shape) -> Work {
+    let parallel = Step::Parallel(shape.object * f64::from(OBJECTS));
+    Work {
+        steps: vec![Step::Serial(shape.configure), parallel, Step::Serial(shape.install)],
+        basis: Basis::Recorded,
+        ..Work::default()
+    }
+}
+
+/// So many rounds of a loop of the shell: work that takes the same CPU time whoever else works.
+fn burn(rounds: u64) -> String {
+    format!("i=0; while [ $$i -lt {rounds} ]; do i=$$((i+1)); done")
+}
+
+fn makefile(shape: &Shape, rounds: impl Fn(f64) -> u64) -> String {
+    let objects: Vec<String> = (0..OBJECTS).map(|number| format!("{number}.o")).collect();
+    let objects = objects.join(" ");
+    format!(
+        "installed: {objects}\n\t@{}; touch $@\n{objects}: configured\n\t@{}; touch $@\nconfigured:\n\t@{}; touch $@\n",
+        burn(rounds(shape.install)),
+        burn(rounds(shape.object)),
+        burn(rounds(shape.configure))
+    )
+}
+
+fn ninja_file(shape: &Shape, rounds: impl Fn(f64) -> u64) -> String {
+    let rule = |name: &str, seconds| {
+        format!("rule {name}\n  command = sh -c '{}'; touch $out\n", burn(rounds(seconds)))
+    };
+    let mut text = rule("configure", shape.configure);
+    text.push_str(&rule("object", shape.object));
+    text.push_str(&rule("install", shape.install));
+    text.push_str("build configured: configure\n");
+    let mut objects = String::new();
+    for number in 0..OBJECTS {
+        let _ = writeln!(text, "build {number}.o: object configured");
+        let _ = write!(objects, " {number}.o");
+    }
+    let _ = writeln!(text, "build installed: install{objects}\ndefault installed");
+    text
+}
+
+/// How often this machine goes round the loop in a second of CPU time.
+fn rounds_per_second() -> Result<f64> {
+    const ROUNDS: u64 = 300_000;
+    let mut best = f64::INFINITY;
+    for _ in 0..5 {
+        let began = Instant::now();
+        let script = burn(ROUNDS).replace("$$", "$");
+        let status = Command::new("/bin/sh").args(["-c", &script]).status();
+        status.context(Kind::Machine, "run /bin/sh")?;
+        best = best.min(began.elapsed().as_secs_f64());
+    }
+    Ok(ROUNDS as f64 / best)
+}
+
+/// Whether this is a ninja that takes jobs from a jobserver: one from 1.13 on.
+fn knows_jobservers(ninja: &str) -> bool {
+    let Ok(output) = Command::new(ninja).arg("--version").output() else { return false };
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut numbers = text.trim().split('.').map_while(|part| part.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(1), Some(13))
+}

@@ -1,0 +1,89 @@
+//! What builds are expected to take: what the last ones of a package took, times that were imported, or a prior.
+
+use crate::error::Result;
+use crate::yard::store_error;
+use kilnyard_schedule::work::{StageTime, memory_without_end_bytes};
+use kilnyard_schedule::{Basis, Machine, Measured, Step, Work, estimate, prior_seconds};
+use kilnyard_store::{Measurement, Store};
+use std::collections::HashMap;
+
+/// Memory of a build of which nothing is known: large ones need more, but seldom many at once.
+const MEMORY_PRIOR_BYTES: u64 = 1 << 30;
+/// What a build writes for each byte of its packed sources: unpacked they are some 5 times as large, with objects,
+/// programs and packages some 15 times.
+const DISK_PRIOR_OF_SOURCE: u64 = 15;
+
+/// What the store knows of the packages of a yard.
+pub struct Estimates {
+    measured: HashMap<String, Vec<Measured>>,
+    /// Wall and CPU seconds of what was built by others.
+    imported: HashMap<String, (f64, f64)>,
+    machine: Machine,
+}
+
+impl Estimates {
+    /// What this store knows, for builds on this machine.
+    pub fn of(store: &impl Store, machine: Machine) -> Result<Estimates> {
+        let measured = store.measured().map_err(store_error)?;
+        let measured = measured
+            .into_iter()
+            .map(|(package, builds)| (package, builds.iter().map(measured_of).collect()))
+            .collect();
+        let imported = store.durations().map_err(store_error)?;
+        let imported = imported.into_iter().map(|(package, wall, cpu)| (package, (wall, cpu))).collect();
+        Ok(Estimates { measured, imported, machine })
+    }
+
+    /// What the next build of a package will take whose packed sources are so large.
+    pub fn work(&self, package: &str, source_bytes: u64) -> Work {
+        let measured = self.measured.get(package).map_or(&[][..], Vec::as_slice);
+        let mut work =
+            self.known(package).unwrap_or_else(|| Work::serial(prior_seconds(source_bytes), Basis::Prior));
+        if work.memory_bytes == 0 {
+            work.memory_bytes = MEMORY_PRIOR_BYTES;
+        }
+        if work.disk_bytes == 0 && work.files_bytes == 0 {
+            work.disk_bytes = source_bytes.saturating_mul(DISK_PRIOR_OF_SOURCE);
+        }
+        work.memory_bytes = work.memory_bytes.max(memory_without_end_bytes(measured));
+        // What needs more than there is is tried with all of it, and alone.
+        work.memory_bytes = work.memory_bytes.min(self.machine.memory_bytes.unwrap_or(u64::MAX));
+        // Nothing ends at once, and a time of nothing would be no time at all.
+        if work.core_seconds() <= 0.0 {
+            work.steps = vec![Step::Serial(SECONDS_MIN)];
+        }
+        work
+    }
+
+    /// What is known of a package that was built, here or by others.
+    pub fn known(&self, package: &str) -> Option<Work> {
+        let measured = self.measured.get(package).map_or(&[][..], Vec::as_slice);
+        estimate(measured).or_else(|| self.imported_work(package))
+    }
+
+    fn imported_work(&self, package: &str) -> Option<Work> {
+        let (wall_seconds, cpu_seconds) = *self.imported.get(package)?;
+        let stage = StageTime { wall_seconds, cpu_seconds, parallel_seconds: None };
+        estimate(&[Measured { jobs: self.machine.cores, stages: vec![stage], ..Measured::default() }])
+    }
+}
+
+/// The shortest time that is expected of a build.
+const SECONDS_MIN: f64 = 0.1;
+
+fn measured_of(build: &Measurement) -> Measured {
+    let stages = build.stages.iter().map(|stage| StageTime {
+        wall_seconds: stage.wall_seconds,
+        cpu_seconds: stage.cpu_seconds,
+        parallel_seconds: stage.parallel_seconds,
+    });
+    Measured {
+        // A build may use all cores of its machine.
+        jobs: build.cores,
+        stages: stages.collect(),
+        memory_peak_bytes: build.memory_peak_bytes,
+        files_bytes: build.work_bytes,
+        disk_bytes: build.disk_bytes,
+        is_out_of_memory: build.is_out_of_memory,
+    }
+}

@@ -1,0 +1,54 @@
+//! What this machine has for builds, and what its owner limits.
+
+use crate::config::Jobserver;
+use crate::yard::Yard;
+use kilnyard_process::pressure;
+use kilnyard_schedule::{Limits, Machine, Sharing};
+use kilnyard_worker::JobserverStyle;
+
+/// A part of what is free on the yard's disk stays free: logs, packages and the store need some of it. As a divisor.
+const DISK_KEPT: u64 = 10;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shape {
+    /// This machine, with the memory and the room on its disk that are there for builds now.
+    pub machine: Machine,
+    /// What a person limits.
+    pub limits: Limits,
+    /// The number of jobs that a build system is told, where it has to be told one.
+    pub jobs: u32,
+}
+
+impl Shape {
+    /// Of this yard and this machine.
+    pub fn of(yard: &Yard) -> Shape {
+        let build = &yard.config.build;
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        let memory_bytes = [build.memory.map(|size| size.0), pressure::available_bytes()];
+        let room = rustix::fs::statvfs(&yard.folder).ok().map(|facts| facts.f_bavail * facts.f_frsize);
+        let machine = Machine {
+            memory_bytes: memory_bytes.into_iter().flatten().min(),
+            disk_bytes: room.map(|bytes| bytes - bytes / DISK_KEPT),
+            ..Machine::of_cores(cores)
+        };
+        let limits = Limits { slots_max: build.slots, jobs_max: build.jobs, sharing: Sharing::ByRank };
+        Shape { machine, limits, jobs: build.jobs.unwrap_or(cores).max(1) }
+    }
+}
+
+impl Shape {
+    /// How many builds there can be at once.
+    pub fn slots(&self) -> u32 {
+        self.machine.cores.min(self.limits.slots_max.unwrap_or(u32::MAX))
+    }
+}
+
+/// How builds of a yard find their jobserver.
+pub fn jobserver_style(yard: &Yard) -> JobserverStyle {
+    match yard.config.build.jobserver {
+        Jobserver::Pipe => JobserverStyle::Pipe,
+        Jobserver::Fifo => JobserverStyle::Fifo,
+        Jobserver::Off => JobserverStyle::Off,
+    }
+}

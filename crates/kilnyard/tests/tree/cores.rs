@@ -1,0 +1,80 @@
+//! Who has how many cores and how much memory.
+
+use crate::fixtures::{Packages, Shared, Trial};
+use crate::support::tree::MiniTree;
+
+pub const CASES: &[Trial] = &[
+    ("make_takes_its_jobs_from_the_jobserver_of_its_build", make_takes_its_jobs),
+    ("a_jobserver_can_be_turned_off", a_jobserver_can_be_turned_off),
+    ("a_build_that_wants_too_much_memory_is_tried_alone_and_then_named", too_much_memory),
+];
+
+/// A makefile of three jobs that say what make was told, made by as many as the package may use.
+const JOBS: &str = "do-build:
+\t@mkdir -p ${WRKSRC}
+\t@printf 'all: a b c\\na b c: ; @echo \"$$@: $$(MAKEFLAGS)\"; sleep 0.4\\n' > ${WRKSRC}/Makefile
+\t@/usr/bin/make -C ${WRKSRC} -j ${_MAKE_JOBS} all
+\t@echo cargo: $$CARGO_MAKEFLAGS
+";
+
+/// Its memory is full while nobody reads from it.
+const EATS: &str = "do-build:\n\t@head -c 600M /dev/zero | tail -n 1 | sleep 4\n";
+
+fn log(yard: &crate::support::Yard, package: &str) -> String {
+    yard.run(&["log", package, "build"]).exits(0).stdout
+}
+
+fn make_takes_its_jobs(shared: &Shared) {
+    let one_job = format!("MAKE_JOBS_SAFE= no\n{JOBS}");
+    let tree = MiniTree::new(&[("cores/parallel", JOBS), ("cores/serial", &one_job)]);
+    let yard = shared.yard("jobserver", &tree, &[]);
+    yard.build().exits(0).says(&["2 built"]);
+    let text = log(&yard, "cores/parallel");
+    for job in ["a", "b", "c"] {
+        let line = text.lines().find(|line| line.starts_with(&format!("{job}: ")));
+        assert!(line.is_some_and(|line| line.contains("--jobserver-auth=9,9")), "{text}");
+    }
+    assert!(!text.contains("resetting jobserver mode") && !text.contains("unavailable"), "{text}");
+    assert!(text.contains("cargo: -j --jobserver-auth=fifo:/kilnyard/tools/jobserver"), "{text}");
+    // What is not written for several jobs does not see the jobserver.
+    let text = log(&yard, "cores/serial");
+    assert!(text.contains("a: ") && !text.contains("--jobserver-auth=9,9"), "{text}");
+    // It was seen that it could use more than one core, which the next plan knows.
+    let history = yard.run(&["history", "cores/parallel", "--json"]).exits(0).json();
+    let stages = history[0]["stages"].as_array().unwrap();
+    let build = stages.iter().find(|stage| stage["stage"] == "build").unwrap();
+    let seconds = |key: &str| build[key].as_f64().unwrap();
+    let parallel = seconds("parallel_seconds");
+    assert!(parallel > 0.0 && parallel <= seconds("wall_seconds"), "{build}");
+    assert_eq!(yard.names("tools/jobservers"), [""; 0]);
+    yard.is_clean();
+}
+
+fn a_jobserver_can_be_turned_off(shared: &Shared) {
+    let tree = MiniTree::new(&[("cores/parallel", JOBS)]);
+    let yard = shared.yard("no-jobserver", &tree, &[]);
+    yard.change("# jobserver = \"pipe\"", "jobserver = \"off\"");
+    yard.build().exits(0).says(&["1 built"]);
+    let text = log(&yard, "cores/parallel");
+    assert!(text.contains("-j2") && !text.contains("--jobserver-auth=9,9"), "{text}");
+    yard.change("jobserver = \"off\"", "jobserver = \"perhaps\"");
+    yard.run(&["plan"]).exits(2).says(&["jobserver", "pipe"]);
+}
+
+fn too_much_memory(shared: &Shared) {
+    let tree = MiniTree::new(&[("memory/eats", EATS), ("memory/modest", ""), ("memory/other", "")]);
+    let yard = shared.yard("memory", &tree, &[]);
+    yard.change("# memory = \"8G\"", "memory = \"300M\"");
+    yard.build().exits(1).says(&["2 built", "1 failed"]);
+    let history = yard.run(&["history", "memory/eats", "--json"]).exits(0).json();
+    let builds = history.as_array().unwrap();
+    assert_eq!(builds.len(), 2, "{history}");
+    for build in builds {
+        assert_eq!(build["failure"]["kind"], "memory", "{build}");
+        let message = build["failure"]["message"].as_str().unwrap();
+        assert!(message.starts_with("its processes held more than 300 MiB; running then: "), "{message}");
+        assert!(message.contains("tail -n 1"), "{message}");
+    }
+    assert_eq!(yard.why("memory/eats")["state"], "failed");
+    yard.is_clean();
+}

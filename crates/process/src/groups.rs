@@ -1,0 +1,167 @@
+//! Where the control groups of this process are, as cgroups(7) and proc_pid_mountinfo(5) say it.
+
+use std::path::{Path, PathBuf};
+
+/// One of the kernel's hierarchies of control groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hierarchy {
+    /// The one of version 1 that has this controller.
+    Version1(&'static str),
+    /// The one of version 2.
+    Version2,
+}
+
+/// This process's own group in a hierarchy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Where the hierarchy can be seen.
+    pub(crate) mount: PathBuf,
+    /// The folder of the group, which is `mount` or below it.
+    pub(crate) folder: PathBuf,
+}
+
+impl Place {
+    /// Of this process, as the kernel says; none where the hierarchy cannot be seen.
+    pub(crate) fn own(hierarchy: Hierarchy) -> Option<Place> {
+        let read = |path| std::fs::read(path).ok().map(|text| String::from_utf8_lossy(&text).into_owned());
+        Place::from(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?, hierarchy)
+    }
+
+    /// From the text of `/proc/PID/mountinfo` and of `/proc/PID/cgroup`.
+    pub(crate) fn from(mountinfo: &str, own: &str, hierarchy: Hierarchy) -> Option<Place> {
+        let own = own.lines().find_map(|line| path_in(line, hierarchy))?;
+        mountinfo.lines().find_map(|line| {
+            let (root, mount) = mount_of(line, hierarchy)?;
+            // A group above what is mounted here cannot be seen.
+            let below = own.strip_prefix(root.as_str()).filter(|rest| is_whole(&root, rest))?;
+            let below = below.trim_start_matches('/');
+            if below.split('/').any(|part| part == "..") {
+                return None;
+            }
+            let folder = if below.is_empty() { mount.clone() } else { mount.join(below) };
+            Some(Place { mount, folder })
+        })
+    }
+
+    /// The group and all above it that can be seen, from the group up.
+    pub(crate) fn upward(&self) -> impl Iterator<Item = &Path> {
+        self.folder.ancestors().take_while(|folder| folder.starts_with(&self.mount))
+    }
+}
+
+/// Whether a prefix ends where a name of a path ends.
+fn is_whole(prefix: &str, rest: &str) -> bool {
+    prefix.ends_with('/') || rest.is_empty() || rest.starts_with('/')
+}
+
+/// The path of a line `NUMBER:CONTROLLERS:PATH`.
+fn path_in(line: &str, hierarchy: Hierarchy) -> Option<&str> {
+    let mut fields = line.splitn(3, ':');
+    let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+    let fits = match hierarchy {
+        Hierarchy::Version1(controller) => controllers.split(',').any(|name| name == controller),
+        Hierarchy::Version2 => number == "0" && controllers.is_empty(),
+    };
+    (fits && path.starts_with('/')).then_some(path)
+}
+
+/// What is mounted of the hierarchy, and where, if the line is about it.
+fn mount_of(line: &str, hierarchy: Hierarchy) -> Option<(String, PathBuf)> {
+    let (mount, kind) = line.split_once(" - ")?;
+    let mut mount = mount.split(' ').skip(3);
+    let (root, point) = (unescape(mount.next()?), unescape(mount.next()?));
+    let mut kind = kind.split(' ');
+    let (kind, options) = (kind.next()?, kind.nth(1).unwrap_or_default());
+    let fits = match hierarchy {
+        Hierarchy::Version1(controller) => {
+            kind == "cgroup" && options.split(',').any(|option| option == controller)
+        }
+        Hierarchy::Version2 => kind == "cgroup2",
+    };
+    fits.then(|| (root, PathBuf::from(point)))
+}
+
+/// Blanks, tabs, newlines and backslashes of paths stand there as a backslash and three octal digits.
+fn unescape(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let code = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) if *first == b'\\' => {
+                bytes.push(byte);
+                rest = &after[3..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const HYBRID_MOUNTS: &str = "\
+31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 master:2 - cgroup cgroup rw,cpu,cpuacct
+33 31 0:31 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset
+34 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw,nsdelegate";
+    const HYBRID_OWN: &str =
+        "9:name=systemd:/a\n5:cpuset:/\n2:cpu,cpuacct:/user.slice/a:b c\n0::/user.slice\n";
+
+    fn place(mountinfo: &str, own: &str, hierarchy: Hierarchy) -> Option<String> {
+        Place::from(mountinfo, own, hierarchy).map(|place| place.folder.display().to_string())
+    }
+
+    #[test]
+    fn each_hierarchy_is_found_where_it_is_mounted() {
+        let find = |hierarchy| place(HYBRID_MOUNTS, HYBRID_OWN, hierarchy);
+        let cpu = Some("/sys/fs/cgroup/cpu,cpuacct/user.slice/a:b c".to_owned());
+        assert_eq!(find(Hierarchy::Version1("cpu")), cpu);
+        assert_eq!(find(Hierarchy::Version1("cpuacct")), cpu);
+        assert_eq!(find(Hierarchy::Version1("cpuset")).as_deref(), Some("/sys/fs/cgroup/cpuset"));
+        assert_eq!(find(Hierarchy::Version1("memory")), None);
+        assert_eq!(find(Hierarchy::Version2).as_deref(), Some("/sys/fs/cgroup/unified/user.slice"));
+    }
+
+    #[test]
+    fn what_a_container_mounts_is_cut_off_and_what_is_above_is_not_seen() {
+        let mounts = "32 31 0:29 /docker/1f /sys/fs/cgroup/with\\040blank rw - cgroup cgroup rw,cpu";
+        let find = |own: &str| place(mounts, own, Hierarchy::Version1("cpu"));
+        let inside = find("2:cpu:/docker/1f/inner").unwrap();
+        assert_eq!(inside, "/sys/fs/cgroup/with blank/inner");
+        assert_eq!(find("2:cpu:/docker/1f").unwrap(), "/sys/fs/cgroup/with blank");
+        assert_eq!(find("2:cpu:/docker/1f2"), None);
+        assert_eq!(find("2:cpu:/"), None);
+        assert_eq!(find("2:cpu:/docker/1f/../2e"), None);
+        assert_eq!(find("2:cpu:"), None);
+    }
+
+    #[test]
+    fn one_goes_up_as_far_as_can_be_seen() {
+        let place = Place { mount: "/c".into(), folder: "/c/a/b".into() };
+        let upward: Vec<&Path> = place.upward().collect();
+        assert_eq!(upward, [Path::new("/c/a/b"), Path::new("/c/a"), Path::new("/c")]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_place_is_below_its_mount(
+            mountinfo in "([0-9 ]{0,6}[/.a\\\\]{0,6} /[a-z\\\\0-9]{0,6} rw (- cgroup2? c rw,cpu)?\n?){0,3}|\\PC{0,60}",
+            own in "(0::|1:cpu:)?[/.a]{0,9}\n?|\\PC{0,30}",
+        ) {
+            for hierarchy in [Hierarchy::Version1("cpu"), Hierarchy::Version2] {
+                if let Some(place) = Place::from(&mountinfo, &own, hierarchy) {
+                    prop_assert!(place.folder.starts_with(&place.mount));
+                    prop_assert!(!place.folder.strip_prefix(&place.mount).unwrap().iter().any(|part| part == ".."));
+                    prop_assert!(place.upward().count() >= 1);
+                }
+            }
+        }
+    }
+}

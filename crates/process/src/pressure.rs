@@ -1,0 +1,249 @@
+//! Memory of this machine: how much there is for builds, and whether they wait for it.
+//!
+//! Where Kilnyard runs in a control group with a limit, such as a container, that one bounds what there is. All of it
+//! is asked of the kernel at each call, and is a few reads of small files.
+//!
+//! Known downsides: what a container may not see above itself is not taken into account. Swap is not memory here.
+
+use crate::groups::{Hierarchy, Place};
+use std::path::Path;
+
+/// How much builds wait for memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pressure {
+    /// Nothing that would be a reason to hold anything back.
+    Low,
+    /// No further build should start.
+    High,
+}
+
+/// From this share of the time, in percent, that some process waited for memory, [`Pressure::High`]. Waiting in this
+/// sense is for pages that were in memory a moment ago, or for others to give some back (Documentation/accounting/psi.rst):
+/// a machine with enough of it shows 0.0 even when it reads new files all the time. Android's lmkd begins to look for
+/// victims at 7 percent on machines with much memory (`ro.lmk.psi_partial_stall_ms`, 70 of 1,000), and systemd-oomd
+/// kills at 60 (oomd.conf(5)): not to start more has to come long before killing, and after the noise.
+pub const HIGH_PERCENT: f64 = 10.0;
+
+impl Pressure {
+    /// Of what [`memory_stalled_percent`] says; a kernel that does not tell is taken to have none.
+    pub fn of(stalled_percent: Option<f64>) -> Pressure {
+        if stalled_percent.is_some_and(|percent| percent >= HIGH_PERCENT) {
+            Pressure::High
+        } else {
+            Pressure::Low
+        }
+    }
+}
+
+/// The share of the last ten seconds in which some process waited for memory, in percent; none where the kernel does not
+/// count it (CONFIG_PSI, `psi=1`). It is that of the machine, which contains that of all its groups; where it may not be
+/// read, that of Kilnyard's own group.
+pub fn memory_stalled_percent() -> Option<f64> {
+    let read = |file: &Path| parse_some_avg10(&std::fs::read_to_string(file).ok()?);
+    read("/proc/pressure/memory".as_ref()).or_else(|| {
+        let own = Place::own(Hierarchy::Version2)?;
+        read(&own.folder.join("memory.pressure"))
+    })
+}
+
+/// How many bytes builds could take now without anything being swapped; none where `/proc` cannot be read.
+pub fn available_bytes() -> Option<u64> {
+    let machine = meminfo("MemAvailable")?;
+    Some(limits().into_iter().map(|limit| limit.free()).fold(machine, u64::min))
+}
+
+/// How many bytes there are for all that runs in Kilnyard's group; none where `/proc` cannot be read.
+pub fn total_bytes() -> Option<u64> {
+    let machine = meminfo("MemTotal")?;
+    Some(limits().into_iter().map(|limit| limit.bytes).fold(machine, u64::min))
+}
+
+/// How many processes the kernel has killed for lack of memory since this machine started, in whatever group (`oom_kill`,
+/// since Linux 4.13); none where it does not tell. Where it grew, an end by signal 9 may have this reason.
+pub fn killed_for_memory() -> Option<u64> {
+    parse_count(&std::fs::read_to_string("/proc/vmstat").ok()?, "oom_kill")
+}
+
+fn meminfo(name: &str) -> Option<u64> {
+    parse_meminfo(&std::fs::read_to_string("/proc/meminfo").ok()?, name)
+}
+
+/// A group with a limit of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Limit {
+    bytes: u64,
+    used_bytes: u64,
+    /// What it uses for files and can give back at once.
+    spare_bytes: u64,
+}
+
+impl Limit {
+    fn free(&self) -> u64 {
+        self.bytes.saturating_sub(self.used_bytes.saturating_sub(self.spare_bytes))
+    }
+}
+
+/// What the files of a group are called.
+struct Words {
+    limits: &'static [&'static str],
+    used: &'static str,
+    /// A line of `memory.stat`: file pages that were not used of late, of the group and all in it.
+    spare: &'static str,
+}
+
+/// `memory.high` counts as well: above it, all processes are slowed down (Documentation/admin-guide/cgroup-v2.rst).
+const VERSION_2: Words =
+    Words { limits: &["memory.max", "memory.high"], used: "memory.current", spare: "inactive_file" };
+/// Documentation/admin-guide/cgroup-v1/memory.rst.
+const VERSION_1: Words =
+    Words { limits: &["memory.limit_in_bytes"], used: "memory.usage_in_bytes", spare: "total_inactive_file" };
+
+/// Those of Kilnyard's own group and of all above it that can be seen.
+fn limits() -> Vec<Limit> {
+    let mut found = Vec::new();
+    for (hierarchy, words) in [(Hierarchy::Version1("memory"), VERSION_1), (Hierarchy::Version2, VERSION_2)] {
+        if let Some(own) = Place::own(hierarchy) {
+            found.extend(own.upward().filter_map(|folder| limit_of(folder, &words)));
+        }
+    }
+    found
+}
+
+fn limit_of(folder: &Path, words: &Words) -> Option<Limit> {
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
+    let bytes = words.limits.iter().filter_map(|name| parse_limit(&read(name)?)).min()?;
+    let used_bytes = read(words.used).and_then(|text| parse_limit(&text)).unwrap_or(0);
+    let spare_bytes = read("memory.stat").and_then(|text| parse_count(&text, words.spare)).unwrap_or(0);
+    Some(Limit { bytes, used_bytes, spare_bytes })
+}
+
+/// From `some avg10=0.29 avg60=1.09 avg300=0.69 total=8342156`.
+fn parse_some_avg10(text: &str) -> Option<f64> {
+    let mut fields = text.lines().find_map(|line| line.strip_prefix("some "))?.split_whitespace();
+    let value: f64 = fields.find_map(|field| field.strip_prefix("avg10="))?.parse().ok()?;
+    (0.0..=100.0).contains(&value).then_some(value)
+}
+
+/// From lines such as `MemTotal:       24684084 kB`, in bytes.
+fn parse_meminfo(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    let mut words = line.split_whitespace();
+    let kibibytes: u64 = words.next()?.parse().ok()?;
+    (words.next() == Some("kB")).then(|| kibibytes.checked_mul(1024))?
+}
+
+/// From lines such as `oom_kill 0`.
+fn parse_count(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?.trim().parse().ok()
+}
+
+/// From a number of bytes, or `max` for none.
+fn parse_limit(text: &str) -> Option<u64> {
+    text.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn pressure_is_read_and_only_what_can_be() {
+        let text = "some avg10=12.50 avg60=1.09 avg300=0.69 total=8342156\nfull avg10=3.00 avg60=0.00 avg300=0.16 total=4296923\n";
+        assert_eq!(parse_some_avg10(text), Some(12.5));
+        assert_eq!(parse_some_avg10("full avg10=3.00\nsome avg60=1.00 avg10=0.00 new=1\n"), Some(0.0));
+        for odd in [
+            "",
+            "some",
+            "some ",
+            "some avg10=",
+            "some avg10=x",
+            "some avg10=NaN",
+            "some avg10=-1",
+            "some avg10=101",
+        ] {
+            assert_eq!(parse_some_avg10(odd), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn pressure_is_high_from_its_bound_on() {
+        assert_eq!(Pressure::of(None), Pressure::Low);
+        assert_eq!(Pressure::of(Some(9.99)), Pressure::Low);
+        assert_eq!(Pressure::of(Some(HIGH_PERCENT)), Pressure::High);
+        assert_eq!(Pressure::of(Some(f64::NAN)), Pressure::Low);
+    }
+
+    #[test]
+    fn amounts_and_counts_are_read_and_only_what_can_be() {
+        let text = "MemTotal:       24684084 kB\nMemAvailable:   22251040 kB\nHugePages_Total:       0\n";
+        assert_eq!(parse_meminfo(text, "MemTotal"), Some(24_684_084 * 1024));
+        assert_eq!(parse_meminfo(text, "MemAvailable"), Some(22_251_040 * 1024));
+        for odd in ["Mem", "MemFree", "HugePages_Total"] {
+            assert_eq!(parse_meminfo(text, odd), None, "{odd}");
+        }
+        assert_eq!(parse_meminfo("MemTotal: 18446744073709551615 kB", "MemTotal"), None);
+        assert_eq!(parse_meminfo("MemTotal: -1 kB", "MemTotal"), None);
+        assert_eq!(parse_count("oom_kill_x 3\noom_kill 7\n", "oom_kill"), Some(7));
+        assert_eq!(parse_count("oom_kill\n", "oom_kill"), None);
+        assert_eq!(parse_limit("max\n"), None);
+        assert_eq!(parse_limit("9223372036854771712\n"), Some(9_223_372_036_854_771_712));
+    }
+
+    #[test]
+    fn the_tightest_of_a_groups_limits_counts_and_files_can_be_given_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        assert_eq!(limit_of(folder.path(), &VERSION_2), None);
+        write("memory.max", "1000\n");
+        write("memory.high", "max\n");
+        write("memory.current", "700\n");
+        write("memory.stat", "inactive_anon 9\ninactive_file 200\n");
+        let limit = limit_of(folder.path(), &VERSION_2).unwrap();
+        assert_eq!((limit.bytes, limit.free()), (1000, 500));
+        write("memory.high", "400\n");
+        let limit = limit_of(folder.path(), &VERSION_2).unwrap();
+        assert_eq!((limit.bytes, limit.free()), (400, 0));
+        write("memory.max", "max\n");
+        write("memory.high", "max\n");
+        assert_eq!(limit_of(folder.path(), &VERSION_2), None);
+        write("memory.limit_in_bytes", "2000\n");
+        assert_eq!(limit_of(folder.path(), &VERSION_1).unwrap().free(), 2000);
+    }
+
+    #[test]
+    fn this_machine_tells() {
+        let (total, available) = (total_bytes().unwrap(), available_bytes().unwrap());
+        assert!(0 < available && available <= total, "{available} of {total}");
+        assert!(killed_for_memory().is_some());
+        assert!(memory_stalled_percent().is_none_or(|percent| (0.0..=100.0).contains(&percent)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read(text in "((some|full|MemTotal:|oom_kill)[ a-z0-9=.:-]{0,30}\n?){0,4}|\\PC{0,60}") {
+            if let Some(percent) = parse_some_avg10(&text) {
+                prop_assert!((0.0..=100.0).contains(&percent));
+            }
+            if let Some(bytes) = parse_meminfo(&text, "MemTotal") {
+                prop_assert_eq!(bytes % 1024, 0);
+            }
+            let _ = (parse_count(&text, "oom_kill"), parse_limit(&text));
+        }
+
+        #[test]
+        fn what_is_free_is_within_the_limit(bytes: u64, used_bytes: u64, spare_bytes: u64) {
+            let limit = Limit { bytes, used_bytes, spare_bytes };
+            prop_assert!(limit.free() <= bytes);
+        }
+
+        #[test]
+        fn what_the_kernel_writes_is_read_as_it_was_meant(hundredths in 0..=10_000_u32, kibibytes in 0..1_u64 << 50, count: u64) {
+            let percent = f64::from(hundredths) / 100.0;
+            let text = format!("some avg10={percent:.2} avg60=0.00 avg300=0.00 total={count}\n");
+            prop_assert_eq!(parse_some_avg10(&text), Some(percent));
+            prop_assert_eq!(parse_meminfo(&format!("A: 1 kB\nB: {kibibytes} kB\n"), "B"), Some(kibibytes * 1024));
+            prop_assert_eq!(parse_count(&format!("oom 1\noom_kill {count}\n"), "oom_kill"), Some(count));
+        }
+    }
+}

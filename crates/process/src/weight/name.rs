@@ -1,0 +1,111 @@
+//! Names of groups: they say whose they are, so that those of a killed Kilnyard can be told and removed.
+
+use super::processes::Process;
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What all names begin with.
+const PREFIX: &str = "kilnyard-";
+/// The longest part of an owner that stands in a name: file systems of groups take 255 bytes.
+const OWNER_CHARS_MAX: usize = 100;
+
+/// Who made a group: a process of this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Maker {
+    /// The namespace that its number is of: another container's process cannot be looked up here.
+    namespace: u64,
+    number: u32,
+    /// Its start, since numbers are given anew.
+    started: u64,
+}
+
+impl Maker {
+    fn this_process() -> Maker {
+        let number = std::process::id();
+        let started = Process::of(number).map_or(0, |process| process.started);
+        Maker { namespace: pid_namespace(), number, started }
+    }
+
+    /// Whether it certainly lives no more.
+    fn is_gone(&self) -> bool {
+        self.namespace == pid_namespace()
+            && Process::of(self.number)
+                .is_none_or(|process| process.started != self.started || process.is_dead)
+    }
+}
+
+fn pid_namespace() -> u64 {
+    std::fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino())
+}
+
+/// A name for a new group of this process: no other has it.
+pub(super) fn new(owner: &str) -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let maker = Maker::this_process();
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let owner = word(owner);
+    format!("{PREFIX}{owner}-{}-{}-{}-{count}", maker.namespace, maker.number, maker.started)
+}
+
+/// Whether a group of this name was made for this owner by a process that lives no more.
+pub(super) fn is_left(name: &str, owner: &str) -> bool {
+    maker_of(name, owner).is_some_and(|maker| maker.is_gone())
+}
+
+fn maker_of(name: &str, owner: &str) -> Option<Maker> {
+    let rest = name.strip_prefix(PREFIX)?.strip_prefix(word(owner).as_str())?.strip_prefix('-')?;
+    let mut numbers = rest.split('-');
+    let mut next = || numbers.next().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let namespace = next()?.parse().ok()?;
+    let number = next()?.parse().ok()?;
+    let started = next()?.parse().ok()?;
+    let _count: u64 = next()?.parse().ok()?;
+    numbers.next().is_none().then_some(Maker { namespace, number, started })
+}
+
+/// An owner, as a part of a file's name.
+fn word(owner: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' || c == '_' || c == '-' { c } else { '_' };
+    owner.chars().take(OWNER_CHARS_MAX).map(plain).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn only_groups_of_the_same_owner_and_of_processes_that_ended_are_left() {
+        let mut child =
+            std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let (number, started) = (child.id(), Process::of(child.id()).unwrap().started);
+        let name =
+            |owner: &str, started: u64| format!("kilnyard-{owner}-{}-{number}-{started}-0", pid_namespace());
+        assert!(!is_left(&new("yard"), "yard"));
+        assert!(!is_left(&name("yard", started), "yard"), "it lives");
+        assert!(is_left(&name("yard", started + 1), "yard"), "the number was given anew");
+        child.kill().unwrap();
+        // Also before anybody has waited for it.
+        while Process::of(number).is_some_and(|process| !process.is_dead) {
+            std::thread::yield_now();
+        }
+        assert!(is_left(&name("yard", started), "yard"));
+        child.wait().unwrap();
+        assert!(is_left(&name("yard", started), "yard"));
+        assert!(!is_left(&name("yard-2", started), "yard"));
+        assert!(!is_left(&name("yard", started), "yard-2"));
+        assert!(!is_left(&format!("kilnyard-yard-1-{number}-{started}-0"), "yard"), "another container's");
+        assert!(!is_left("kilnyard-yard-1-2-3-4-5", "yard"));
+        assert!(!is_left("kilnyard-yard---", "yard"));
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_is_one_folder_and_tells_its_maker(owner in "\\PC{0,300}", other in "[a-z0-9-]{0,9}") {
+            let name = new(&owner);
+            prop_assert!(name.len() < 255 && !name.contains('/'), "{name}");
+            prop_assert_eq!(maker_of(&name, &owner), Some(Maker::this_process()));
+            prop_assert!(word(&owner) == other || maker_of(&name, &other).is_none());
+        }
+    }
+}

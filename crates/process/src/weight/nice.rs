@@ -1,0 +1,284 @@
+//! Nice levels of builds, where there are no control groups: of sessions where the kernel shares by session, of all
+//! processes otherwise (sched(7), "The autogroup feature" and "The nice value and group scheduling").
+
+use super::processes::{Process, Processes, threads};
+use super::{BuildNumber, namespace, scale};
+use crate::groups::{Hierarchy, Place};
+use rustix::process::{Pid, getpriority_process, setpriority_process};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::{Duration, Instant};
+
+/// How often new sessions are looked for: looking reads a file of each process of the machine.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Whose levels are set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Means {
+    /// Those of sessions: among them the kernel shares first, and the levels of processes act within one alone. Anyone
+    /// may set them, up and down, from 0 to 19.
+    Sessions,
+    /// Those of processes.
+    Processes {
+        /// Without the privilege (CAP_SYS_NICE or RLIMIT_NICE) a level can be raised only.
+        can_lower: bool,
+    },
+}
+
+#[derive(Debug)]
+struct Build {
+    /// What its processes have, or are about to get.
+    level: Arc<AtomicI32>,
+    /// Outer processes of its sandboxes: number and start.
+    outers: Vec<(u32, u64)>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Nice {
+    means: Means,
+    /// Kilnyard's own level, which the processes of builds begin with.
+    base: i32,
+    builds: BTreeMap<BuildNumber, Build>,
+    order: Vec<BuildNumber>,
+    sender: Sender<(BuildNumber, u32)>,
+    entered: Receiver<(BuildNumber, u32)>,
+    looked: Option<Instant>,
+    /// There are processes that have not been looked at, or could not be set yet.
+    is_due: bool,
+}
+
+/// How a slot's thread tells of the processes of a build.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    build: BuildNumber,
+    means: Means,
+    level: Arc<AtomicI32>,
+    sender: Sender<(BuildNumber, u32)>,
+}
+
+impl Entry {
+    pub(super) fn enter(&self, pid: u32) -> io::Result<()> {
+        // Nobody listens after the end.
+        let _ = self.sender.send((self.build, pid));
+        match self.means {
+            // The command's session is not there yet.
+            Means::Sessions => Ok(()),
+            Means::Processes { can_lower } => {
+                set_level(pid, self.level.load(Ordering::Relaxed), can_lower).map(|_| ())
+            }
+        }
+    }
+}
+
+impl Nice {
+    /// Tries what this process may do.
+    pub(super) fn find() -> Result<Nice, String> {
+        let means = if shares_by_session() {
+            set_session("/proc/self/autogroup".as_ref(), None)
+                .map_err(|error| format!("failed to set the nice level of a session: {error}"))?;
+            Means::Sessions
+        } else {
+            let tried = std::thread::Builder::new().spawn(try_own_thread).map(std::thread::JoinHandle::join);
+            let can_lower = match tried {
+                Ok(Ok(tried)) => tried.map_err(|error| format!("failed to set a nice level: {error}"))?,
+                _ => return Err("no thread could be started to try it".to_owned()),
+            };
+            Means::Processes { can_lower }
+        };
+        let base = match means {
+            Means::Sessions => 0,
+            Means::Processes { .. } => getpriority_process(None).unwrap_or(0),
+        };
+        let (sender, entered) = mpsc::channel();
+        let builds = BTreeMap::new();
+        Ok(Nice { means, base, builds, order: Vec::new(), sender, entered, looked: None, is_due: false })
+    }
+
+    pub(super) fn means(&self) -> Means {
+        self.means
+    }
+
+    pub(super) fn begin(&mut self, build: BuildNumber) -> Entry {
+        let level = Arc::new(AtomicI32::new(self.base));
+        self.builds.insert(build, Build { level: Arc::clone(&level), outers: Vec::new() });
+        self.rank();
+        Entry { build, means: self.means, level, sender: self.sender.clone() }
+    }
+
+    pub(super) fn end(&mut self, build: BuildNumber) {
+        self.builds.remove(&build);
+    }
+
+    /// Sets the levels, the highest rank first; builds that are not named come after all others. The first error.
+    pub(super) fn order(&mut self, builds: &[BuildNumber]) -> io::Result<()> {
+        self.order = builds.to_vec();
+        self.hear();
+        if self.rank() || self.is_due { self.apply() } else { Ok(()) }
+    }
+
+    /// Looks for processes and sessions that are new, now and then.
+    pub(super) fn settle(&mut self) -> io::Result<()> {
+        self.hear();
+        let is_long_ago = self.looked.is_none_or(|looked| looked.elapsed() >= LOOK_INTERVAL);
+        let has_any = self.builds.values().any(|build| !build.outers.is_empty());
+        // A session may be new at any time; a process has the level of the one that started it.
+        let is_due = self.is_due || self.means == Means::Sessions;
+        if is_long_ago && has_any && is_due { self.apply() } else { Ok(()) }
+    }
+
+    fn hear(&mut self) {
+        while let Ok((build, pid)) = self.entered.try_recv() {
+            let process = Process::of(pid).filter(|process| !process.is_dead);
+            if let (Some(build), Some(process)) = (self.builds.get_mut(&build), process) {
+                build.outers.push((pid, process.started));
+                self.is_due = true;
+            }
+        }
+    }
+
+    /// Decides the levels; whether one changed.
+    fn rank(&mut self) -> bool {
+        let mut ranked: Vec<BuildNumber> = Vec::new();
+        for build in self.order.iter().chain(self.builds.keys()) {
+            if self.builds.contains_key(build) && !ranked.contains(build) {
+                ranked.push(*build);
+            }
+        }
+        let can_lower = self.means != Means::Processes { can_lower: false };
+        let floors: Vec<i32> = ranked.iter().map(|build| self.floor(*build, can_lower)).collect();
+        let mut is_changed = false;
+        for (build, level) in ranked.iter().zip(scale::levels(self.base, &floors)) {
+            if let Some(build) = self.builds.get(build) {
+                is_changed |= build.level.swap(level, Ordering::Relaxed) != level;
+            }
+        }
+        is_changed
+    }
+
+    /// What a build cannot go below, as long as processes of it run.
+    fn floor(&self, build: BuildNumber, can_lower: bool) -> i32 {
+        let held = self.builds.get(&build).filter(|build| !can_lower && !build.outers.is_empty());
+        held.map_or(self.base, |build| build.level.load(Ordering::Relaxed))
+    }
+
+    fn apply(&mut self) -> io::Result<()> {
+        let seen = Processes::look();
+        self.looked = Some(Instant::now());
+        self.is_due = false;
+        let mut outcome = Ok(());
+        let own_session = session("/proc/self/autogroup".as_ref()).map(|(session, _)| session);
+        for build in self.builds.values_mut() {
+            build.outers.retain(|(pid, started)| seen.has(*pid, *started));
+            let level = build.level.load(Ordering::Relaxed);
+            // Kilnyard's own session, which the outer process is in, is not the build's.
+            let mut sessions: BTreeSet<String> = own_session.iter().cloned().collect();
+            for process in build.outers.iter().flat_map(|(pid, _)| seen.tree(*pid)) {
+                let set = match self.means {
+                    Means::Sessions => set_session_of(process, level, &mut sessions),
+                    Means::Processes { can_lower } => set_process(process, level, can_lower),
+                };
+                match set {
+                    // An ordinary user may set ten sessions a second, all users together.
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_due = true,
+                    set => outcome = outcome.and(set),
+                }
+            }
+        }
+        outcome
+    }
+}
+
+/// Whether the kernel shares CPU time by session: where it does so at all, for what is in no control group with a
+/// controller of CPU time.
+fn shares_by_session() -> bool {
+    let is_enabled = std::fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled")
+        .is_ok_and(|text| text.trim() == "1");
+    let is_in_group = match Place::own(Hierarchy::Version1("cpu")) {
+        // Of all groups, the root of the machine alone has this file; a container may see its own one as the root.
+        Some(place) => place.folder != place.mount || !place.folder.join("release_agent").exists(),
+        None => Place::own(Hierarchy::Version2)
+            .is_some_and(|place| place.upward().any(|folder| folder.join("cpu.weight").exists())),
+    };
+    is_enabled && !is_in_group
+}
+
+/// Raises the level of the thread that runs this, and lowers it again; whether that was allowed.
+fn try_own_thread() -> io::Result<bool> {
+    let level = getpriority_process(None)?;
+    if level >= scale::LEVEL_MAX {
+        return Err(io::Error::other("Kilnyard itself has the highest"));
+    }
+    setpriority_process(None, level + 1)?;
+    Ok(setpriority_process(None, level).is_ok())
+}
+
+/// Sets the level of one thread, unless it has it. A thread that is gone is no error.
+fn set_level(thread: u32, level: i32, can_lower: bool) -> io::Result<()> {
+    let pid = i32::try_from(thread).ok().and_then(Pid::from_raw);
+    let Some(pid) = pid else { return Ok(()) };
+    let set = getpriority_process(Some(pid)).and_then(|now| {
+        if level > now || (level < now && can_lower) { setpriority_process(Some(pid), level) } else { Ok(()) }
+    });
+    match set {
+        Err(rustix::io::Errno::SRCH) => Ok(()),
+        set => Ok(set?),
+    }
+}
+
+fn set_process(process: u32, level: i32, can_lower: bool) -> io::Result<()> {
+    let set = threads(process).into_iter().map(|thread| set_level(thread, level, can_lower));
+    set.fold(Ok(()), io::Result::and)
+}
+
+/// The name of a process's session to the scheduler, and its nice level: `/autogroup-25 nice 0`.
+fn session(file: &Path) -> Option<(String, i32)> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let (name, level) = text.trim().split_once(" nice ")?;
+    Some((name.to_owned(), level.parse().ok()?))
+}
+
+/// Sets the level of a process's session, unless it has it or it is one of those that were looked at.
+fn set_session_of(process: u32, level: i32, known: &mut BTreeSet<String>) -> io::Result<()> {
+    let file = format!("/proc/{process}/autogroup");
+    let Some((name, now)) = session(file.as_ref()) else { return Ok(()) };
+    if known.contains(&name) {
+        return Ok(());
+    }
+    let set = if now == level { Ok(()) } else { set_session(file.as_ref(), Some(level)) };
+    let set = match set {
+        // The process belongs to another user of the build's user namespace, which Kilnyard may enter.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            namespace::write_inside(process, &file, &level.to_string())
+        }
+        set => set,
+    };
+    match set {
+        // It is gone.
+        Err(_) if Process::of(process).is_none_or(|process| process.is_dead) => Ok(()),
+        Err(error) => Err(error),
+        Ok(()) => {
+            known.insert(name);
+            Ok(())
+        }
+    }
+}
+
+/// Writes a level, or the one that is there again.
+fn set_session(file: &Path, level: Option<i32>) -> io::Result<()> {
+    let level = level.or_else(|| session(file).map(|(_, level)| level)).unwrap_or(0);
+    // Not by fs_err: whether one is to try again stands in the error as the kernel gave it.
+    let written = std::fs::OpenOptions::new()
+        .write(true)
+        .open(file)
+        .and_then(|mut file| io::Write::write_all(&mut file, level.to_string().as_bytes()));
+    match written {
+        // Another one was set a moment ago; that it may be tried is known then.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock && file.starts_with("/proc/self") => Ok(()),
+        written => written,
+    }
+}

@@ -1,0 +1,49 @@
+//! Control groups of version 1: a group below the one that this process is in.
+
+use super::group::{Groups, VERSION_1};
+use super::{folder, name};
+use crate::groups::{Hierarchy, Place};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Makes Kilnyard's own group, and tries whether it takes a weight and a process.
+pub(super) fn find(owner: &str, cpus: usize) -> Result<Groups, String> {
+    let cpu = Place::own(Hierarchy::Version1("cpu")).ok_or("its cpu controller is not mounted here")?;
+    let name = name::new(owner);
+    let mut lingering = folder::sweep(&cpu.folder, owner);
+    let weighing = cpu.folder.join(&name);
+    fs_err::create_dir(&weighing).map_err(|error| error.to_string())?;
+    // Also where it counts in a hierarchy of its own; where it may not, CPU time is what the processes say.
+    let counting = Place::own(Hierarchy::Version1("cpuacct")).and_then(|place| {
+        if place.folder == cpu.folder {
+            return Some(weighing.clone());
+        }
+        lingering.extend(folder::sweep(&place.folder, owner));
+        let counting = place.folder.join(&name);
+        made_and_tried(&counting).then_some(counting)
+    });
+    // From here on what was made is removed with this value.
+    let groups = Groups::new(VERSION_1, weighing.clone(), counting, lingering);
+    let weight = VERSION_1.scale.of_all(cpus);
+    folder::write(&weighing.join(VERSION_1.weight), weight).map_err(|error| error.to_string())?;
+    try_to_enter(&weighing).map_err(|error| error.to_string())?;
+    Ok(groups)
+}
+
+fn made_and_tried(folder: &PathBuf) -> bool {
+    if fs_err::create_dir(folder).is_err() {
+        return false;
+    }
+    let takes = try_to_enter(folder).is_ok();
+    if !takes {
+        let _ = folder::remove(folder);
+    }
+    takes
+}
+
+/// Moves a thread of its own into the group, which ends there: this version knows threads.
+fn try_to_enter(folder: &Path) -> io::Result<()> {
+    let tasks = folder.join("tasks");
+    let thread = std::thread::Builder::new().spawn(move || folder::write(&tasks, 0))?;
+    thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread that tried it failed")))
+}

@@ -1,0 +1,4 @@
+CREATE TABLE measured (
+  package TEXT PRIMARY KEY,
+  builds TEXT NOT NULL
+) STRICT, WITHOUT ROWID;

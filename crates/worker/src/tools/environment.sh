@@ -1,0 +1,3 @@
+MAKEFLAGS="-j --jobserver-auth=fifo:$server"
+export MAKEFLAGS
+exec "$real" "$@"

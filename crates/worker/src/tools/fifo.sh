@@ -1,0 +1,1 @@
+exec "$real" --jobserver-auth="fifo:$server" "$@"

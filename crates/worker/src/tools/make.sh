@@ -1,0 +1,3 @@
+# Without a number make runs one job at a time.
+jobs=1
+

@@ -75,7 +75,7 @@ pub struct Outcome {
 /// Something for the owner of the run.
 pub enum Message {
     /// For the coordinator.
-    Event(Event),
+    Event(Box<Event>),
     /// This many bytes came from a mirror.
     Received(u64),
 }
@@ -357,7 +357,7 @@ impl Driver<'_, '_> {
             // Of a large tree thousands of packages are ready at once: the first builds do not wait for all of them.
             let patience = if self.to_prepare.is_empty() { LOOK } else { Duration::ZERO };
             match receiver.recv_timeout(patience) {
-                Ok(Message::Event(event)) => finished = self.apply(event, view)?,
+                Ok(Message::Event(event)) => finished = self.apply(*event, view)?,
                 Ok(Message::Received(bytes)) => self.snapshot.bytes_fetched += bytes,
                 Err(RecvTimeoutError::Timeout) => finished = self.prepare_next(view)?,
                 // The owner holds a sender of its own.

@@ -148,8 +148,11 @@ impl Fetchers {
         let items: Vec<Item> = inputs.chain(commands).collect();
         let open = items.len();
         if open == 0 {
-            let _ =
-                self.events.send(Message::Event(Event::Fetched { package, stage: None, outcome: Ok(()) }));
+            let _ = self.events.send(Message::Event(Box::new(Event::Fetched {
+                package,
+                stage: None,
+                outcome: Ok(()),
+            })));
             return;
         }
         let log = format!("{}/{}/fetch.log", self.logs, order.package);

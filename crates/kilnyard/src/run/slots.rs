@@ -49,7 +49,7 @@ impl<'scope> Slots<'scope> {
                 scope.spawn(move || {
                     for work in receiver {
                         let result = perform(&worker, &work, &events);
-                        if events.send(Message::Event(Event::Ended(result))).is_err() {
+                        if events.send(Message::Event(Box::new(Event::Ended(result)))).is_err() {
                             return;
                         }
                     }
@@ -91,7 +91,7 @@ fn perform(worker: &Worker, work: &Work, events: &Sender<Message>) -> BuildResul
     let build = work.lease.build;
     let tell = |progress| {
         // Nobody listens any more only when the run is over.
-        let _ = events.send(Message::Event(Event::Progress { build, progress }));
+        let _ = events.send(Message::Event(Box::new(Event::Progress { build, progress })));
     };
     let performed = std::thread::scope(|scope| {
         // Copying a large output or removing a root may take longer than a lease, without a word.

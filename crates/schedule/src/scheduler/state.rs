@@ -71,11 +71,9 @@ impl Scheduler {
         for index in 0..self.ranks.order().len() {
             let other = self.ranks.order()[index];
             let is_blocked = self.packages[other.index()].standing == Standing::Blocked;
-            if is_blocked && descendants.contains(&other) {
-                if self.is_free(other) {
-                    self.packages[other.index()].standing = Standing::Waiting;
-                    back.push(other);
-                }
+            if is_blocked && descendants.contains(&other) && self.is_free(other) {
+                self.packages[other.index()].standing = Standing::Waiting;
+                back.push(other);
             }
         }
         self.set_times(&back);

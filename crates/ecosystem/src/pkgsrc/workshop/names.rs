@@ -72,7 +72,7 @@ impl Workshop {
             left_out
                 .push(LeftOut { name: location.clone(), explanation: format!("its scan failed: {said}") });
         }
-        let stock = Mutex::new(vec![None; packages.len()]);
+        let stock = Mutex::new(packages.iter().map(|_| None).collect());
         let distfiles = packages.iter().map(|_| OnceLock::new()).collect();
         Ok(Workshop {
             settings,

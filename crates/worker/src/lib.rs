@@ -15,7 +15,7 @@ mod memory;
 mod remover;
 mod roots;
 
-pub use fetch::Fetched;
+pub use fetch::{Claim, Fetched};
 pub use roots::{RootFolder, base_sandbox};
 
 use kilnyard_ecosystem::Ecosystem;

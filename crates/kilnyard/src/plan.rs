@@ -4,7 +4,7 @@ use crate::error::{Context, Error, Result};
 use crate::family::{self, Set};
 use crate::mirror::open_distfiles;
 use crate::yard::{Yard, store_error};
-use kilnyard_ecosystem::Ecosystem;
+use kilnyard_ecosystem::{Ecosystem, WEIGHT_USUAL};
 use kilnyard_mirror::{DistfileStore, Sha256Hex};
 use kilnyard_model::graph::{PackageId, StandIn};
 use kilnyard_model::order::Output;
@@ -325,7 +325,8 @@ fn estimate(
         }
         let recorded = durations.get(graph.name(id)).copied();
         let (wall_seconds, cpu_seconds) = recorded.unwrap_or_else(|| {
-            let prior = kilnyard_schedule::prior_seconds(workshop.source_bytes(id));
+            let heavier = f64::from(workshop.weight(id)) / f64::from(WEIGHT_USUAL);
+            let prior = kilnyard_schedule::prior_seconds(workshop.source_bytes(id)) * heavier;
             (prior, prior)
         });
         Estimate { wall_seconds, cpu_seconds }

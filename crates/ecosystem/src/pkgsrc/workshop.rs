@@ -40,6 +40,8 @@ struct Package {
     recipe: Recipe,
     /// Why it may not be given away, if it may not.
     restricted: Option<String>,
+    /// What its recipe says that it weighs (`PBULK_WEIGHT`).
+    weight: u32,
     /// Where its stanza is in the scan's text.
     stanza: std::ops::Range<usize>,
     /// The lines of its key that follow from files, once somebody asked.
@@ -298,6 +300,10 @@ impl Ecosystem for Workshop {
 
     fn source_bytes(&self, package: PackageId) -> u64 {
         self.distfiles(package).iter().filter_map(|file| file.size_bytes).sum()
+    }
+
+    fn weight(&self, package: PackageId) -> u32 {
+        self.packages[package.index()].weight
     }
 
     fn key(&self, package: PackageId) -> Result<Key, Impossible> {

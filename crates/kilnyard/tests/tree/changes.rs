@@ -53,7 +53,13 @@ fn files_that_are_gone_or_cut(shared: &Shared) {
     let yard = built(shared, "files", &tree);
     yard.build().exits(0).says(&["nothing to do: 5 up-to-date", "repository (unchanged, 5 packages)"]);
     let before = yard.summary();
-    fs::remove_file(stored(&yard, "lib-1.0.tgz")).unwrap();
+    // A plan that is kept knows it too, and knows when the file is back.
+    let (path, aside) = (stored(&yard, "lib-1.0.tgz"), yard.path("aside"));
+    fs::rename(&path, &aside).unwrap();
+    assert_eq!(yard.to_build(), ["chain/app", "chain/lib"]);
+    fs::rename(&aside, &path).unwrap();
+    assert_eq!(yard.to_build(), [""; 0]);
+    fs::remove_file(path).unwrap();
     // The repository has a hard link, which is to stay as it is.
     let path = stored(&yard, "alone-1.0.tgz");
     let bytes = fs::read(&path).unwrap();

@@ -1,12 +1,13 @@
 //! What is built again after a change, and what is not.
 
 use crate::fixtures::{ALL, Packages, Shared, Trial, add_line, serve, settle};
-use crate::support::Yard;
 use crate::support::tree::{MiniTree, source};
+use crate::support::Yard;
 use std::fs;
 
 pub const CASES: &[Trial] = &[
     ("files_that_are_gone_or_cut_are_noticed", files_that_are_gone_or_cut),
+    ("what_is_broken_and_fails_again_holds_up_no_other", broken_for_good),
     ("a_change_of_a_recipe_is_followed_as_far_as_it_matters", a_change_of_a_recipe),
     ("a_change_of_the_rules_looks_at_everything", a_change_of_the_rules),
     ("settings_count_for_those_they_concern", settings_count),
@@ -75,6 +76,29 @@ fn files_that_are_gone_or_cut(shared: &Shared) {
     assert_eq!(yard.summary(), before);
     yard.build().exits(0).says(&["nothing to do: 5 up-to-date"]);
     yard.is_clean();
+}
+
+fn broken_for_good(shared: &Shared) {
+    let tree = tree();
+    let _server = serve(&tree);
+    let yard = built(shared, "broken-for-good", &tree);
+    fs::remove_file(stored(&yard, "lib-1.0.tgz")).unwrap();
+    tree.package("chain/lib", "BUILD_DEPENDS= base-[0-9]*:../../chain/base\ndo-build:\n\t@false");
+    add_line(&tree, "lone/alone/Makefile", "COMMENT= Another alone");
+    // The repository has a whole file of it still.
+    let said =
+        ["lib-1.0.tgz is gone from the yard, or is not whole: it stays published as it is", "(published, 5"];
+    yard.build().exits(1).says(&said);
+    assert!(yard.summary().contains("COMMENT=Another alone\n"));
+    assert_eq!(yard.published().len(), 5);
+    yard.run(&["publish"]).exits(0).says(&["it stays published as it is", "unchanged"]);
+    // And now it has not.
+    let path = yard.path(ALL).join("lib-1.0.tgz");
+    let bytes = fs::read(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, &bytes[1..]).unwrap();
+    yard.run(&["publish"]).exits(0).says(&["it is not published", "published: 4 packages"]);
+    assert_eq!(yard.published(), ["alone-1.0", "app-1.0", "base-1.0", "single-1.0"]);
 }
 
 /// Builds again, and tells how often each package was built since.

@@ -9,7 +9,7 @@ use super::summary::Stanza;
 use crate::{PublishError, Result, compress, lookup, state};
 
 const SUMMARY_GZIP: &str = "pkg_summary.gz";
-const SUMMARY_ZSTD: &str = "pkg_summary.zst";
+pub(super) const SUMMARY_ZSTD: &str = "pkg_summary.zst";
 const LOOK_UP: &str = "index";
 
 /// The names of all index files.

@@ -16,6 +16,7 @@ mod remover;
 mod roots;
 
 pub use fetch::{Claim, Fetched};
+pub use memory::{sweep_memory, work_folders_in_memory};
 pub use roots::{RootFolder, base_sandbox};
 
 use kilnyard_ecosystem::Ecosystem;
@@ -69,7 +70,7 @@ impl Worker {
 
     /// Removes what builds left that did not end: to be called once, before the first build.
     pub fn sweep(&self) -> std::io::Result<()> {
-        memory::sweep(&self.settings.yard, &self.settings.ids)?;
+        sweep_memory(&self.settings.yard, &self.settings.ids)?;
         roots::sweep(&self.settings.yard, &self.settings.ids)
     }
 }

@@ -22,7 +22,10 @@ pub fn package_file(data: &[u8]) {
 fn read(bytes: &[u8]) -> Option<PackageFile> {
     let file = tempfile::NamedTempFile::new_in(SCRATCH).unwrap();
     std::fs::write(file.path(), bytes).unwrap();
+    let facts = package_file::read_recipe_facts(file.path());
     let package = package_file::read(file.path()).ok()?;
+    let facts = facts.unwrap();
+    assert_eq!((&facts.built_with, &facts.recipe_versions), (&package.built_with, &package.recipe_versions));
     let hash: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!((package.sha256.as_str(), package.size_bytes), (hash.as_str(), bytes.len() as u64));
     assert_eq!((package.content.len(), package.sha512.len()), (64, 128));

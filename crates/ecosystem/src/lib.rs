@@ -43,6 +43,9 @@ pub struct LeftOut {
 #[error("{0}")]
 pub struct CollectError(pub String);
 
+/// What a package weighs of which nobody says anything else: see [`Ecosystem::weight`].
+pub const WEIGHT_USUAL: u32 = 100;
+
 /// What a resolved set knows of its packages, and how each is built. All methods decide; none of them
 /// runs a command. They may be called from several threads.
 pub trait Ecosystem: Send + Sync {
@@ -68,6 +71,11 @@ pub trait Ecosystem: Send + Sync {
 
     /// A package's size as a prior for its time: the bytes of its sources.
     fn source_bytes(&self, package: PackageId) -> u64;
+
+    /// How heavy its recipe says that a build is, in hundredths of a usual one of its size.
+    fn weight(&self, _package: PackageId) -> u32 {
+        WEIGHT_USUAL
+    }
 
     /// The key of a build of this package from what is there now.
     fn key(&self, package: PackageId) -> Result<Key, Impossible>;

@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::yard::store_error;
+use kilnyard_ecosystem::WEIGHT_USUAL;
 use kilnyard_schedule::work::{StageTime, memory_without_end_bytes};
 use kilnyard_schedule::{Basis, Machine, Measured, Step, Work, estimate, prior_seconds};
 use kilnyard_store::{Measurement, Store};
@@ -34,8 +35,13 @@ impl Estimates {
         Ok(Estimates { measured, imported, machine })
     }
 
-    /// What the next build of a package will take whose packed sources are so large.
-    pub fn work(&self, package: &str, source_bytes: u64) -> Work {
+    /// What the next build of a package will take whose packed sources are so large, and which weighs so much by its
+    /// recipe.
+    pub fn work(&self, package: &str, source_bytes: u64, weight: u32) -> Work {
+        let prior = || {
+            let heavier = f64::from(weight) / f64::from(WEIGHT_USUAL);
+            Work::serial(prior_seconds(source_bytes) * heavier, Basis::Prior)
+        };
         let measured = self.measured.get(package).map_or(&[][..], Vec::as_slice);
         let mut work =
             self.known(package).unwrap_or_else(|| Work::serial(prior_seconds(source_bytes), Basis::Prior));

@@ -14,7 +14,7 @@ use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::debian::Workshop as DebianWorkshop;
 use kilnyard_ecosystem::pkgsrc::{Workshop as PkgsrcWorkshop, shared_folders as pkgsrc_folders};
 use kilnyard_mirror::DistfileStore;
-use kilnyard_model::order::SharedFolder;
+use kilnyard_model::order::{Output, SharedFolder};
 use kilnyard_publish::Publication;
 use kilnyard_root::IdMap;
 use kilnyard_store::Store;
@@ -62,6 +62,8 @@ pub struct Published {
     pub line: String,
     /// The fingerprint of the key.
     pub fingerprint: String,
+    /// What is not as it should be, a sentence each.
+    pub remarks: Vec<String>,
 }
 
 /// A repository as it is to be.
@@ -74,14 +76,27 @@ pub struct ToPublish {
     pub line_for: &'static str,
     /// The line that lets a machine install from it.
     pub line: String,
+    /// What is not as it should be, a sentence each.
+    pub remarks: Vec<String>,
+}
+
+/// What is said of an output whose file is gone from the yard, or is not whole, and what is published in its place.
+pub(crate) fn broken_remark(output: &Output, package: &str, published: Option<&str>) -> String {
+    let file = &output.file;
+    let instead = match published {
+        Some(name) if name == file => "it stays published as it is".to_owned(),
+        Some(name) => format!("{name} stays published in its place"),
+        None => "it is not published".to_owned(),
+    };
+    format!("{file} is gone from the yard, or is not whole: {instead} (kilnyard build --force {package})")
 }
 
 impl ToPublish {
     /// Does it, with the yard's key.
     pub fn publish(self, key: &Key) -> Result<Published> {
         let is_changed = self.publication.execute(key).context(Kind::Machine, "publish")?.is_new;
-        let ToPublish { packages, line_for, line, .. } = self;
-        Ok(Published { is_changed, packages, line_for, line, fingerprint: key.fingerprint() })
+        let ToPublish { packages, line_for, line, remarks, .. } = self;
+        Ok(Published { is_changed, packages, line_for, line, fingerprint: key.fingerprint(), remarks })
     }
 }
 

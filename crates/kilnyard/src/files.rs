@@ -1,15 +1,25 @@
 //! Files that are there whole or not at all.
 
 use crate::error::{Context, Kind, Result};
-use std::io::Write;
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 /// Writes a file so that it is there whole or not at all.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+    write_whole_by(path, |out| out.write_all(bytes))
+}
+
+/// The same for what is too large to be held in memory.
+pub fn write_whole_by(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<fs_err::File>) -> io::Result<()>,
+) -> Result<()> {
     let part = path.with_extension("part");
-    let written = fs_err::File::create(&part).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_all()?;
+    let written = fs_err::File::create(&part).and_then(|file| {
+        let mut out = BufWriter::new(file);
+        write(&mut out)?;
+        out.flush()?;
+        out.get_ref().sync_all()?;
         fs_err::rename(&part, path)
     });
     written.context(Kind::Machine, format!("write {}", path.display()))

@@ -200,8 +200,11 @@ fn broken(current: &HashMap<String, Current>, distfiles: &DistfileStore) -> Hash
 
 /// Why a package is built whose file is broken.
 pub fn broken_reason(file: &str) -> String {
-    format!("{file} is gone from the yard, or is not whole")
+    format!("{file}{BROKEN}")
 }
+
+/// How the reason ends.
+const BROKEN: &str = " is gone from the yard, or is not whole";
 
 /// Where a package would stand when a run begins, and why.
 struct Prediction {
@@ -295,7 +298,7 @@ fn foresee(
     let graph = Arc::new(workshop.graph().clone());
     let work = |id: PackageId| match predictions[id.index()].state.is_final() {
         true => Work::default(),
-        false => estimates.work(graph.name(id), workshop.source_bytes(id)),
+        false => estimates.work(graph.name(id), workshop.source_bytes(id), workshop.weight(id)),
     };
     let works = graph.packages().map(work).collect();
     let row = |id: PackageId, prediction: Prediction| PlanRow {
@@ -380,7 +383,25 @@ pub fn keep_current(yard: &Yard, store: &mut impl Store) -> Result<()> {
 
 fn is_kept(yard: &Yard, store: &impl Store) -> Result<bool> {
     let digest = digest(yard, store)?;
-    Ok(store.plan_head().map_err(store_error)?.is_some_and(|plan| plan.digest == digest))
+    let is_of_it = store.plan_head().map_err(store_error)?.is_some_and(|plan| plan.digest == digest);
+    Ok(is_of_it && knows_the_broken(store, &open_distfiles(yard)?)?)
+}
+
+/// Whether the plan in the store says of each package whose file is broken now that it is, and of no other.
+fn knows_the_broken(store: &impl Store, distfiles: &DistfileStore) -> Result<bool> {
+    let current = store.all_current().map_err(store_error)?;
+    let broken = broken(&current.into_iter().map(|c| (c.package.clone(), c)).collect(), distfiles);
+    let mut is_right = true;
+    store
+        .each_planned(&mut |row| {
+            let said = row.reason.ends_with(BROKEN);
+            // What is left out is that whatever becomes of the file of its last build.
+            let is_broken = broken.contains_key(row.name) && row.state != PackageState::LeftOut;
+            is_right = said == is_broken;
+            is_right
+        })
+        .map_err(store_error)?;
+    Ok(is_right)
 }
 
 fn renew(yard: &Yard, store: &mut impl Store) -> Result<Plan> {

@@ -16,7 +16,7 @@ use crate::yard::{Yard, store_error};
 use kilnyard_coordinator::{Action, Coordinator, Event, Kept, Notice, Prepared, Start};
 use kilnyard_mirror::DistfileStore;
 use kilnyard_model::graph::PackageId;
-use kilnyard_model::order::BuildOrder;
+use kilnyard_model::order::{BuildOrder, Stage};
 use kilnyard_model::result::PackageState;
 use kilnyard_process::jobserver::Style;
 use kilnyard_process::{Limits, pressure};
@@ -522,7 +522,7 @@ impl Driver<'_, '_> {
         let order = match workshop.order(package, revision, self.run.planned.shape.jobs) {
             Ok(mut order) => {
                 if let Some(work) = &mut order.work
-                    && let Some(bytes) = self.work_bytes(&name)?
+                    && let Some(bytes) = self.work_bytes(&name, work.expected_bytes)?
                 {
                     work.expected_bytes = bytes;
                 }
@@ -544,10 +544,15 @@ impl Driver<'_, '_> {
         Ok(prepared)
     }
 
-    /// What the work folder of a package's last build held that came so far.
-    fn work_bytes(&self, name: &str) -> Result<Option<u64>> {
+    /// What the work folder of a package's last build held. One that failed tells only what is needed at the least.
+    fn work_bytes(&self, name: &str, guessed_bytes: u64) -> Result<Option<u64>> {
         let builds = self.run.store.builds_of(name, BUILDS_LOOKED_AT).map_err(store_error)?;
-        Ok(builds.iter().find_map(|build| build.stages.iter().find_map(|stage| stage.work_bytes)))
+        Ok(builds.iter().find_map(|build| {
+            let known = || build.stages.iter().filter_map(|stage| Some((stage.stage, stage.work_bytes?)));
+            let whole = known().find(|(stage, _)| *stage == Stage::Collect).map(|(_, bytes)| bytes);
+            let part = || known().map(|(_, bytes)| bytes).max();
+            whole.or_else(|| part().map(|bytes| bytes.max(guessed_bytes)))
+        }))
     }
 
     /// Whether a file of these outputs was found gone or not whole when the run was planned.

@@ -81,7 +81,7 @@ pub use execute::Published;
 pub use layout::{GENERATIONS_KEPT, KEYRING_FILE};
 pub use lookup::{LookUp, render as render_look_up};
 pub use operation::Operation;
-pub use packages::{PackageEntry, plan as plan_packages};
+pub use packages::{PackageEntry, PublishedPackages, plan as plan_packages};
 pub use plan::{Publication, plan};
 pub use prune::{Prune, prune};
 pub use signer::{Signer, SignerError};

@@ -3,26 +3,29 @@
 //!
 //! ```text
 //! 0    8   "KILNLOOK"
-//! 8    4   version of the format, 1             all numbers are little-endian
+//! 8    4   version of the format, 2             all numbers are little-endian
 //! 12   4   number of records, n
 //! 16   4   number of buckets, b
-//! 20   4   nothing
+//! 20   4   seed of the hash
 //! 24   8   length of the file
 //! 32   4b  displacement of each bucket
 //! ...  12n slots: where a record begins (8 bytes) and how long it is (4)
 //! ...      records, each its key, a line end, and its content
 //! ```
 //!
-//! A key's SHA-256 names a bucket; the bucket's displacement and the rest of the hash name the slot. The
-//! displacements are chosen when the file is made so that no two keys share a slot, and no slot is free (minimal
-//! perfect hashing by displacement: Belazzougui, Botelho and Dietzfelbinger, "Hash, displace, and compress", 2009).
-//! A key that is not there leads to a record of another key, which says so.
+//! A key's hash, the seed's four bytes and then the key by 64-bit FNV-1a (Fowler, Noll and Vo; RFC 9923), names a bucket;
+//! the bucket's displacement and the hash name the slot. The displacements are chosen when the file is made so that no
+//! two keys share a slot, and no slot is free (minimal perfect hashing by displacement: Belazzougui, Botelho and
+//! Dietzfelbinger, "Hash, displace, and compress", 2009). The seed is chosen so that no two keys share a hash. A key that
+//! is not there leads to a record of another key, which says so.
+//!
+//! Version 1 hashed with SHA-256, whose code for every kind of processor has to be chosen at the start of a program:
+//! that alone took a sixth of a look-up.
 //!
 //! What must hold: every number that is read is checked against the file, so that a broken file is an error and
 //! never more. Known downside: four reads a look-up; whoever looks up thousands should map the file instead.
 
 use crate::error::{During, PublishError, Result};
-use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
@@ -30,7 +33,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 const MAGIC: [u8; 8] = *b"KILNLOOK";
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 const HEADER_BYTES: u64 = 32;
 const SLOT_BYTES: u64 = 12;
 /// Keys a bucket has on average: more make a smaller file and a longer search for displacements.
@@ -39,34 +42,50 @@ const KEYS_A_BUCKET: usize = 4;
 const RECORD_BYTES_MAX: u32 = 64 << 20;
 /// More tries than any bucket needs; reached only if a key is there twice, which is refused before.
 const DISPLACEMENT_MAX: u32 = 1 << 24;
+/// More seeds than keys that nobody made for it need: two of 30,000 share a hash once in forty thousand million files.
+const SEED_MAX: u32 = 1 << 8;
 
-/// The two halves of a key's hash that are used.
-#[derive(Clone, Copy, Debug)]
-struct Hash {
-    bucket: u64,
-    slot: u64,
-}
+/// A key's hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct KeyHash(u64);
 
-impl Hash {
-    fn of(key: &str) -> Hash {
-        let digest = Sha256::digest(key.as_bytes());
-        let half = |at: usize| {
-            digest[at..at + 8].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
-        };
-        Hash { bucket: half(0), slot: half(8) }
+impl KeyHash {
+    fn of(key: &str, seed: u32) -> KeyHash {
+        KeyHash(fnv(fnv(FNV_OFFSET_BASIS, &seed.to_le_bytes()), key.as_bytes()))
     }
 
     fn bucket(self, buckets: u32) -> u32 {
-        (self.bucket % u64::from(buckets)) as u32
+        (mixed(self.0) % u64::from(buckets)) as u32
     }
 
-    /// The slot with this displacement: a mix of both (the finalizer of MurmurHash3, which is a bijection).
+    /// The slot with this displacement.
     fn slot(self, displacement: u32, slots: u32) -> u32 {
-        let mut mixed = self.slot ^ u64::from(displacement).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        mixed = (mixed ^ mixed >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
-        mixed = (mixed ^ mixed >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-        ((mixed ^ mixed >> 33) % u64::from(slots)) as u32
+        // One more, so that the first displacement does not lead to what named the bucket.
+        let step = (u64::from(displacement) + 1).wrapping_mul(GOLDEN_RATIO);
+        (mixed(self.0 ^ step) % u64::from(slots)) as u32
     }
+}
+
+const FNV_OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_PRIME: u64 = 0x0100_0000_01b3;
+/// Two to the 64th over the golden ratio: its multiples lie far apart.
+const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// 64-bit FNV-1a, gone on with from where it was.
+fn fnv(from: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(from, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(FNV_PRIME))
+}
+
+/// Spreads what is in some bits over all of them: the finalizer of MurmurHash3, which is a bijection.
+fn mixed(bits: u64) -> u64 {
+    let bits = (bits ^ bits >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    let bits = (bits ^ bits >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    bits ^ bits >> 33
+}
+
+/// Whether these bytes begin as a look-up file of this version does.
+pub(crate) fn is_of_this_version(bytes: &[u8]) -> bool {
+    bytes.strip_prefix(&MAGIC).is_some_and(|rest| rest.starts_with(&FORMAT.to_le_bytes()))
 }
 
 /// The bytes of a look-up file for these records. A key is one line, and there once.
@@ -89,11 +108,12 @@ pub fn render(records: &[(&str, &[u8])]) -> Result<Vec<u8>> {
     let slots = u32::try_from(records.len())
         .map_err(|_| PublishError::TooLarge { what: "number of records", limit: u64::from(u32::MAX) })?;
     let buckets = (records.len() / KEYS_A_BUCKET).max(1) as u32;
-    let (displacements, places) = place(records, buckets, slots)?;
+    let (seed, hashes) = hashes(records)?;
+    let (displacements, places) = place(&hashes, buckets, slots)?;
 
     let mut bytes = Vec::new();
     bytes.extend(MAGIC);
-    for number in [FORMAT, slots, buckets, 0] {
+    for number in [FORMAT, slots, buckets, seed] {
         bytes.extend(number.to_le_bytes());
     }
     bytes.extend([0; 8]);
@@ -116,13 +136,22 @@ pub fn render(records: &[(&str, &[u8])]) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// The first seed with which no two keys share a hash, and the hashes.
+fn hashes(records: &[(&str, &[u8])]) -> Result<(u32, Vec<KeyHash>)> {
+    let with = |seed| records.iter().map(|(key, _)| KeyHash::of(key, seed)).collect::<Vec<_>>();
+    let is_good = |hashes: &Vec<KeyHash>| hashes.iter().collect::<HashSet<_>>().len() == hashes.len();
+    let mut found = (0..SEED_MAX).map(|seed| (seed, with(seed)));
+    found
+        .find(|(_, hashes)| is_good(hashes))
+        .ok_or(PublishError::TooLarge { what: "search for a seed", limit: u64::from(SEED_MAX) })
+}
+
 /// The displacement of each bucket, and the number of the record in each slot.
-fn place(records: &[(&str, &[u8])], buckets: u32, slots: u32) -> Result<(Vec<u32>, Vec<u32>)> {
+fn place(hashes: &[KeyHash], buckets: u32, slots: u32) -> Result<(Vec<u32>, Vec<u32>)> {
     const FREE: u32 = u32::MAX;
-    let mut members: Vec<Vec<(u32, Hash)>> = vec![Vec::new(); buckets as usize];
-    for (number, (key, _)) in records.iter().enumerate() {
-        let hash = Hash::of(key);
-        members[hash.bucket(buckets) as usize].push((number as u32, hash));
+    let mut members: Vec<Vec<(u32, KeyHash)>> = vec![Vec::new(); buckets as usize];
+    for (number, hash) in hashes.iter().enumerate() {
+        members[hash.bucket(buckets) as usize].push((number as u32, *hash));
     }
     // The largest first, while there is room for them.
     let mut order: Vec<usize> = (0..members.len()).collect();
@@ -162,6 +191,7 @@ pub struct LookUp {
     length: u64,
     slots: u32,
     buckets: u32,
+    seed: u32,
 }
 
 impl LookUp {
@@ -173,12 +203,15 @@ impl LookUp {
         let number =
             |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         let length = u64::from(number(24)) | u64::from(number(28)) << 32;
-        let look_up = LookUp { path: path.to_owned(), file, length, slots: number(12), buckets: number(16) };
+        let (slots, buckets, seed) = (number(12), number(16), number(20));
+        let look_up = LookUp { path: path.to_owned(), file, length, slots, buckets, seed };
         if header[..8] != MAGIC {
             return Err(look_up.broken("it is no look-up file"));
         }
-        if number(8) != FORMAT {
-            return Err(look_up.broken("its format is one of another version"));
+        match number(8) {
+            FORMAT => {}
+            ..FORMAT => return Err(look_up.broken("its format is an older one; it has to be made again")),
+            _ => return Err(look_up.broken("its format is a newer one than this program knows")),
         }
         let actual = look_up.file.metadata().during("look at", path)?.len();
         if actual != length || look_up.records_begin() > length {
@@ -205,7 +238,7 @@ impl LookUp {
         if self.slots == 0 {
             return Ok(None);
         }
-        let hash = Hash::of(key);
+        let hash = KeyHash::of(key, self.seed);
         let mut displacement = [0; 4];
         let at = HEADER_BYTES + 4 * u64::from(hash.bucket(self.buckets));
         read(&self.file, &mut displacement, at, &self.path)?;
@@ -302,9 +335,22 @@ mod tests {
         assert!(error(b"").contains("read"));
         assert!(error(&bytes[..bytes.len() - 1]).contains("length"));
         assert!(error(&[b"X", &bytes[1..]].concat()).contains("no look-up file"));
-        let mut newer = bytes.clone();
-        newer[8] = 2;
-        assert!(error(&newer).contains("another version"));
+        for (version, said) in [(1, "an older one"), (3, "a newer one")] {
+            let mut other = bytes.clone();
+            other[8] = version;
+            assert!(error(&other).contains(said));
+            assert!(is_of_this_version(&bytes) && !is_of_this_version(&other));
+        }
+    }
+
+    #[test]
+    fn hashes_are_those_that_others_have_published() {
+        // The vectors of RFC 9923; four bytes of no seed come before a key.
+        let plain = |text: &str| fnv(FNV_OFFSET_BASIS, text.as_bytes());
+        assert_eq!(plain("a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(plain("foobar"), 0x8594_4171_f739_67e8);
+        assert_eq!(KeyHash::of("foobar", 0).0, plain("\0\0\0\0foobar"));
+        assert_ne!(KeyHash::of("foobar", 0), KeyHash::of("foobar", 1));
     }
 
     proptest! {

@@ -8,7 +8,7 @@
 //! From the bottom:
 //!
 //! - [`work`] is a model of what a build takes, from what earlier ones took ([`estimate`]) or from a prior
-//!   ([`prior_seconds`], [`prior_of_weight_seconds`]);
+//!   ([`prior_seconds`]);
 //! - [`rank`](mod@rank) has the ranks, how they follow their estimates, and the [`Bound`] that no schedule can beat;
 //! - [`Queue`] hands out the ready package of the highest rank; what a person bumped comes before all else;
 //! - [`Demand`] tells how many cores a real build could use;
@@ -38,4 +38,4 @@ pub use queue::{Queue, expected_seconds};
 pub use rank::{Bound, Ranks, bound_seconds, path, ranks};
 pub use scheduler::{Limits, OVERTAKEN_SECONDS_MAX, ScheduleError, Scheduler, Sharing};
 pub use simulate::{Built, Busy, Simulated, SimulationError, simulate};
-pub use work::{Basis, Measured, Step, Work, estimate, prior_of_weight_seconds, prior_seconds};
+pub use work::{Basis, Measured, Step, Work, estimate, prior_seconds};

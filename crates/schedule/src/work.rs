@@ -209,13 +209,6 @@ pub fn prior_seconds(source_bytes: u64) -> f64 {
     SECONDS_AT_REFERENCE * (source_bytes.max(1000) as f64 / REFERENCE_BYTES).powf(SLOPE)
 }
 
-/// The time of a package that was never built and of which only a weight is known that its maintainers gave it
-/// (100 is usual, as in pkgsrc's PBULK_WEIGHT): the median of those that were built, times the weight.
-pub fn prior_of_weight_seconds(built_seconds: Vec<f64>, weight: u32) -> f64 {
-    const WEIGHT_USUAL: f64 = 100.0;
-    median(built_seconds) * f64::from(weight) / WEIGHT_USUAL
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -284,7 +277,6 @@ mod tests {
         assert!(prior_seconds(0) > 0.0);
         assert!(prior_seconds(100_000_000) > prior_seconds(500_000));
         assert!((prior_seconds(500_000) - 20.0).abs() < 1e-9);
-        assert_eq!(prior_of_weight_seconds(vec![10.0, 30.0, 500.0], 200), 60.0);
     }
 
     proptest! {

@@ -207,6 +207,10 @@ impl Performance<'_> {
         }
         result.wall_seconds = started.elapsed().as_secs_f64();
         result.is_ok = end == End::Exit(0);
+        if !result.is_ok {
+            // A build that failed is tried again, and needs as much at the least.
+            result.work_bytes = self.work_bytes(root);
+        }
         let finished = log.finish();
         (self.tell)(Progress::StageEnded(result));
         if let Some(mut failure) = self.failure(order.stage, end, &path) {
@@ -218,6 +222,12 @@ impl Performance<'_> {
             return Err(failure);
         }
         finished.map(|_| ()).map_err(|error| machine(order.stage, error))
+    }
+
+    /// What the work folder holds now, if the package has one.
+    fn work_bytes(&self, root: &RootFolder) -> Option<u64> {
+        let work = self.lease.order.work.as_ref()?;
+        root.written_without_links(&work.inside).ok().map(|folder| used_bytes(&folder))
     }
 
     /// Where the log of a stage is: seen from the yard, and from here.
@@ -306,8 +316,7 @@ impl Performance<'_> {
         result.wall_seconds = started.elapsed().as_secs_f64();
         result.cpu_seconds = own_cpu_seconds() - cpu_seconds_before;
         result.is_ok = outcome.is_ok();
-        let work = order.work.as_ref().and_then(|work| root.written_without_links(&work.inside).ok());
-        result.work_bytes = work.map(|folder| used_bytes(&folder));
+        result.work_bytes = self.work_bytes(root);
         // A work folder on the disk is a part of the root.
         let is_work_apart = root.is_work_apart();
         let work_bytes = result.work_bytes.filter(|_| !is_work_apart).unwrap_or(0);

@@ -2,7 +2,7 @@
 //!
 //! The commands write into a folder of the root. Only the files that were expected are taken over from there, when
 //! all commands have ended well; each goes under its name at once, so that nobody sees a part of it. No two fetch
-//! the same file at the same time: the second waits and finds it.
+//! the same file at the same time: whoever wants to claims its files before, and does something else where he gets none.
 
 use crate::build::{machine, shown};
 use crate::roots::without_links;
@@ -15,16 +15,13 @@ use kilnyard_process::End;
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
 use std::path::{Component, Path};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex};
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// What is kept of what the commands print.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// How much of a file is compared at once.
 const CHUNK_BYTES: usize = 64 << 10;
-/// How often somebody who waits for a file looks whether it is still wanted.
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What fetching came to.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -38,18 +35,18 @@ pub struct Fetched {
 }
 
 impl Worker {
-    /// Fetches what an order names. `name` tells its root from others.
+    /// The right to fetch what an order names; none while somebody else fetches one of the files.
+    pub fn claim(&self, fetch: &FetchOrder) -> Option<Claim> {
+        Names::claim(&self.fetching, &fetch.files)
+    }
+
+    /// Whether everything that an order names is there; whether it is right, the build sees.
+    pub fn has_fetched(&self, fetch: &FetchOrder) -> bool {
+        fetch.files.iter().all(|file| is_there(fetch, file))
+    }
+
+    /// Fetches what an order names. `name` tells its root from others. Whoever calls has claimed the files.
     pub fn fetch(&self, order: &BuildOrder, fetch: &FetchOrder, name: &str, cancel: &AtomicBool) -> Fetched {
-        let Some(taken) = self.fetching.take(&fetch.files, cancel) else {
-            return Fetched {
-                failure: Some(failure(FailureKind::Cancelled, "it was cancelled")),
-                ..Fetched::default()
-            };
-        };
-        if taken.has_waited && fetch.files.iter().all(|file| is_there(fetch, file)) {
-            // Somebody else has brought all of them meanwhile; whether they are right, the build sees.
-            return Fetched::default();
-        }
         let settings = &self.settings;
         let root = RootFolder::create(&settings.yard, name, &settings.ids, &order.layers)
             .map(|root| root.showing(&order.folders))
@@ -213,43 +210,38 @@ impl Write for Head {
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     taken: Mutex<HashSet<String>>,
-    given_back: Condvar,
 }
 
 /// The right to fetch some files; dropping it gives it back.
-struct Taken<'a> {
-    names: &'a Names,
-    files: &'a [FetchFile],
-    /// Whether somebody else had one of them before.
-    has_waited: bool,
+#[derive(Debug)]
+pub struct Claim {
+    names: Arc<Names>,
+    files: Vec<String>,
 }
 
 impl Names {
-    /// Waits until nobody else fetches one of these files; none where it is cancelled meanwhile. All are taken at once,
-    /// so that two who wait cannot wait for each other.
-    fn take<'a>(&'a self, files: &'a [FetchFile], cancel: &AtomicBool) -> Option<Taken<'a>> {
-        let mut taken = self.taken.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut has_waited = false;
-        while files.iter().any(|file| taken.contains(&file.name)) {
-            has_waited = true;
-            if cancel.load(Ordering::Relaxed) {
-                return None;
-            }
-            let waited = self.given_back.wait_timeout(taken, LOOK_INTERVAL);
-            taken = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+    /// All of them are taken at once, so that two who want several cannot have one each.
+    fn claim(names: &Arc<Names>, files: &[FetchFile]) -> Option<Claim> {
+        let mut taken = names.taken();
+        if files.iter().any(|file| taken.contains(&file.name)) {
+            return None;
         }
-        taken.extend(files.iter().map(|file| file.name.clone()));
-        Some(Taken { names: self, files, has_waited })
+        let files: Vec<String> = files.iter().map(|file| file.name.clone()).collect();
+        taken.extend(files.iter().cloned());
+        Some(Claim { names: names.clone(), files })
+    }
+
+    fn taken(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.taken.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for Claim {
     fn drop(&mut self) {
-        let mut taken = self.names.taken.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        for file in self.files {
-            taken.remove(&file.name);
+        let mut taken = self.names.taken();
+        for file in &self.files {
+            taken.remove(file);
         }
-        self.names.given_back.notify_all();
     }
 }
 
@@ -297,24 +289,14 @@ mod tests {
     }
 
     #[test]
-    fn who_fetches_one_of_several_is_waited_for() {
-        let (names, never) = (Names::default(), AtomicBool::new(false));
+    fn who_fetches_one_of_several_keeps_others_from_it() {
+        let names = Arc::new(Names::default());
         let (first, second) = (files(&["a", "b"]), files(&["b", "c"]));
-        let taken = names.take(&first, &never).unwrap();
-        let cancelled = AtomicBool::new(true);
-        assert!(names.take(&second, &cancelled).is_none());
-        assert!(names.take(&second[1..], &never).is_some());
-        let order = Mutex::new(Vec::new());
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let taken = names.take(&second, &never).unwrap();
-                assert!(taken.has_waited);
-                order.lock().unwrap().push("second");
-            });
-            std::thread::sleep(LOOK_INTERVAL * 2);
-            order.lock().unwrap().push("first");
-            drop(taken);
-        });
-        assert_eq!(*order.lock().unwrap(), ["first", "second"]);
+        let claim = Names::claim(&names, &first).unwrap();
+        assert!(Names::claim(&names, &second).is_none());
+        assert!(Names::claim(&names, &second[1..]).is_some(), "what was not given takes nothing");
+        drop(claim);
+        let _claim = Names::claim(&names, &second).unwrap();
+        assert!(Names::claim(&names, &first).is_none());
     }
 }

@@ -18,7 +18,8 @@ mod roots;
 mod tools;
 
 pub use cores::{Cores, Share};
-pub use fetch::Fetched;
+pub use fetch::{Claim, Fetched};
+pub use memory::{sweep_memory, work_folders_in_memory};
 pub use roots::{RootFolder, base_sandbox};
 pub use tools::{JobserverStyle, jobserver_path};
 
@@ -77,7 +78,7 @@ impl Worker {
     /// build.
     pub fn sweep(&self) -> std::io::Result<()> {
         tools::prepare(&self.settings.yard, self.settings.jobserver)?;
-        memory::sweep(&self.settings.yard, &self.settings.ids)?;
+        sweep_memory(&self.settings.yard, &self.settings.ids)?;
         roots::sweep(&self.settings.yard, &self.settings.ids)
     }
 }

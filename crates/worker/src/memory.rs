@@ -144,15 +144,17 @@ pub(crate) fn copy(from: &Path, yard: &Path, to: &Path, ids: &IdMap) -> io::Resu
     machine_sandbox(yard, ids, Task::Program(arguments.collect())).run().map(|_| ()).map_err(io::Error::other)
 }
 
-/// Removes what a killed Kilnyard left of this yard.
-pub(crate) fn sweep(yard: &Path, ids: &IdMap) -> io::Result<()> {
+/// Folders in memory that builds of this yard have, or a killed Kilnyard left.
+pub fn work_folders_in_memory(yard: &Path) -> Vec<PathBuf> {
     let prefix = prefix_of(yard);
-    for entry in std::fs::read_dir(SHARED_MEMORY).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(&prefix) {
-            remove(&entry.path(), ids)?;
-        }
-    }
-    Ok(())
+    let entries = std::fs::read_dir(SHARED_MEMORY).into_iter().flatten().flatten();
+    let is_own = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(&prefix);
+    entries.filter(is_own).map(|entry| entry.path()).collect()
+}
+
+/// Removes what a killed Kilnyard left of this yard in memory. Nobody else may build in the yard meanwhile.
+pub fn sweep_memory(yard: &Path, ids: &IdMap) -> io::Result<()> {
+    work_folders_in_memory(yard).iter().try_for_each(|path| remove(path, ids))
 }
 
 fn machine_sandbox(folder: &Path, ids: &IdMap, task: Task) -> Sandbox {

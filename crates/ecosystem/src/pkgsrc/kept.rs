@@ -3,56 +3,60 @@
 //! The answer of a directory is kept with the files that make read for it (`SCAN_DEPENDS`), each with the hash of
 //! its content, and under one hash of everything else that it depends on (the program, its environment, the
 //! system). It is right as long as all of these are the same. A file whose size, time and number are the same is
-//! taken to have the same content, unless it was written at the time of the scan itself.
+//! taken to have the same content, unless it was written at the time of the scan itself. Where make asked another
+//! directory for its options, the files count that it read there ([`asked`]).
 //!
 //! The file is a journal: what is found is added at its end, so that a scan that is killed goes on where it was.
 //! A record that was not written whole is dropped with all after it, even where a disk that lost power has put something
 //! else in its place. Text, a record a line:
 //!
 //! ```text
-//! kilnyard-scan 2 FACTS
-//! file SHA256 SIZE MTIME_NANOSECONDS INODE PATH
-//! scan CRC32 BYTES LOCATION    and so many bytes of stanzas
+//! kilnyard-scan 3 FACTS
+//! file SHA256 SIZE MTIME_NANOSECONDS INODE PATH    or "absent 0 0 0" and PATH, where there is none
+//! asked CRC32 DIRECTORY PATH...                    what who reads its buildlink3.mk reads besides
+//! scan CRC32 BYTES LOCATION                        and so many bytes of stanzas
 //! ```
 
+mod asked;
+mod fact;
+mod journal;
+
+pub use fact::Places;
+pub use journal::Journal;
+
 use super::scan_file::ScanFile;
-use crate::hex;
-use sha2::{Digest, Sha256};
+use fact::Fact;
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
-use std::fs::Metadata;
-use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
 
 /// The first words of the file.
-const BEGINNING: &str = "kilnyard-scan 2 ";
+const BEGINNING: &str = "kilnyard-scan 3 ";
 
-/// What tells stanzas that were written whole.
-fn checksum(stanzas: &[u8]) -> String {
+/// What tells a record that was written whole.
+fn checksum(bytes: &[u8]) -> String {
     let mut sum = flate2::Crc::new();
-    sum.update(stanzas);
+    sum.update(bytes);
     format!("{:08x}", sum.sum())
-}
-
-/// A file as it was when it was read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct FileFacts {
-    sha256: String,
-    size_bytes: u64,
-    modified_nanoseconds: i128,
-    inode: u64,
-}
-
-fn modified_nanoseconds(metadata: &Metadata) -> i128 {
-    i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec())
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Kept {
-    files: HashMap<String, FileFacts>,
+    facts: HashMap<String, Fact>,
+    /// The files that are read where a directory is asked for its options.
+    asked: HashMap<String, Vec<String>>,
     stanzas: HashMap<String, Vec<u8>>,
+}
+
+/// What of it is right still.
+#[derive(Debug, Default)]
+pub struct Current {
+    /// Answers by location.
+    pub stanzas: HashMap<String, Vec<u8>>,
+    /// What is known of files.
+    facts: HashMap<String, Fact>,
 }
 
 impl Kept {
@@ -69,92 +73,116 @@ impl Kept {
         };
         while let Some(end) = memchr::memchr(b'\n', rest) {
             let Ok(line) = std::str::from_utf8(&rest[..end]) else { break };
-            rest = &rest[end + 1..];
-            let mut words = line.splitn(6, ' ');
-            match words.next() {
-                Some("file") => {
-                    let (Some(sha256), Some(size), Some(modified), Some(inode), Some(path)) =
-                        (words.next(), words.next(), words.next(), words.next(), words.next())
-                    else {
-                        break;
-                    };
-                    let (Ok(size_bytes), Ok(modified_nanoseconds), Ok(inode)) =
-                        (size.parse(), modified.parse(), inode.parse())
-                    else {
-                        break;
-                    };
-                    let facts =
-                        FileFacts { sha256: sha256.to_owned(), size_bytes, modified_nanoseconds, inode };
-                    kept.files.insert(path.to_owned(), facts);
-                }
-                Some("scan") => {
-                    let (Some(sum), Some(bytes), Some(location)) = (words.next(), words.next(), words.next())
-                    else {
-                        break;
-                    };
-                    let Some((stanzas, after)) =
-                        bytes.parse().ok().and_then(|count| rest.split_at_checked(count))
-                    else {
-                        break;
-                    };
-                    if sum != checksum(stanzas) {
-                        break;
-                    }
-                    kept.stanzas.insert(location.to_owned(), stanzas.to_vec());
-                    rest = after;
-                }
-                _ => break,
+            match kept.take(line, &rest[end + 1..]) {
+                Some(after) => rest = after,
+                None => break,
             }
         }
         Ok(kept)
     }
 
-    /// The kept answers that are still right, by location. Each file is looked at once.
-    pub fn current(mut self, places: &Places) -> HashMap<String, Vec<u8>> {
-        let mut looked_at: HashMap<String, bool> = HashMap::new();
-        let mut is_same = |path: &str| match looked_at.get(path) {
-            Some(is_same) => *is_same,
-            None => {
-                let is_same = match places.find(path) {
-                    Some(place) => self.files.get(path).is_some_and(|facts| facts.hold(&place)),
-                    None => true,
-                };
-                looked_at.insert(path.to_owned(), is_same);
-                is_same
+    /// Takes one record, whose content may go on after its line; what comes after it, or none if it is not whole.
+    fn take<'a>(&mut self, line: &str, rest: &'a [u8]) -> Option<&'a [u8]> {
+        let (kind, record) = line.split_once(' ')?;
+        match kind {
+            "file" => {
+                let (path, fact) = Fact::read(record)?;
+                self.facts.insert(path.to_owned(), fact);
+                Some(rest)
             }
-        };
-        let mut current = HashMap::new();
-        for (location, stanzas) in self.stanzas.drain() {
-            let is_right = each_file(&location, &stanzas, &mut |path| is_same(&path)) == Some(true);
-            if is_right {
-                current.insert(location, stanzas);
+            "asked" => {
+                let (sum, list) = record.split_once(' ')?;
+                let mut words = list.split(' ').map(str::to_owned);
+                let folder = words.next().filter(|_| sum == checksum(list.as_bytes()))?;
+                self.asked.insert(folder, words.collect());
+                Some(rest)
             }
+            "scan" => {
+                let mut words = record.splitn(3, ' ');
+                let (sum, count, location) = (words.next()?, words.next()?, words.next()?);
+                let (stanzas, after) = rest.split_at_checked(count.parse().ok()?)?;
+                if sum != checksum(stanzas) {
+                    return None;
+                }
+                self.stanzas.insert(location.to_owned(), stanzas.to_vec());
+                Some(after)
+            }
+            _ => None,
         }
-        current
+    }
+
+    /// The kept answers that are still right. Each file is looked at once.
+    pub fn current(mut self, places: &Places) -> Current {
+        let stanzas = std::mem::take(&mut self.stanzas);
+        let mut look = Look { kept: &self, places, files: HashMap::new(), folders: HashMap::new() };
+        let stanzas = stanzas
+            .into_iter()
+            .filter(|(location, stanzas)| {
+                each_file(location, stanzas, &mut |path| look.is_same(&path) && look.says_the_same(&path))
+                    == Some(true)
+            })
+            .collect();
+        let facts = look.files.into_iter().filter_map(|(path, fact)| Some((path, fact.known()?))).collect();
+        Current { stanzas, facts }
     }
 }
 
-impl FileFacts {
-    fn of(path: &Path) -> io::Result<FileFacts> {
-        let metadata = fs_err::metadata(path)?;
-        let bytes = fs_err::read(path)?;
-        Ok(FileFacts {
-            sha256: hex(&Sha256::digest(&bytes)),
-            size_bytes: bytes.len() as u64,
-            modified_nanoseconds: modified_nanoseconds(&metadata),
-            inode: metadata.ino(),
-        })
+/// What is so now of what was kept.
+struct Look<'a> {
+    kept: &'a Kept,
+    places: &'a Places,
+    files: HashMap<String, Now>,
+    /// Whether the directories that are asked for options would say the same.
+    folders: HashMap<String, bool>,
+}
+
+/// What is known of a file now.
+enum Now {
+    /// It is of a layer, which does not change.
+    OfLayer,
+    /// It is as it was.
+    Same(Fact),
+    /// It is another one, or nothing was known of it.
+    Other,
+}
+
+impl Now {
+    fn known(self) -> Option<Fact> {
+        match self {
+            Now::Same(fact) => Some(fact),
+            Now::OfLayer | Now::Other => None,
+        }
+    }
+}
+
+impl Look<'_> {
+    fn is_same(&mut self, path: &str) -> bool {
+        if let Some(now) = self.files.get(path) {
+            return !matches!(now, Now::Other);
+        }
+        let now = match self.places.find(path) {
+            None => Now::OfLayer,
+            Some(place) => {
+                let still = self.kept.facts.get(path).and_then(|fact| fact.still(&place));
+                still.map_or(Now::Other, Now::Same)
+            }
+        };
+        let is_same = !matches!(now, Now::Other);
+        self.files.insert(path.to_owned(), now);
+        is_same
     }
 
-    /// Whether the file is the same still: by its content where its time or number is another.
-    fn hold(&self, path: &Path) -> bool {
-        let Ok(metadata) = std::fs::metadata(path) else { return false };
-        if metadata.len() != self.size_bytes {
-            return false;
+    /// Whether a directory that is asked since this file is read would say the same.
+    fn says_the_same(&mut self, path: &str) -> bool {
+        let Some(folder) = asked::folder(self.places, path) else { return true };
+        if let Some(says_the_same) = self.folders.get(folder) {
+            return *says_the_same;
         }
-        let is_untouched =
-            modified_nanoseconds(&metadata) == self.modified_nanoseconds && metadata.ino() == self.inode;
-        is_untouched || FileFacts::of(path).is_ok_and(|now| now.sha256 == self.sha256)
+        let kept = self.kept;
+        let says_the_same =
+            kept.asked.get(folder).is_none_or(|files| files.iter().all(|file| self.is_same(file)));
+        self.folders.insert(folder.to_owned(), says_the_same);
+        says_the_same
     }
 }
 
@@ -200,92 +228,6 @@ pub(super) fn normal<'a>(location: &str, file: &'a str) -> Cow<'a, str> {
     Cow::Owned(if is_absolute { format!("/{joined}") } else { joined })
 }
 
-/// Where the files are that make read.
-#[derive(Clone, Debug)]
-pub struct Places {
-    /// The tree.
-    pub tree: PathBuf,
-    /// Where make saw it, if that was in a root: then files outside of it are of the root's layers, which do not
-    /// change.
-    pub inside: Option<&'static str>,
-}
-
-impl Places {
-    /// Where a file is, by its path relative to the tree or from / on; none where it is of a layer.
-    fn find(&self, path: &str) -> Option<PathBuf> {
-        match self.inside {
-            Some(inside) if path.starts_with('/') => {
-                let below = path.strip_prefix(inside)?.strip_prefix('/')?;
-                Some(self.tree.join(below))
-            }
-            _ => Some(self.tree.join(path)),
-        }
-    }
-}
-
-/// Adds to what is kept.
-#[derive(Debug)]
-pub struct Journal {
-    file: fs_err::File,
-    places: Places,
-    known: HashSet<String>,
-    /// Files that were written later than this may have changed while they were read.
-    began_nanoseconds: i128,
-}
-
-impl Journal {
-    /// Begins a new journal with answers that are right; it takes the place of the old one at once.
-    pub fn begin(
-        path: &Path,
-        places: &Places,
-        facts: &str,
-        current: &HashMap<String, Vec<u8>>,
-        began_nanoseconds: i128,
-    ) -> io::Result<Journal> {
-        let part = path.with_extension("part");
-        let mut file = fs_err::File::create(&part)?;
-        file.write_all(format!("{BEGINNING}{facts}\n").as_bytes())?;
-        let mut journal = Journal { file, places: places.clone(), known: HashSet::new(), began_nanoseconds };
-        let mut locations: Vec<&String> = current.keys().collect();
-        locations.sort_unstable();
-        for location in locations {
-            journal.add(location, &current[location])?;
-        }
-        journal.file.sync_all()?;
-        fs_err::rename(&part, path)?;
-        Ok(journal)
-    }
-
-    /// Adds an answer. One that read a file which is changing, or is gone, is not kept.
-    pub fn add(&mut self, location: &str, stanzas: &[u8]) -> io::Result<()> {
-        let mut record = Vec::new();
-        let mut added = Vec::new();
-        let is_known = each_file(location, stanzas, &mut |path| {
-            if self.known.contains(path.as_ref()) || added.iter().any(|other| *other == path) {
-                return true;
-            }
-            let Some(place) = self.places.find(&path) else { return true };
-            let Ok(facts) = FileFacts::of(&place) else { return false };
-            if facts.modified_nanoseconds >= self.began_nanoseconds {
-                return false;
-            }
-            let FileFacts { sha256, size_bytes, modified_nanoseconds, inode } = facts;
-            record.extend(
-                format!("file {sha256} {size_bytes} {modified_nanoseconds} {inode} {path}\n").into_bytes(),
-            );
-            added.push(path.into_owned());
-            true
-        });
-        if is_known == Some(true) {
-            record.extend(format!("scan {} {} {location}\n", checksum(stanzas), stanzas.len()).into_bytes());
-            record.extend(stanzas);
-            self.known.extend(added);
-            self.file.write_all(&record)?;
-        }
-        Ok(())
-    }
-}
-
 /// The locations that a directory's packages depend on.
 pub fn depended_on(stanzas: &[u8]) -> Vec<String> {
     let Ok(file) = ScanFile::parse(stanzas) else { return Vec::new() };
@@ -300,6 +242,7 @@ pub fn depended_on(stanzas: &[u8]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::PathBuf;
 
     const BEGAN: i128 = i128::MAX;
 
@@ -333,12 +276,12 @@ mod tests {
         }
 
         fn begin(&self, began: i128) -> Journal {
-            Journal::begin(&self.path(), &self.places(), "facts", &HashMap::new(), began).unwrap()
+            Journal::begin(&self.path(), &self.places(), "facts", &Current::default(), began).unwrap()
         }
 
         fn current(&self) -> Vec<String> {
             let kept = Kept::read(&self.path(), "facts").unwrap();
-            let mut locations: Vec<String> = kept.current(&self.places()).into_keys().collect();
+            let mut locations: Vec<String> = kept.current(&self.places()).stanzas.into_keys().collect();
             locations.sort();
             locations
         }
@@ -366,6 +309,41 @@ mod tests {
         assert_eq!(fixture.current(), ["a/one", "a/two"], "the same content at another time");
         std::fs::remove_file(fixture.folder.path().join("a/two/Makefile")).unwrap();
         assert_eq!(fixture.current(), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn what_another_directory_is_asked_counts() {
+        let fixture = Fixture::new();
+        fixture.write("a/two/buildlink3.mk", ".include \"../../mk/pkg-build-options.mk\"\n");
+        let journal = |files: &str| {
+            let mut journal = fixture.begin(BEGAN);
+            journal.add("a/one", &stanza("a/one", files)).unwrap();
+        };
+        journal("Makefile ../../a/two/buildlink3.mk");
+        assert_eq!(fixture.current(), ["a/one"]);
+        fixture.write("a/two/options.mk", "");
+        assert_eq!(fixture.current(), [""; 0], "a file that was not there");
+        journal("Makefile ../../a/two/buildlink3.mk");
+        assert_eq!(fixture.current(), ["a/one"]);
+        fixture.write("a/two/options.mk", "changed");
+        assert_eq!(fixture.current(), [""; 0]);
+        journal("Makefile");
+        fixture.write("a/two/options.mk", "changed again");
+        assert_eq!(fixture.current(), ["a/one"], "it did not ask there");
+    }
+
+    #[test]
+    fn what_is_right_still_is_not_read_again() {
+        let fixture = filled();
+        let read = || Kept::read(&fixture.path(), "facts").unwrap().current(&fixture.places());
+        let before = read();
+        let times = std::fs::metadata(fixture.folder.path().join("mk/x.mk")).unwrap().modified().unwrap();
+        // Another content under the same facts would be seen by who reads the file.
+        fixture.write("mk/x.mk", "MK/X.MK");
+        let file = std::fs::File::open(fixture.folder.path().join("mk/x.mk")).unwrap();
+        file.set_modified(times).unwrap();
+        Journal::begin(&fixture.path(), &fixture.places(), "facts", &before, BEGAN).unwrap();
+        assert_eq!(read().facts, before.facts);
     }
 
     #[test]

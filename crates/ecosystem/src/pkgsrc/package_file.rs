@@ -115,6 +115,59 @@ pub fn read(path: &Path) -> Result<PackageFile, PackageFileError> {
         .map_err(|problem| PackageFileError::Format { path: path.to_owned(), problem })
 }
 
+/// What pbulk's own check for what is up to date looks at in a package (`pkg_info -qb`, `-qN`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RecipeFacts {
+    /// See [`PackageFile::recipe_versions`].
+    pub recipe_versions: String,
+    /// See [`PackageFile::built_with`].
+    pub built_with: Vec<String>,
+}
+
+/// Reads what a package says of its recipe, and not its files, which come behind that.
+pub fn read_recipe_facts(path: &Path) -> Result<RecipeFacts, PackageFileError> {
+    let read_error = |source| PackageFileError::Read { path: path.to_owned(), source };
+    let file = fs_err::File::open(path).map_err(read_error)?;
+    let size_bytes = file.metadata().map_err(read_error)?.len();
+    recipe_facts(file, size_bytes)
+        .map_err(|problem| PackageFileError::Format { path: path.to_owned(), problem })
+}
+
+fn recipe_facts(mut file: impl Read, size_bytes: u64) -> Result<RecipeFacts, PackageProblem> {
+    /// Why the entries are not gone on with.
+    enum Stop {
+        FilesBegin,
+        Problem(PackageProblem),
+    }
+    impl From<ArchiveProblem> for Stop {
+        fn from(problem: ArchiveProblem) -> Stop {
+            Stop::Problem(problem.into())
+        }
+    }
+    let damaged = |source| ArchiveProblem::Content { member: MEMBER, source };
+    let mut begin = Vec::new();
+    file.by_ref().take(MAGIC_BYTES as u64).read_to_end(&mut begin).map_err(damaged)?;
+    let mut packed = begin.as_slice().chain(&mut file);
+    let mut unpacked =
+        decompress(&mut packed, compression(&begin)?, unpacked_bytes_max(size_bytes)).map_err(damaged)?;
+    let (mut metadata, mut contents) = (Metadata::default(), Contents::default());
+    let read = for_each_entry::<Stop>(&mut unpacked, MEMBER, |entry, bytes| {
+        if !entry.path.starts_with(b"+") {
+            return Err(Stop::FilesBegin);
+        }
+        metadata.take(entry, bytes, &mut contents).map_err(Stop::Problem)
+    });
+    if let Err(Stop::Problem(problem)) = read {
+        return Err(problem);
+    }
+    let metadata = metadata.complete()?;
+    let list = PackingList::parse(&metadata.contents)?;
+    Ok(RecipeFacts {
+        built_with: list.built_with.iter().map(|name| (*name).to_owned()).collect(),
+        recipe_versions: metadata.recipe_versions.clone(),
+    })
+}
+
 /// The one pass: the hashes of everything that the decompressor takes, and the entries of everything that it gives.
 fn read_package(file: impl Read, size_bytes: u64) -> Result<PackageFile, PackageProblem> {
     let damaged = |source| ArchiveProblem::Content { member: MEMBER, source };

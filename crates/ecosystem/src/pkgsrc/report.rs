@@ -56,7 +56,7 @@ impl Status {
 /// A package of a report.
 #[derive(Clone, Copy, Debug)]
 pub struct Package<'a> {
-    /// Its stanza as it was scanned, with its `DEPENDS`.
+    /// Its stanza as it was scanned; that of one that was left out with the resolver's reason.
     pub stanza: &'a [u8],
     /// What became of it.
     pub status: Status,
@@ -83,16 +83,13 @@ pub struct Header {
     pub base_url: String,
 }
 
-/// Writes `meta/report`: each package's stanza with its depth and status behind it.
-pub fn write_report(out: &mut impl Write, packages: &[Package]) -> io::Result<()> {
-    for package in packages {
-        out.write_all(package.stanza)?;
-        if !package.stanza.ends_with(b"\n") {
-            out.write_all(b"\n")?;
-        }
-        writeln!(out, "PKG_DEPTH={}\nBUILD_STATUS={}", package.depth, package.status.word())?;
+/// Writes one package of `meta/report`: its stanza, `resolved` with its dependencies, with its depth and status behind it.
+pub fn write_package(out: &mut impl Write, package: &Package, resolved: &[u8]) -> io::Result<()> {
+    out.write_all(resolved)?;
+    if !resolved.ends_with(b"\n") {
+        out.write_all(b"\n")?;
     }
-    Ok(())
+    writeln!(out, "PKG_DEPTH={}\nBUILD_STATUS={}", package.depth, package.status.word())
 }
 
 impl Header {

@@ -163,6 +163,7 @@ impl<'a> Stanza<'a> {
         depends: impl Iterator<Item = &'d str>,
         fail_reason: Option<&str>,
     ) -> io::Result<()> {
+        let mut unsaid = fail_reason;
         match fail_reason {
             None if self.depends.is_none() => out.write_all(self.text)?,
             _ => {
@@ -171,6 +172,7 @@ impl<'a> Stanza<'a> {
                         _ if line.starts_with(b"DEPENDS=") => {}
                         Some(reason) if line.starts_with(b"PKG_FAIL_REASON=") => {
                             writeln!(out, "PKG_FAIL_REASON={reason}")?;
+                            unsaid = None;
                         }
                         _ => out.write_all(line)?,
                     }
@@ -179,6 +181,10 @@ impl<'a> Stanza<'a> {
         }
         if !self.text.ends_with(b"\n") {
             out.write_all(b"\n")?;
+        }
+        // A stanza that somebody wrote by hand may lack the field.
+        if let Some(reason) = unsaid {
+            writeln!(out, "PKG_FAIL_REASON={reason}")?;
         }
         let mut lead = "DEPENDS=";
         for name in depends {
@@ -265,6 +271,9 @@ mod tests {
         let file = ScanFile::parse(TWO.as_bytes()).unwrap();
         let text = written(&file.stanzas[0], &[], Some("\"no\""));
         assert!(text.contains("\nPKG_FAIL_REASON=\"no\"\n") && !text.contains("\nDEPENDS"), "{text}");
+        // Also in a stanza that does not have the field.
+        let text = written(&file.stanzas[1], &[], Some("\"no\""));
+        assert_eq!(text, "PKGNAME=two-2\nPKG_LOCATION=b/two\nALL_DEPENDS=\nPKG_FAIL_REASON=\"no\"\n");
     }
 
     #[test]

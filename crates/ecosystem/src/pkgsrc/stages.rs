@@ -19,6 +19,10 @@ pub const PACKAGES: &str = "/build/packages/All";
 /// Where make keeps what it works out of build options while a tree is scanned, in a root.
 pub const OPTION_CACHE: &str = "/kilnyard/options";
 
+/// What a tree's make starts itself with once the distfiles and the dependencies are there (`mk/bsd.pkg.barrier.mk`):
+/// whoever says it spares the round of make that only finds that out.
+const BEHIND_BARRIER: [&str; 2] = ["_PKGSRC_BARRIER=yes", "ALLOW_VULNERABLE_PACKAGES="];
+
 const MK_CONF: &str = "mk.conf";
 const RESOLV_CONF: &str = "resolv.conf";
 
@@ -143,13 +147,17 @@ impl Commands<'_> {
             (Stage::Install, installer, &["stage-install"], "install"),
             (Stage::Package, installer, &["package"], ""),
         ] {
+            // Configuring has passed the barrier.
+            let is_behind_barrier = matches!(stage, Stage::Build | Stage::Install | Stage::Package);
+            let variables = BEHIND_BARRIER.into_iter().filter(|_| is_behind_barrier);
+            let arguments: Vec<&str> = variables.chain(targets.iter().copied()).collect();
             let mut commands = Vec::new();
             if !phase.is_empty() && self.recipe.usergroup_phase.ends_with(phase) {
                 commands.push(self.make(Account::Root, &["create-usergroup"]));
                 // What root made in the work folder is the builder's to go on with.
                 commands.push(self.as_root("chown", ["-R", "1000:1000", BUILD].map(str::to_owned)));
             }
-            commands.push(self.make(account, targets));
+            commands.push(self.make(account, &arguments));
             stages.push(StageOrder { stage, commands });
         }
         stages

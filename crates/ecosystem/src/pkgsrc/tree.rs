@@ -6,7 +6,8 @@ use kilnyard_process::{CaptureEnd, CaptureLimits, Captured, capture};
 use std::io;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::atomic::AtomicBool;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// How much of what a directory said is told when its scan fails.
 const TOLD_LINES_MAX: usize = 12;
@@ -137,15 +138,37 @@ impl Tree<'_> {
         }
     }
 
-    /// The categories of the tree, and of each its directories: all locations that the tree lists.
-    pub fn locations(&self, cancel: &AtomicBool) -> Result<Vec<String>, TreeError> {
-        let mut locations = Vec::new();
-        for category in self.subdirectories("", cancel)? {
-            for directory in self.subdirectories(&category, cancel)? {
-                locations.push(format!("{category}/{directory}"));
+    /// The categories of the tree, and of each its directories: all locations that the tree lists, in its order. So many
+    /// categories are asked at once.
+    pub fn locations(&self, jobs: u32, cancel: &AtomicBool) -> Result<Vec<String>, TreeError> {
+        let categories = self.subdirectories("", cancel)?;
+        let answers: Vec<OnceLock<Result<Vec<String>, TreeError>>> =
+            categories.iter().map(|_| OnceLock::new()).collect();
+        let next = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..(jobs as usize).clamp(1, categories.len().max(1)) {
+                scope.spawn(|| {
+                    loop {
+                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(category) = categories.get(number) else { return };
+                        let answer = self.subdirectories(category, cancel);
+                        if answer.is_err() {
+                            // One that cannot be listed ends it: nobody asks for more.
+                            next.store(categories.len(), Ordering::Relaxed);
+                        }
+                        // Each number is given out once.
+                        let _ = answers[number].set(answer);
+                    }
+                });
             }
+        });
+        let mut listed = Vec::new();
+        for (category, answer) in categories.iter().zip(answers) {
+            // None is left out but behind an error; that is told instead.
+            let Some(directories) = answer.into_inner().transpose()? else { continue };
+            listed.extend(directories.into_iter().map(|directory| format!("{category}/{directory}")));
         }
-        Ok(locations)
+        Ok(listed)
     }
 
     fn subdirectories(&self, relative: &str, cancel: &AtomicBool) -> Result<Vec<String>, TreeError> {

@@ -40,6 +40,8 @@ struct Package {
     recipe: Recipe,
     /// Why it may not be given away, if it may not.
     restricted: Option<String>,
+    /// What its recipe says that it weighs (`PBULK_WEIGHT`).
+    weight: u32,
     /// Where its stanza is in the scan's text.
     stanza: std::ops::Range<usize>,
     /// The lines of its key that follow from files, once somebody asked.
@@ -66,6 +68,14 @@ struct LeftOutPackage {
     fail_reason: Option<String>,
 }
 
+/// An output that is there.
+#[derive(Debug)]
+struct Stocked {
+    output: Output,
+    /// The packages that it needs to run, once somebody asked: nearly everybody who is built asks for some of them.
+    needed: OnceLock<Result<Vec<PackageId>, Impossible>>,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Workshop {
@@ -80,7 +90,7 @@ pub struct Workshop {
     /// What may have to be fetched for each package, once somebody asked.
     distfiles: Vec<OnceLock<Vec<distinfo::Distfile>>>,
     /// The one place that changes: which outputs are there now. A leaf lock, held for one decision.
-    stock: Mutex<Vec<Option<Output>>>,
+    stock: Mutex<Vec<Option<Stocked>>>,
 }
 
 impl Workshop {
@@ -118,7 +128,7 @@ impl Workshop {
         !self.scan.failed.is_empty()
     }
 
-    fn stock(&self) -> MutexGuard<'_, Vec<Option<Output>>> {
+    fn stock(&self) -> MutexGuard<'_, Vec<Option<Stocked>>> {
         self.stock.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
@@ -129,7 +139,8 @@ impl Workshop {
         stanza.and_then(|stanza| stanza.get("SCAN_DEPENDS")).map_or(String::new(), |read| read.into_owned())
     }
 
-    fn key_of(&self, package: PackageId, stock: &[Option<Output>]) -> Result<Key, Impossible> {
+    /// The key of a build for which these are installed.
+    fn key_of(&self, package: PackageId, installed: &[PackageId], stock: &[Option<Stocked>]) -> Key {
         let known = &self.packages[package.index()];
         let (recipe, settings) = (&known.recipe, &self.settings);
         let files = known.files.get_or_init(|| {
@@ -149,9 +160,9 @@ impl Workshop {
             format!("root {}", settings.layers_digest),
         ];
         lines.extend(files.iter().cloned());
-        for id in self.installed_for(package, stock)? {
+        for id in installed {
             // Every one of them is there: the closure says so.
-            let content = stock[id.index()].as_ref().map_or("", |output| &output.content);
+            let content = stock[id.index()].as_ref().map_or("", |stocked| &stocked.output.content);
             lines.push(format!("depends {} set {content}", self.packages[id.index()].name));
         }
         lines[1..].sort_unstable();
@@ -160,12 +171,12 @@ impl Workshop {
             hash.update(line.as_bytes());
             hash.update(b"\n");
         }
-        Ok(Key { digest: hex(&hash.finalize()), lines })
+        Key { digest: hex(&hash.finalize()), lines }
     }
 
-    fn inputs(&self, packages: &[PackageId], stock: &[Option<Output>]) -> Vec<Input> {
+    fn inputs(&self, packages: &[PackageId], stock: &[Option<Stocked>]) -> Vec<Input> {
         let outputs = packages.iter().filter_map(|id| stock[id.index()].as_ref());
-        outputs.map(input_of).collect()
+        outputs.map(|stocked| input_of(&stocked.output)).collect()
     }
 
     fn commands(&self, package: PackageId, jobs: u32) -> Commands<'_> {
@@ -291,20 +302,25 @@ impl Ecosystem for Workshop {
         self.distfiles(package).iter().filter_map(|file| file.size_bytes).sum()
     }
 
+    fn weight(&self, package: PackageId) -> u32 {
+        self.packages[package.index()].weight
+    }
+
     fn key(&self, package: PackageId) -> Result<Key, Impossible> {
-        self.key_of(package, &self.stock())
+        let stock = self.stock();
+        Ok(self.key_of(package, &self.installed_for(package, &stock)?, &stock))
     }
 
     fn order(&self, package: PackageId, _revision: u32, jobs: u32) -> Result<BuildOrder, Impossible> {
         let stock = self.stock();
         let known = &self.packages[package.index()];
-        let key = self.key_of(package, &stock)?;
         let installed = self.installed_for(package, &stock)?;
+        let key = self.key_of(package, &installed, &stock);
         let direct: Vec<String> = self
             .graph
             .dependencies(package)
             .iter()
-            .filter_map(|id| Some(stock[id.index()].as_ref()?.file.clone()))
+            .filter_map(|id| Some(stock[id.index()].as_ref()?.output.file.clone()))
             .collect();
         let fetch = self.fetch(package, &direct);
         let mut texts = stages::texts(&self.settings);
@@ -372,7 +388,8 @@ impl Ecosystem for Workshop {
     }
 
     fn adopt(&self, package: PackageId, outputs: &[Output]) {
-        self.stock()[package.index()] = outputs.first().cloned();
+        let stocked = outputs.first().cloned().map(|output| Stocked { output, needed: OnceLock::new() });
+        self.stock()[package.index()] = stocked;
     }
 }
 

@@ -54,6 +54,9 @@ fn a_package_is_what_it_says_however_it_is_packed() {
         assert_eq!(read.summary, PRINTED);
         assert_eq!(read.built_with, ["libkiln-2.1nb1", "fire-3.0"]);
         assert_eq!(read.restricted, None);
+        let facts = package_file::read_recipe_facts(&path).unwrap();
+        assert_eq!(facts.built_with, read.built_with);
+        assert_eq!(facts.recipe_versions, read.recipe_versions);
         contents.push(read.content);
     }
     assert!(contents.windows(2).all(|pair| pair[0] == pair[1]), "{contents:?}");

@@ -107,6 +107,7 @@ fn ended(yard: &Yard, outcome: &Outcome, published: Option<&Published>) -> Resul
             "changed": published.is_changed,
             "packages": published.packages,
             "line": published.line,
+            "remarks": published.remarks,
         })),
         "at_seconds": words::now_seconds(),
     });
@@ -171,6 +172,9 @@ fn summary(
         tell!("report: {}", report.display());
     }
     if let Some(published) = published {
+        for remark in &published.remarks {
+            tell!("note: {remark}");
+        }
         let how = if published.is_changed { "published" } else { "unchanged" };
         tell!(
             "repository ({how}, {}): {}",

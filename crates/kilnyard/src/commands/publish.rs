@@ -16,6 +16,9 @@ pub fn run(yard: &Yard, options: &cli::Publish) -> Result<ExitCode> {
         return print(&family::plan_publication(yard, &store, &set, &distfiles)?);
     }
     let published = family::publish(yard, &store, &set, &distfiles)?;
+    for remark in &published.remarks {
+        tell!("note: {remark}");
+    }
     let how = if published.is_changed { "published" } else { "unchanged" };
     tell!("{how}: {}", words::count(published.packages, "package"));
     print(&format!("{}\n", published.line))

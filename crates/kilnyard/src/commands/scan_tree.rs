@@ -45,16 +45,16 @@ pub fn run(tree: &Path, options: &Scan) -> Result<ExitCode> {
     let failed = format!("write {}", options.keep.display());
     let mut journal =
         Journal::begin(&options.keep, &places, &facts, &kept, began).context(Kind::Machine, &failed)?;
+    let jobs =
+        options.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u32));
     let (order, is_partial) = match options.locations.is_empty() {
         true => {
             tell!("listing the categories of {}", folder.display());
-            (locations(&tree)?, false)
+            (locations(&tree, jobs)?, false)
         }
         false => (options.locations.clone(), true),
     };
-    let jobs =
-        options.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u32));
-    let mut work = Work::new(tree, &folder, kept, is_partial);
+    let mut work = Work::new(tree, &folder, kept.stanzas, is_partial);
     let mut order = work.scan(order, jobs, &mut journal, &failed, &|text| tell!("{text}"))?;
     let found = work.found;
     if is_partial {

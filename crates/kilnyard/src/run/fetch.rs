@@ -1,4 +1,7 @@
 //! Brings what builds need to this machine, ahead of time and outside of the slots.
+//!
+//! A few threads take turns from one queue. What somebody else fetches just now is put aside until he is done, and the
+//! thread goes on with something else: a file that many packages want keeps one thread busy, not all of them.
 
 use super::Message;
 use crate::yard::Yard;
@@ -9,12 +12,12 @@ use kilnyard_model::order::{BuildOrder, FetchOrder, Input, Stage};
 use kilnyard_model::result::{Failure, FailureKind, StageResult};
 use kilnyard_process::{Log, LogLimits, now_seconds, own_cpu_seconds};
 use kilnyard_store::Number;
-use kilnyard_worker::Worker;
+use kilnyard_worker::{Fetched, Worker};
 use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::Scope;
 use std::time::Instant;
 
@@ -41,6 +44,39 @@ struct Batch {
     started: Instant,
     started_seconds: f64,
     state: Mutex<BatchState>,
+}
+
+/// A part of the work on a batch.
+enum Turn {
+    /// Whatever of it nobody has begun.
+    Next(Arc<Batch>),
+    /// This item, which had to wait for somebody else.
+    Item(Arc<Batch>, usize),
+}
+
+/// What waits to be done.
+#[derive(Default)]
+struct Queue {
+    /// None when nothing more is to be done.
+    sender: Option<Sender<Turn>>,
+    /// Items whose files somebody else fetches.
+    aside: Vec<(Arc<Batch>, usize)>,
+}
+
+impl Queue {
+    fn send(&self, turn: Turn) {
+        if let Some(sender) = &self.sender {
+            // The threads listen as long as there is a sender.
+            let _ = sender.send(turn);
+        }
+    }
+
+    /// Lets everything that was put aside be looked at again.
+    fn take_up(&mut self) {
+        for (batch, item) in std::mem::take(&mut self.aside) {
+            self.send(Turn::Item(batch, item));
+        }
+    }
 }
 
 struct BatchState {
@@ -88,7 +124,7 @@ fn failed(kind: FailureKind, message: String) -> Failure {
 
 /// See the module.
 pub struct Fetchers {
-    sender: Option<Sender<Arc<Batch>>>,
+    queue: Arc<Mutex<Queue>>,
     yard: PathBuf,
     /// Where the logs of the run are, seen from the yard.
     logs: String,
@@ -107,8 +143,9 @@ impl Fetchers {
         distfiles: Arc<DistfileStore>,
         events: Sender<Message>,
     ) -> Fetchers {
-        let (sender, receiver) = mpsc::channel::<Arc<Batch>>();
+        let (sender, receiver) = mpsc::channel::<Turn>();
         let receiver = Arc::new(Mutex::new(receiver));
+        let queue = Arc::new(Mutex::new(Queue { sender: Some(sender), aside: Vec::new() }));
         let (cancel, roots) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         for _ in 0..FETCHERS {
             let fetcher = Fetcher {
@@ -116,25 +153,22 @@ impl Fetchers {
                 distfiles: distfiles.clone(),
                 events: events.clone(),
                 cancel: cancel.clone(),
+                queue: queue.clone(),
                 roots: roots.clone(),
             };
             let receiver = receiver.clone();
             scope.spawn(move || {
                 loop {
                     let received = receiver.lock().map(|receiver| receiver.recv());
-                    let Ok(Ok(batch)) = received else { return };
-                    fetcher.work(&batch);
+                    match received {
+                        Ok(Ok(Turn::Next(batch))) => fetcher.work(&batch),
+                        Ok(Ok(Turn::Item(batch, item))) => fetcher.item(&batch, item, true),
+                        Ok(Err(_)) | Err(_) => return,
+                    }
                 }
             });
         }
-        Fetchers {
-            sender: Some(sender),
-            yard: yard.folder.clone(),
-            logs: format!("logs/{run}"),
-            distfiles,
-            cancel,
-            events,
-        }
+        Fetchers { queue, yard: yard.folder.clone(), logs: format!("logs/{run}"), distfiles, cancel, events }
     }
 
     /// Fetches what is missing of an order; an event tells when all of it is there.
@@ -165,19 +199,31 @@ impl Fetchers {
             started_seconds: now_seconds(),
             state: Mutex::new(state),
         });
-        if let Some(sender) = &self.sender {
-            // One turn of work for each thread that can help with this batch.
-            for _ in 0..open.min(FETCHERS) {
-                let _ = sender.send(batch.clone());
-            }
+        let queue = locked(&self.queue);
+        // One turn of work for each thread that can help with this batch.
+        for _ in 0..open.min(FETCHERS) {
+            queue.send(Turn::Next(batch.clone()));
         }
     }
 
     /// Ends all fetches, and lets the threads end.
     pub fn cancel(&mut self) {
         self.cancel.store(true, Ordering::Relaxed);
-        self.sender = None;
+        let mut queue = locked(&self.queue);
+        queue.take_up();
+        queue.sender = None;
     }
+}
+
+impl Drop for Fetchers {
+    fn drop(&mut self) {
+        // The threads have the queue too, and end with its sender.
+        locked(&self.queue).sender = None;
+    }
+}
+
+fn locked(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
+    queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 struct Fetcher {
@@ -185,12 +231,13 @@ struct Fetcher {
     distfiles: Arc<DistfileStore>,
     events: Sender<Message>,
     cancel: Arc<AtomicBool>,
+    queue: Arc<Mutex<Queue>>,
     /// How many roots were made for commands.
     roots: Arc<AtomicU64>,
 }
 
 impl Fetcher {
-    fn work(&self, batch: &Batch) {
+    fn work(&self, batch: &Arc<Batch>) {
         loop {
             let next = {
                 let Ok(mut state) = batch.state.lock() else { return };
@@ -200,27 +247,69 @@ impl Fetcher {
                 state.next += 1;
                 state.next - 1
             };
-            let (lines, cpu_seconds, failure) = match &batch.items[next] {
-                Item::Input(input) => self.fetch_input(input),
-                Item::Commands(orders) => {
-                    let (order, fetch) = &**orders;
-                    // The root of an earlier try may still wait to be removed.
-                    let name = format!("fetch-{}", self.roots.fetch_add(1, Ordering::Relaxed));
-                    let fetched = self.worker.fetch(order, fetch, &name, &self.cancel);
-                    (fetched.output.trim_end().to_owned(), fetched.cpu_seconds, fetched.failure)
-                }
-            };
-            let Ok(mut state) = batch.state.lock() else { return };
-            state.cpu_seconds += cpu_seconds;
-            state.lines.push(lines);
-            state.open -= 1;
-            if state.failure.is_none() {
-                state.failure = failure;
-            }
-            if state.open == 0 {
-                let _ = self.events.send(Message::Event(batch.finish(&mut state)));
-            }
+            self.item(batch, next, false);
         }
+    }
+
+    /// Fetches an item, or puts it aside. `has_waited` says whether somebody else had one of its files.
+    fn item(&self, batch: &Arc<Batch>, number: usize, has_waited: bool) {
+        let (lines, cpu_seconds, failure) = match &batch.items[number] {
+            Item::Input(input) => self.fetch_input(input),
+            Item::Commands(orders) => {
+                let (order, fetch) = &**orders;
+                let Some(fetched) = self.fetch_by_commands(batch, number, order, fetch, has_waited) else {
+                    return;
+                };
+                (fetched.output.trim_end().to_owned(), fetched.cpu_seconds, fetched.failure)
+            }
+        };
+        let Ok(mut state) = batch.state.lock() else { return };
+        state.cpu_seconds += cpu_seconds;
+        state.lines.push(lines);
+        state.open -= 1;
+        if state.failure.is_none() {
+            state.failure = failure;
+        }
+        if state.open == 0 {
+            let _ = self.events.send(Message::Event(Box::new(batch.finish(&mut state))));
+        }
+    }
+
+    /// What a package's own commands came to; none where they were put aside.
+    fn fetch_by_commands(
+        &self,
+        batch: &Arc<Batch>,
+        number: usize,
+        order: &BuildOrder,
+        fetch: &FetchOrder,
+        has_waited: bool,
+    ) -> Option<Fetched> {
+        let claim = {
+            // Under one lock: whoever is done would not see what is put aside after he looked.
+            let mut queue = locked(&self.queue);
+            if self.cancel.load(Ordering::Relaxed) {
+                let cancelled = failed(FailureKind::Cancelled, "it was cancelled".to_owned());
+                return Some(Fetched { failure: Some(cancelled), ..Fetched::default() });
+            }
+            let claim = self.worker.claim(fetch);
+            if claim.is_none() {
+                queue.aside.push((batch.clone(), number));
+            }
+            claim?
+        };
+        let fetched = match has_waited && self.worker.has_fetched(fetch) {
+            // Somebody else has brought all of them meanwhile.
+            true => Fetched::default(),
+            false => {
+                // The root of an earlier try may still wait to be removed.
+                let name = format!("fetch-{}", self.roots.fetch_add(1, Ordering::Relaxed));
+                self.worker.fetch(order, fetch, &name, &self.cancel)
+            }
+        };
+        let mut queue = locked(&self.queue);
+        drop(claim);
+        queue.take_up();
+        Some(fetched)
     }
 
     /// Fetches a file of a mirror; a line about it, what it used, and why it failed.

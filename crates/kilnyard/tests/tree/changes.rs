@@ -1,12 +1,14 @@
 //! What is built again after a change, and what is not.
 
-use crate::fixtures::{ALL, Packages, Shared, Trial, add_line, serve, settle};
-use crate::support::Yard;
+use crate::fixtures::{ALL, Packages, Shared, Trial, add_line, processes, serve, settle};
 use crate::support::tree::{MiniTree, source};
+use crate::support::{Yard, until};
 use std::fs;
 
 pub const CASES: &[Trial] = &[
     ("files_that_are_gone_or_cut_are_noticed", files_that_are_gone_or_cut),
+    ("what_is_broken_and_fails_again_holds_up_no_other", broken_for_good),
+    ("what_outgrew_its_promise_of_memory_is_promised_more", outgrown),
     ("a_change_of_a_recipe_is_followed_as_far_as_it_matters", a_change_of_a_recipe),
     ("a_change_of_the_rules_looks_at_everything", a_change_of_the_rules),
     ("settings_count_for_those_they_concern", settings_count),
@@ -53,7 +55,13 @@ fn files_that_are_gone_or_cut(shared: &Shared) {
     let yard = built(shared, "files", &tree);
     yard.build().exits(0).says(&["nothing to do: 5 up-to-date", "repository (unchanged, 5 packages)"]);
     let before = yard.summary();
-    fs::remove_file(stored(&yard, "lib-1.0.tgz")).unwrap();
+    // A plan that is kept knows it too, and knows when the file is back.
+    let (path, aside) = (stored(&yard, "lib-1.0.tgz"), yard.path("aside"));
+    fs::rename(&path, &aside).unwrap();
+    assert_eq!(yard.to_build(), ["chain/app", "chain/lib"]);
+    fs::rename(&aside, &path).unwrap();
+    assert_eq!(yard.to_build(), [""; 0]);
+    fs::remove_file(path).unwrap();
     // The repository has a hard link, which is to stay as it is.
     let path = stored(&yard, "alone-1.0.tgz");
     let bytes = fs::read(&path).unwrap();
@@ -69,6 +77,57 @@ fn files_that_are_gone_or_cut(shared: &Shared) {
     assert_eq!(yard.summary(), before);
     yard.build().exits(0).says(&["nothing to do: 5 up-to-date"]);
     yard.is_clean();
+}
+
+fn broken_for_good(shared: &Shared) {
+    let tree = tree();
+    let _server = serve(&tree);
+    let yard = built(shared, "broken-for-good", &tree);
+    fs::remove_file(stored(&yard, "lib-1.0.tgz")).unwrap();
+    tree.package("chain/lib", "BUILD_DEPENDS= base-[0-9]*:../../chain/base\ndo-build:\n\t@false");
+    add_line(&tree, "lone/alone/Makefile", "COMMENT= Another alone");
+    // The repository has a whole file of it still.
+    let said =
+        ["lib-1.0.tgz is gone from the yard, or is not whole: it stays published as it is", "(published, 5"];
+    yard.build().exits(1).says(&said);
+    assert!(yard.summary().contains("COMMENT=Another alone\n"));
+    assert_eq!(yard.published().len(), 5);
+    yard.run(&["publish"]).exits(0).says(&["it stays published as it is", "unchanged"]);
+    // And now it has not.
+    let path = yard.path(ALL).join("lib-1.0.tgz");
+    let bytes = fs::read(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, &bytes[1..]).unwrap();
+    yard.run(&["publish"]).exits(0).says(&["it is not published", "published: 4 packages"]);
+    assert_eq!(yard.published(), ["alone-1.0", "app-1.0", "base-1.0", "single-1.0"]);
+}
+
+/// A build that fails, and writes more than anybody could have known before.
+fn outgrown(shared: &Shared) {
+    let large = "do-build:\n\t@stat -f -c 'it works on %T' ${WRKDIR}\n\
+                 \t@dd if=/dev/zero of=${WRKDIR}/large bs=1048576 count=100 2>/dev/null\n\t@false";
+    let tree = MiniTree::new(&[("big/large", large)]);
+    let yard = shared.yard("outgrown", &tree, &[]);
+    let works_on = |kind: &str| {
+        yard.build().exits(1).says(&["failed: big/large"]);
+        yard.run(&["log", "big/large", "build"]).exits(0).says(&[&format!("it works on {kind}")]);
+    };
+    // It began in memory, and had to begin again on the disk.
+    works_on("overlayfs");
+    works_on("tmpfs");
+    yard.is_clean();
+    // What a killed run leaves in memory goes with the rest that is not needed.
+    let folder = "do-build:\n\t@touch ${WRKDIR}/mark; sleep 60.75";
+    tree.package("big/large", folder);
+    settle();
+    let mut started = crate::fixtures::begin(&yard, &[]);
+    until("it is being built", || processes().contains(&"sleep 60.75".to_owned()));
+    started.signal(libc::SIGKILL);
+    started.end();
+    until("nothing of it runs", || !processes().contains(&"sleep 60.75".to_owned()));
+    yard.run(&["clean", "--dry-run"]).exits(0).says(&["left in memory by a killed run"]);
+    yard.run(&["clean"]).exits(0).says(&["left in memory by a killed run"]);
+    assert!(!yard.run(&["clean"]).exits(0).stdout.contains("left in memory"));
 }
 
 /// Builds again, and tells how often each package was built since.

@@ -7,6 +7,7 @@ use std::fs;
 pub const CASES: &[Trial] = &[
     ("a_scan_writes_nothing_into_the_tree", a_scan_writes_nothing),
     ("only_directories_that_changed_are_asked_again", only_what_changed_is_asked),
+    ("options_that_another_directory_is_asked_for_count", options_of_another),
     ("a_directory_whose_scan_fails_is_left_out", a_directory_whose_scan_fails),
     ("a_failed_scan_takes_nothing_out_of_the_repository", a_failed_scan_takes_nothing),
     ("a_scan_of_somebody_else_is_of_the_same_tree", a_scan_of_somebody_else),
@@ -55,6 +56,40 @@ fn only_what_changed_is_asked(shared: &Shared) {
     yard.change("packages = [\"a/two\"]", "packages = \"all\"");
     yard.run(&["scan"]).exits(0).says(&["4 directories: "]);
     assert_eq!(yard.to_build().len(), 5);
+}
+
+/// What a package is linked with is asked for its options by a make of its own, of which no list of files comes back.
+fn options_of_another(shared: &Shared) {
+    let tree = tree();
+    tree.write(
+        "mk/pkg-build-options.mk",
+        "PKG_BUILD_OPTIONS.${pkgbase}!= cd ${BUILDLINK_PKGSRCDIR.${pkgbase}} && ${MAKE} show-var VARNAME=PKG_OPTIONS\n",
+    );
+    tree.package("a/one", ".sinclude \"options.mk\"");
+    tree.write(
+        "a/one/buildlink3.mk",
+        "pkgbase= one\nBUILDLINK_PKGSRCDIR.one= ../../a/one\n.include \"../../mk/pkg-build-options.mk\"\n",
+    );
+    let skip = ".if !empty(PKG_BUILD_OPTIONS.one:Mgrand)\nSKIP= one is too grand\n.endif";
+    tree.package("b/four", &format!(".include \"../../a/one/buildlink3.mk\"\n{skip}"));
+    settle();
+    let yard = shared.yard("options", &tree, &[]);
+    yard.build().exits(0).says(&["4 asked, 0 as before", "5 built"]);
+    yard.run(&["scan"]).exits(0).says(&["0 asked, 4 as before"]);
+    // A file that was not there; a/one itself did not read it either, and says the same of itself.
+    tree.write("a/one/options.mk", "PKG_OPTIONS= small\n");
+    settle();
+    yard.run(&["scan"]).exits(0).says(&["1 asked, 3 as before"]);
+    yard.run(&["scan"]).exits(0).says(&["0 asked, 4 as before"]);
+    tree.write("a/one/options.mk", ".include \"more.mk\"\n");
+    tree.write("a/one/more.mk", "PKG_OPTIONS= small\n");
+    settle();
+    yard.run(&["scan"]).exits(0).says(&["1 asked, 3 as before"]);
+    tree.write("a/one/more.mk", "PKG_OPTIONS= grand\n");
+    settle();
+    yard.build().says(&["1 asked, 3 as before"]);
+    assert_eq!(yard.state("b/four"), "left-out");
+    yard.run(&["why", "b/four"]).exits(0).says(&["one is too grand"]);
 }
 
 fn a_directory_whose_scan_fails(shared: &Shared) {

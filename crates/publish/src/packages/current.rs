@@ -34,9 +34,12 @@ impl Current {
 
     /// The package files that it lists, with their checksums. A name that could not be one leads nowhere.
     pub(super) fn packages(&self) -> impl Iterator<Item = (&str, &str)> {
-        let is_package =
-            |name: &str| !indexes::NAMES.contains(&name) && check_name("file name", name).is_ok();
-        self.checksums.iter().filter(move |(name, _)| is_package(name))
+        self.checksums.iter().filter(|(name, _)| Self::is_package(name))
+    }
+
+    /// Whether a name can be that of a package file.
+    pub(super) fn is_package(name: &str) -> bool {
+        !indexes::NAMES.contains(&name) && check_name("file name", name).is_ok()
     }
 
     /// The checksum that it lists for a file.

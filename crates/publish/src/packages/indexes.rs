@@ -9,7 +9,7 @@ use super::summary::Stanza;
 use crate::{PublishError, Result, compress, lookup, state};
 
 const SUMMARY_GZIP: &str = "pkg_summary.gz";
-const SUMMARY_ZSTD: &str = "pkg_summary.zst";
+pub(super) const SUMMARY_ZSTD: &str = "pkg_summary.zst";
 const LOOK_UP: &str = "index";
 
 /// The names of all index files.
@@ -81,7 +81,12 @@ fn of_current(repository: &Path, text: &[u8], current: &Current) -> Option<Vec<I
         let path = current.path(name);
         let bytes = fs_err::read(repository.join(&path)).ok()?;
         let sha512 = current.sha512(name)?;
-        if state::sha512(&bytes) != sha512 || (name == SUMMARY_ZSTD && !holds(&bytes, text)) {
+        let is_same = match name {
+            SUMMARY_ZSTD => holds(&bytes, text),
+            LOOK_UP => lookup::is_of_this_version(&bytes),
+            _ => true,
+        };
+        if state::sha512(&bytes) != sha512 || !is_same {
             return None;
         }
         indexes.push(Index { name, sha512: sha512.to_owned(), origin: Origin::Current(path) });

@@ -27,7 +27,10 @@
 mod checksums;
 mod current;
 mod indexes;
+mod published;
 mod summary;
+
+pub use published::PublishedPackages;
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};

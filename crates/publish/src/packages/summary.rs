@@ -11,7 +11,7 @@ use crate::{PublishError, Result};
 const STANZA_BYTES_MAX: usize = 4 << 20;
 
 /// What the publisher says of a file.
-const OWN: [&str; 2] = ["FILE_NAME", "FILE_SIZE"];
+pub(super) const OWN: [&str; 2] = ["FILE_NAME", "FILE_SIZE"];
 
 /// A package of the summary.
 #[derive(Debug)]

@@ -178,6 +178,27 @@ fn whatever_is_lost_or_other_makes_a_new_generation() {
 }
 
 #[test]
+fn a_look_up_file_of_an_older_format_is_made_again() {
+    let scratch = Scratch::new();
+    let entries = [scratch.package("a-1"), scratch.package("b-1")];
+    scratch.publish(&entries);
+    let sha512 =
+        |bytes: &[u8]| Sha512::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let index = fs::read(scratch.all("index")).unwrap();
+    let mut older = index.clone();
+    older[8] = 1;
+    let listed = fs::read_to_string(scratch.all("SHA512")).unwrap().replace(&sha512(&index), &sha512(&older));
+    for (name, bytes) in [("index", &older), ("SHA512", &listed.into_bytes())] {
+        fs::remove_file(scratch.all(name)).unwrap();
+        fs::write(scratch.all(name), bytes).unwrap();
+    }
+    assert!(LookUp::open(&scratch.all("index")).unwrap_err().to_string().contains("older"));
+    assert!(scratch.publish(&entries).is_new);
+    assert_eq!(fs::read(scratch.all("index")).unwrap(), index);
+    assert!(!scratch.publish(&entries).is_new);
+}
+
+#[test]
 fn what_left_the_index_stays_for_one_generation_more() {
     let scratch = Scratch::new();
     let (a, b, c) = (scratch.package("a-1"), scratch.package("b-1"), scratch.package("c-1"));

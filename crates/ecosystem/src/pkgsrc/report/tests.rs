@@ -135,7 +135,9 @@ fn the_report_has_each_stanza_with_depth_and_status() {
         (stanza("b-1", "b/b", "c", ""), Status::Failed, 2),
     ];
     let mut out = Vec::new();
-    write_report(&mut out, &packages(&build)).unwrap();
+    for package in packages(&build) {
+        write_package(&mut out, &package, package.stanza).unwrap();
+    }
     let expected = [
         b"PKGNAME=a-1\nPKG_LOCATION=b/a\nX=\xff\nDEPENDS=b-1\nPKG_DEPTH=1\nBUILD_STATUS=indirect-failed\n"
             .to_vec(),

@@ -1,6 +1,6 @@
 //! What is installed for a build, or for a try of what it made.
 
-use super::{ByName, Workshop};
+use super::{ByName, Stocked, Workshop};
 use crate::Impossible;
 use crate::pkgsrc::description;
 use crate::pkgsrc::pattern::{PackageName, Pattern};
@@ -13,7 +13,7 @@ impl Workshop {
     pub(super) fn installed_for(
         &self,
         package: PackageId,
-        stock: &[Option<Output>],
+        stock: &[Option<Stocked>],
     ) -> Result<Vec<PackageId>, Impossible> {
         self.all_needed(self.graph.dependencies(package).iter().copied().collect(), stock)
     }
@@ -23,7 +23,7 @@ impl Workshop {
         &self,
         package: PackageId,
         output: &Output,
-        stock: &[Option<Output>],
+        stock: &[Option<Stocked>],
     ) -> Result<Vec<PackageId>, Impossible> {
         self.all_needed(self.needed_by(package, output)?, stock)
     }
@@ -31,7 +31,7 @@ impl Workshop {
     fn all_needed(
         &self,
         first: Vec<PackageId>,
-        stock: &[Option<Output>],
+        stock: &[Option<Stocked>],
     ) -> Result<Vec<PackageId>, Impossible> {
         let mut found = BTreeSet::new();
         let mut open = first;
@@ -39,10 +39,11 @@ impl Workshop {
             if !found.insert(id) {
                 continue;
             }
-            let output = stock[id.index()]
+            let Stocked { output, needed } = stock[id.index()]
                 .as_ref()
                 .ok_or_else(|| Impossible { explanation: format!("{} is not there", self.graph.name(id)) })?;
-            open.extend(self.needed_by(id, output)?);
+            let needed = needed.get_or_init(|| self.needed_by(id, output)).as_ref();
+            open.extend(needed.map_err(Impossible::clone)?);
         }
         Ok(found.into_iter().collect())
     }

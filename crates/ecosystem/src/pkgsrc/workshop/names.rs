@@ -7,12 +7,12 @@
 //! it, just the one that was chosen.
 
 use super::{LeftOutPackage, Package, Scan, Workshop, split};
-use crate::LeftOut;
 use crate::pkgsrc::recipe_files::RecipeFiles;
 use crate::pkgsrc::resolve::{Outcome, Remark, Resolved, Rules, Scanned, Standing, Unmet, resolve};
 use crate::pkgsrc::scan_file::{ScanFile, ScanFileError, Stanza};
 use crate::pkgsrc::settings::Settings;
 use crate::pkgsrc::stages::Recipe;
+use crate::{LeftOut, WEIGHT_USUAL};
 use kilnyard_model::graph::{Graph, PackageId};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, OnceLock};
@@ -72,7 +72,7 @@ impl Workshop {
             left_out
                 .push(LeftOut { name: location.clone(), explanation: format!("its scan failed: {said}") });
         }
-        let stock = Mutex::new(vec![None; packages.len()]);
+        let stock = Mutex::new(packages.iter().map(|_| None).collect());
         let distfiles = packages.iter().map(|_| OnceLock::new()).collect();
         Ok(Workshop {
             settings,
@@ -149,6 +149,9 @@ fn place(stanza: &Stanza, text: &[u8]) -> std::ops::Range<usize> {
     start..start + stanza.text().len()
 }
 
+/// More than any recipe says; a guess of more years would spoil every other one.
+const WEIGHT_MAX: u32 = 100_000;
+
 fn package(stanza: &Stanza, text: &[u8]) -> Package {
     let field = |name: &str| stanza.get(name).map_or(String::new(), |value| value.trim().to_owned());
     let restricted = Some(field("NO_BIN_ON_FTP")).filter(|reason| !reason.is_empty());
@@ -163,6 +166,7 @@ fn package(stanza: &Stanza, text: &[u8]) -> Package {
         name: stanza.name.to_owned(),
         recipe,
         restricted,
+        weight: field("PBULK_WEIGHT").parse().map_or(WEIGHT_USUAL, |weight: u32| weight.clamp(1, WEIGHT_MAX)),
         stanza: place(stanza, text),
         files: OnceLock::new(),
     }

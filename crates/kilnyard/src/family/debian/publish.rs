@@ -1,8 +1,8 @@
 //! The yard's repository: everything that is there, with its sources, signed by the yard's key.
 
 use crate::config::Debian;
-use crate::error::{Context, Error, Kind, Result};
-use crate::family::ToPublish;
+use crate::error::{Context, Kind, Result};
+use crate::family::{ToPublish, broken_remark};
 use crate::key::Key;
 use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
@@ -40,7 +40,16 @@ pub fn make(
     let is_in_set = |name: &str| workshop.graph().find(name).is_some() || left_out.contains(name);
     let mut outputs = store.outputs().map_err(store_error)?;
     outputs.retain(|row| is_in_set(&row.package));
-    let binaries = outputs.iter().map(|row| binary(row, distfiles)).collect::<Result<Vec<_>>>()?;
+    let (mut binaries, mut remarks) = (Vec::new(), Vec::new());
+    for row in &outputs {
+        let entry = binary(row, distfiles)?.or_else(|| {
+            let entry = published_binary(yard, debian, row);
+            let file = entry.as_ref().map(|entry| entry.pool_path.rsplit('/').next().unwrap_or_default());
+            remarks.push(broken_remark(&row.output, &row.package, file));
+            entry
+        });
+        binaries.extend(entry);
+    }
     let published = published_sources(yard, debian);
     let mut current = store.all_current().map_err(store_error)?;
     current.retain(|current| is_in_set(&current.package));
@@ -63,6 +72,7 @@ pub fn make(
     Ok(ToPublish {
         publication: planned.context(Kind::Machine, "plan the repository")?,
         packages: binaries.len() as u64,
+        remarks,
         line_for: "sources.list",
         line: format!(
             "deb [signed-by={0}/{KEYRING_FILE}] file:{0} {1} {COMPONENT}",
@@ -72,21 +82,48 @@ pub fn make(
     })
 }
 
-fn binary(row: &OutputRow, distfiles: &DistfileStore) -> Result<BinaryEntry> {
+/// An output as it is published; none where its file is gone, or is not whole.
+fn binary(row: &OutputRow, distfiles: &DistfileStore) -> Result<Option<BinaryEntry>> {
     let output = &row.output;
     let hash = Sha256Hex::parse(&output.sha256).or_internal("read an output")?;
-    if !distfiles.contains(&hash) {
-        let message = format!("{} is gone from the yard's distfiles", output.file);
-        return Err(
-            Error::new(Kind::Machine, message).hint(format!("kilnyard build --force {}", row.package))
-        );
+    if distfiles.size_bytes(&hash) != Some(output.size_bytes) {
+        return Ok(None);
     }
-    Ok(BinaryEntry {
+    Ok(Some(BinaryEntry {
         stanza: output.description.trim_end().to_owned(),
         pool_path: format!("{}/{}", pool_folder(&row.package), output.file),
         file: distfiles.path(&hash),
         sha256: output.sha256.clone(),
         size_bytes: output.size_bytes,
+        architecture: output.architecture.clone(),
+        component: COMPONENT.to_owned(),
+    }))
+}
+
+/// The package of an output as it is published now, of whatever version, if its file is whole.
+fn published_binary(yard: &Yard, debian: &Debian, row: &OutputRow) -> Option<BinaryEntry> {
+    let (repository, output) = (yard.path("repository"), &row.output);
+    let folder = repository.join("dists").join(&debian.release).join(COMPONENT);
+    let index = folder.join(format!("binary-{}", debian.architecture())).join("Packages");
+    let text = fs_err::read_to_string(index).ok()?;
+    let stanza = deb822::stanzas(&text).find(|stanza| {
+        stanza.get("Package") == Some(&output.name)
+            && stanza.get("Architecture") == Some(&output.architecture)
+    })?;
+    let pool_path =
+        stanza.get("Filename").filter(|path| path.starts_with("pool/") && !path.contains(".."))?;
+    let file = repository.join(pool_path);
+    let bytes = fs_err::read(&file).ok()?;
+    let hash = Sha256Hex::of(&bytes);
+    let is_whole = stanza.get("SHA256") == Some(hash.as_str());
+    // What the index has of its own stands at the end.
+    let (text, _) = stanza.text().split_once("\nFilename: ").filter(|_| is_whole)?;
+    Some(BinaryEntry {
+        stanza: text.to_owned(),
+        pool_path: pool_path.to_owned(),
+        file,
+        sha256: hash.as_str().to_owned(),
+        size_bytes: bytes.len() as u64,
         architecture: output.architecture.clone(),
         component: COMPONENT.to_owned(),
     })

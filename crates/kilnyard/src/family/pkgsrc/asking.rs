@@ -25,9 +25,9 @@ pub struct Found {
     pub reused: u64,
 }
 
-/// All directories of the tree.
-pub fn locations(tree: &Tree) -> Result<Vec<String>> {
-    tree.locations(signals::cancel()).map_err(|error| match error {
+/// All directories of the tree, of which so many are asked at once.
+pub fn locations(tree: &Tree, jobs: u32) -> Result<Vec<String>> {
+    tree.locations(jobs, signals::cancel()).map_err(|error| match error {
         TreeError::Cancelled => Error::new(Kind::Interrupted, "interrupted"),
         error => Err::<(), _>(error).context(Kind::Usage, "list the categories of the tree").unwrap_err(),
     })

@@ -35,7 +35,7 @@ pub fn verdicts(
     let graph = workshop.graph();
     let verdict = |id| {
         let Some((path, made)) = file_of(graph.name(id)) else { return Some(Stale::NoFile) };
-        let package = package_file::read(&path).ok();
+        let package = package_file::read_recipe_facts(&path).unwrap_or_default();
         let needs: Vec<(String, Option<SystemTime>)> = graph
             .dependencies(id)
             .iter()
@@ -45,8 +45,8 @@ pub fn verdicts(
             })
             .collect();
         let facts = Facts {
-            recipe_versions: package.as_ref().map_or("", |package| &package.recipe_versions),
-            built_with: package.as_ref().map_or(&[], |package| &package.built_with),
+            recipe_versions: &package.recipe_versions,
+            built_with: &package.built_with,
             made,
             needs: &needs,
         };

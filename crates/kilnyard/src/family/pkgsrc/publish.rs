@@ -2,14 +2,14 @@
 //!
 //! A package that may not be given away (`NO_BIN_ON_FTP`), and all that stand on one, are built and stay in the yard.
 
-use crate::error::{Context, Error, Kind, Result};
-use crate::family::ToPublish;
+use crate::error::{Context, Kind, Result};
+use crate::family::{ToPublish, broken_remark};
 use crate::key::Key;
 use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::pkgsrc::{Workshop, description};
 use kilnyard_mirror::{DistfileStore, Sha256Hex};
-use kilnyard_publish::{PackageEntry, plan_packages};
+use kilnyard_publish::{PackageEntry, PublishedPackages, plan_packages};
 use kilnyard_store::{OutputRow, Store};
 use std::collections::HashSet;
 
@@ -23,7 +23,8 @@ pub fn make(
 ) -> Result<ToPublish> {
     // What is not in the set any more is not published any more; what is, but could not be built, stays.
     let left_out: HashSet<&str> = workshop.left_out().iter().map(|left| left.name.as_str()).collect();
-    let (mut entries, mut withheld) = (Vec::new(), HashSet::new());
+    let (mut entries, mut withheld, mut remarks) = (Vec::new(), HashSet::new(), Vec::new());
+    let mut published = None;
     for row in store.outputs().map_err(store_error)? {
         let id = workshop.graph().find(&row.package);
         // Both the recipe as it is now and the one that the file was made by have to allow it.
@@ -35,7 +36,15 @@ pub fn make(
         if is_restricted {
             withheld.insert(row.output.file);
         } else if is_in_set {
-            entries.push(entry(&row, distfiles)?);
+            let entry = entry(&row, distfiles)?.or_else(|| {
+                let published =
+                    published.get_or_insert_with(|| PublishedPackages::read(&yard.path("repository")));
+                let entry = published.find(|stanza| is_of(stanza, &row));
+                let file = entry.as_ref().map(|entry| entry.file_name.as_str());
+                remarks.push(broken_remark(&row.output, &row.package, file));
+                entry
+            });
+            entries.extend(entry);
         }
     }
     let planned = plan_packages(&yard.path("repository"), &entries, &withheld, &key.public_armored()?);
@@ -43,25 +52,35 @@ pub fn make(
         publication: planned.context(Kind::Machine, "plan the repository")?,
         packages: entries.len() as u64,
         line_for: "pkg_add",
+        remarks,
         line: format!("PKG_PATH=file://{}/packages/All", yard.path("repository").display()),
     })
 }
 
-fn entry(row: &OutputRow, distfiles: &DistfileStore) -> Result<PackageEntry> {
+/// Whether a stanza of the repository is of the package that made an output, of whatever version.
+fn is_of(stanza: &str, row: &OutputRow) -> bool {
+    let field = |text: &str, key: &str| {
+        text.lines().find_map(|line| Some(line.strip_prefix(key)?.strip_prefix('=')?.to_owned()))
+    };
+    let name = field(stanza, "PKGNAME").unwrap_or_default();
+    name.rsplit_once('-').is_some_and(|(base, _)| base == row.output.name)
+        && field(stanza, "PKGPATH") == field(&row.output.description, "PKGPATH")
+}
+
+/// An output as it is published; none where its file is gone, or is not whole.
+fn entry(row: &OutputRow, distfiles: &DistfileStore) -> Result<Option<PackageEntry>> {
     let output = &row.output;
     let hash = Sha256Hex::parse(&output.sha256).or_internal("read an output")?;
     if distfiles.size_bytes(&hash) != Some(output.size_bytes) {
-        let message = format!("{} is gone from the yard's distfiles, or is not whole", output.file);
-        let hint = format!("kilnyard build --force {}", row.package);
-        return Err(Error::new(Kind::Machine, message).hint(hint));
+        return Ok(None);
     }
     let sha512 = description::sha512(&output.description).unwrap_or_default();
-    Ok(PackageEntry {
+    Ok(Some(PackageEntry {
         name: format!("{}-{}", output.name, output.version),
         file_name: output.file.clone(),
         file: distfiles.path(&hash),
         sha512: sha512.to_owned(),
         size_bytes: output.size_bytes,
         summary: description::summary(&output.description),
-    })
+    }))
 }

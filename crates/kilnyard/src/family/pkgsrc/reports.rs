@@ -4,19 +4,18 @@
 //! `report.xz`) has a stanza for every package, `status` the facts of the build, and `report.html` leads to our page.
 
 use crate::error::{Context, Kind, Result};
-use crate::files::write_whole;
+use crate::files::{write_whole, write_whole_by};
 use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::pkgsrc::report::{
-    Header, Package, REPORT_FILE, Status, depths, write_report, write_text,
+    Header, Package, REPORT_FILE, Status, depths, write_package, write_text,
 };
 use kilnyard_ecosystem::pkgsrc::scan_file::ScanFile;
 use kilnyard_ecosystem::pkgsrc::{LeftOutStanza, Workshop};
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{RunRow, Store};
 use std::collections::HashMap;
-use std::io::Write;
 
 /// Writes the reports of the last run.
 pub fn write(yard: &Yard, store: &impl Store, workshop: &Workshop) -> Result<()> {
@@ -26,12 +25,11 @@ pub fn write(yard: &Yard, store: &impl Store, workshop: &Workshop) -> Result<()>
     let states: HashMap<&str, PackageState> = rows.iter().map(|row| (row.name.as_str(), row.state)).collect();
     let graph = workshop.graph();
     let depths = depths(graph);
-    let resolved: Vec<Vec<u8>> = graph.packages().map(|id| stanza_of(workshop, id)).collect();
     let left_out: Vec<(Vec<u8>, bool)> = workshop.left_out_stanzas().map(left_out_stanza).collect();
     let mut packages: Vec<Package> = graph
         .packages()
         .map(|id| Package {
-            stanza: &resolved[id.index()],
+            stanza: workshop.stanza(id),
             status: states.get(graph.name(id)).map_or(Status::Open, |state| status(*state)),
             depth: depths[id.index()],
         })
@@ -42,23 +40,26 @@ pub fn write(yard: &Yard, store: &impl Store, workshop: &Workshop) -> Result<()>
         depth: 1,
     }));
     let header = header(yard, store, &run)?;
-    let text = |write: &dyn Fn(&mut Vec<u8>) -> std::io::Result<()>| {
-        let mut bytes = Vec::new();
-        write(&mut bytes).or_internal(failed)?;
-        Ok(bytes)
-    };
-    let report = text(&|out| write_report(out, &packages))?;
-    let mut packed = liblzma::write::XzEncoder::new(Vec::new(), XZ_LEVEL);
-    let packed = packed.write_all(&report).and_then(|()| packed.finish()).or_internal(failed)?;
     let folder = yard.path("report/pbulk");
     let before: Vec<_> = fs_err::read_dir(&folder).into_iter().flatten().flatten().collect();
     let meta = folder.join(header.folder()).join("meta");
     fs_err::create_dir_all(&meta).context(Kind::Machine, failed)?;
-    write_whole(&meta.join("report"), &report)?;
-    write_whole(&meta.join(REPORT_FILE), &packed)?;
-    write_whole(&meta.join("status"), &text(&|out| header.write_status(out))?)?;
+    // That of a whole tree has 160 MB: one package after the other is resolved, written and forgotten.
+    let (in_graph, others) = packages.split_at(graph.len());
+    write_whole_by(&meta.join("report"), |out| {
+        for (id, package) in graph.packages().zip(in_graph) {
+            write_package(out, package, &stanza_of(workshop, id))?;
+        }
+        others.iter().try_for_each(|package| write_package(out, package, package.stanza))
+    })?;
+    write_whole_by(&meta.join(REPORT_FILE), |out| {
+        let mut packed = liblzma::write::XzEncoder::new(out, XZ_LEVEL);
+        std::io::copy(&mut fs_err::File::open(meta.join("report"))?, &mut packed)?;
+        packed.finish().map(|_| ())
+    })?;
+    write_whole_by(&meta.join("status"), |out| header.write_status(out))?;
     write_whole(&meta.join("report.html"), PAGE.as_bytes())?;
-    write_whole(&folder.join("report.txt"), &text(&|out| write_text(out, &header, &packages))?)?;
+    write_whole_by(&folder.join("report.txt"), |out| write_text(out, &header, &packages))?;
     for old in before.iter().filter(|entry| entry.path().is_dir() && !meta.starts_with(entry.path())) {
         fs_err::remove_dir_all(old.path()).context(Kind::Machine, failed)?;
     }

@@ -95,10 +95,10 @@ fn ask(
         Some(wanted) => wanted.to_vec(),
         None => {
             say(&format!("listing the categories of {}", pkgsrc.tree.display()));
-            locations(&tree)?
+            locations(&tree, jobs)?
         }
     };
-    let mut work = Work::new(tree, &pkgsrc.tree, kept, wanted.is_some());
+    let mut work = Work::new(tree, &pkgsrc.tree, kept.stanzas, wanted.is_some());
     let mut order = work.scan(first, jobs, &mut journal, failed, say)?;
     if wanted.is_some() {
         order.sort_unstable();

@@ -7,9 +7,9 @@ use crate::commands::bench::go_on;
 use crate::commands::bench::scratch::Scratch;
 use crate::error::{Context, Kind, Result};
 use crate::words;
-use kilnyard_ecosystem::pkgsrc::kept::{Journal, Kept};
+use kilnyard_ecosystem::pkgsrc::kept::{Current, Journal, Kept};
 use serde_json::{Map, json};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Instant, SystemTime};
 
@@ -25,7 +25,7 @@ pub fn measure(scratch: &Scratch, tree: &ShamTree, pairs: u32) -> Result<Part> {
     let failed = "keep the answers of the scan";
     // No file is too new to be kept: all of them are there already.
     let began_nanoseconds = i128::MAX;
-    let mut journal = Journal::begin(&kept, &tree.places(), FACTS, &HashMap::new(), began_nanoseconds)
+    let mut journal = Journal::begin(&kept, &tree.places(), FACTS, &Current::default(), began_nanoseconds)
         .context(Kind::Machine, failed)?;
     for (location, stanzas) in &tree.answers {
         journal.add(location, stanzas).context(Kind::Machine, failed)?;
@@ -97,7 +97,7 @@ fn decide<'a>(kept: &Path, tree: &'a ShamTree) -> Result<(f64, BTreeSet<&'a Stri
     let kept = Kept::read(kept, FACTS).context(Kind::Machine, "read what is kept")?;
     let current = kept.current(&places);
     let seconds = started.elapsed().as_secs_f64();
-    Ok((seconds, tree.answers.keys().filter(|location| !current.contains_key(*location)).collect()))
+    Ok((seconds, tree.answers.keys().filter(|location| !current.stanzas.contains_key(*location)).collect()))
 }
 
 /// Changes the Makefiles of directories; when each was written before.

@@ -1,0 +1,128 @@
+//! Adds to what is kept.
+
+use super::fact::{Fact, Places};
+use super::{BEGINNING, Current, asked, checksum, each_file};
+use std::collections::{HashMap, HashSet};
+use std::io::{self, Write};
+use std::path::Path;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Journal {
+    file: fs_err::File,
+    places: Places,
+    /// What is known of files already, so that none is read twice.
+    facts: HashMap<String, Fact>,
+    /// Files that there is a record of.
+    recorded: HashSet<String>,
+    /// Directories of which it was looked at whether they are asked for their options.
+    looked_at: HashSet<String>,
+    /// Files that were written later than this may have changed while they were read.
+    began_nanoseconds: i128,
+}
+
+/// What is added together with one answer.
+#[derive(Default)]
+struct Addition {
+    text: Vec<u8>,
+    files: Vec<String>,
+    folders: Vec<String>,
+}
+
+impl Journal {
+    /// Begins a new journal with answers that are right; it takes the place of the old one at once.
+    pub fn begin(
+        path: &Path,
+        places: &Places,
+        facts: &str,
+        current: &Current,
+        began_nanoseconds: i128,
+    ) -> io::Result<Journal> {
+        let part = path.with_extension("part");
+        let mut file = fs_err::File::create(&part)?;
+        file.write_all(format!("{BEGINNING}{facts}\n").as_bytes())?;
+        let mut journal = Journal {
+            file,
+            places: places.clone(),
+            facts: current.facts.clone(),
+            recorded: HashSet::new(),
+            looked_at: HashSet::new(),
+            began_nanoseconds,
+        };
+        let mut locations: Vec<&String> = current.stanzas.keys().collect();
+        locations.sort_unstable();
+        for location in locations {
+            journal.add(location, &current.stanzas[location])?;
+        }
+        journal.file.sync_all()?;
+        fs_err::rename(&part, path)?;
+        Ok(journal)
+    }
+
+    /// Adds an answer. One that read a file which is changing, or is gone, is not kept.
+    pub fn add(&mut self, location: &str, stanzas: &[u8]) -> io::Result<()> {
+        let mut new = Addition::default();
+        let is_known = each_file(location, stanzas, &mut |path| {
+            self.record(&path, Missing::Refused, &mut new) && self.ask(&path, &mut new)
+        });
+        if is_known == Some(true) {
+            let Addition { mut text, files, folders } = new;
+            text.extend(format!("scan {} {} {location}\n", checksum(stanzas), stanzas.len()).into_bytes());
+            text.extend(stanzas);
+            self.recorded.extend(files);
+            self.looked_at.extend(folders);
+            self.file.write_all(&text)?;
+        }
+        Ok(())
+    }
+
+    /// Records a file, if it is not yet; whether an answer that follows from it can be kept. What is of a layer needs
+    /// no record.
+    fn record(&mut self, path: &str, missing: Missing, new: &mut Addition) -> bool {
+        if self.recorded.contains(path) || new.files.iter().any(|other| other == path) {
+            return true;
+        }
+        let Some(place) = self.places.find(path) else { return true };
+        let fact = match self.facts.get(path) {
+            Some(fact) => fact.clone(),
+            None => match Fact::of(&place) {
+                Ok(fact) => fact,
+                Err(_) => return false,
+            },
+        };
+        let is_good = fact.is_before(self.began_nanoseconds)
+            && (fact != Fact::Absent || matches!(missing, Missing::Recorded));
+        if is_good {
+            new.text.extend(format!("file {}\n", fact.write(path)).into_bytes());
+            new.files.push(path.to_owned());
+        }
+        is_good
+    }
+
+    /// Records what make reads elsewhere since it read this file; whether that can be kept.
+    fn ask(&mut self, path: &str, new: &mut Addition) -> bool {
+        let Some(folder) = asked::folder(&self.places, path) else { return true };
+        if self.looked_at.contains(folder) || new.folders.iter().any(|other| other == folder) {
+            return true;
+        }
+        let files = asked::files(&self.places, folder);
+        if !files.iter().all(|file| self.record(file, Missing::Recorded, new)) {
+            return false;
+        }
+        if !files.is_empty() {
+            let list = format!("{folder} {}", files.join(" "));
+            new.text.extend(format!("asked {} {list}\n", checksum(list.as_bytes())).into_bytes());
+        }
+        new.folders.push(folder.to_owned());
+        true
+    }
+}
+
+/// What is to be done where a file is not there.
+#[derive(Clone, Copy)]
+enum Missing {
+    /// make says that it read it: nothing is known any more.
+    Refused,
+    /// It would be read if it were there.
+    Recorded,
+}

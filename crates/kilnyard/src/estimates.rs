@@ -43,8 +43,7 @@ impl Estimates {
             Work::serial(prior_seconds(source_bytes) * heavier, Basis::Prior)
         };
         let measured = self.measured.get(package).map_or(&[][..], Vec::as_slice);
-        let mut work =
-            self.known(package).unwrap_or_else(|| Work::serial(prior_seconds(source_bytes), Basis::Prior));
+        let mut work = self.known(package).unwrap_or_else(prior);
         if work.memory_bytes == 0 {
             work.memory_bytes = MEMORY_PRIOR_BYTES;
         }

@@ -5,7 +5,7 @@ use crate::yard::store_error;
 use kilnyard_ecosystem::WEIGHT_USUAL;
 use kilnyard_schedule::work::{StageTime, memory_without_end_bytes};
 use kilnyard_schedule::{Basis, Machine, Measured, Step, Work, estimate, prior_seconds};
-use kilnyard_store::{Measurement, Store};
+use kilnyard_store::{BuildRow, Measurement, Store};
 use std::collections::HashMap;
 
 /// Memory of a build of which nothing is known: large ones need more, but seldom many at once.
@@ -75,6 +75,12 @@ impl Estimates {
 
 /// The shortest time that is expected of a build.
 const SECONDS_MIN: f64 = 0.1;
+
+/// What one build took that has ended, of whatever came of it.
+pub fn taken(build: &BuildRow, cores: u32) -> Work {
+    let measured = measured_of(&Measurement::of(&build.stages, cores, false));
+    estimate(&[measured]).unwrap_or_default()
+}
 
 fn measured_of(build: &Measurement) -> Measured {
     let stages = build.stages.iter().map(|stage| StageTime {

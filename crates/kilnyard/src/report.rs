@@ -1,12 +1,14 @@
 //! The report of a run, from what the store holds.
 
 use crate::error::{Context, Kind, Result};
+use crate::estimates::taken;
 use crate::family::{self, Published};
 use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::result::PackageState as State;
+use kilnyard_schedule::{Bound, Machine, Work};
 use kilnyard_store::{BuildRow, PackageRow, RunRow, RunState, Sqlite, Store};
 use kilnyard_web::{
     Counts, CycleCut, LeftOut, PackageState, PathStep, Report, ReportFailure, ReportOutput, ReportPackage,
@@ -36,7 +38,7 @@ pub fn figures(yard: &Yard, store: &Sqlite, workshop: &dyn Ecosystem) -> Result<
     Ok(Some(Figures {
         wall_seconds: wall_seconds(&run),
         cpu_seconds: facts.work_cpu_seconds(),
-        bound_seconds: facts.bound_seconds(),
+        bound_seconds: facts.bound().seconds(),
         failures: failed.map(|row| (row.name.clone(), row.reason.clone())).collect(),
         not_reproducible: facts.not_reproducible(),
     }))
@@ -158,7 +160,7 @@ impl Facts<'_> {
             slots: self.run.slots,
             counts: counts(&rows),
             expected_wall_seconds: Some(self.run.expected_seconds),
-            bound_seconds: Some(self.bound_seconds()),
+            bound_seconds: Some(self.bound().seconds()),
             path,
             packages: rows
                 .iter()
@@ -200,23 +202,26 @@ impl Facts<'_> {
     }
 
     /// What no schedule could have beaten, by what the builds really took.
-    fn bound_seconds(&self) -> f64 {
-        let path_seconds = self.path().iter().map(|step| step.seconds).sum();
-        kilnyard_schedule::bound_seconds(path_seconds, self.work_cpu_seconds(), self.run.cores)
+    fn bound(&self) -> Bound {
+        Bound::of(self.workshop.graph(), &self.works(), &[Machine::of_cores(self.run.cores)])
     }
 
-    /// The longest path by what the builds really took.
-    fn path(&self) -> Vec<PathStep> {
-        let last = self.builds.values().filter_map(|builds| builds.last());
-        let measured: HashMap<&str, f64> = last
-            .filter_map(|build| Some((build.package.as_str(), build.ended_seconds? - build.started_seconds)))
-            .collect();
+    /// What the last build of each package took.
+    fn works(&self) -> Vec<Work> {
         let graph = self.workshop.graph();
-        let seconds: Vec<f64> =
-            graph.packages().map(|id| measured.get(graph.name(id)).copied().unwrap_or(0.0)).collect();
-        let ranks = kilnyard_schedule::ranks(graph, &seconds);
-        let path = kilnyard_schedule::path(graph, &ranks).into_iter().filter(|id| seconds[id.index()] > 0.0);
-        path.map(|id| PathStep { package: graph.name(id).to_owned(), seconds: seconds[id.index()] }).collect()
+        let work = |id: PackageId| {
+            let build = self.builds.get(graph.name(id)).and_then(|builds| builds.last());
+            build.map_or_else(Work::default, |build| taken(build, self.run.cores))
+        };
+        graph.packages().map(work).collect()
+    }
+
+    /// The longest path by what the builds really took, each alone on all cores.
+    fn path(&self) -> Vec<PathStep> {
+        let (graph, works) = (self.workshop.graph(), self.works());
+        let seconds = |id: &PackageId| works[id.index()].seconds_at(self.run.cores, 1.0);
+        let path = self.bound().path.into_iter().filter(|id| seconds(id) > 0.0);
+        path.map(|id| PathStep { package: graph.name(id).to_owned(), seconds: seconds(&id) }).collect()
     }
 
     fn package(&self, row: &PackageRow, rows: &[PackageRow]) -> ReportPackage {

@@ -483,7 +483,13 @@ impl Driver<'_, '_> {
                     }
                 }
                 Action::Grant { build, package, slot, files } => self.grant(build, package, slot, files),
-                Action::Allot(cores) => self.cores.allot(&cores).context(Kind::Machine, SHARING)?,
+                Action::Allot(cores) => {
+                    self.cores.allot(&cores).context(Kind::Machine, SHARING)?;
+                    for seen in &mut self.snapshot.builds {
+                        let own = cores.iter().find(|(build, _)| *build == seen.build);
+                        seen.cores = own.map_or(seen.cores, |(_, cores)| *cores);
+                    }
+                }
                 Action::Cancel { build } => self.slots.cancel(build),
                 Action::Adopt { package, outputs } => self.run.planned.workshop.adopt(package, &outputs),
                 Action::Tell(notice) => {
@@ -572,7 +578,7 @@ impl Driver<'_, '_> {
             stage: None,
             started: Instant::now(),
             stage_started: Instant::now(),
-            processes: 0,
+            cores: 1,
             memory_bytes: 0,
             estimate_seconds: self.estimate(package),
         });
@@ -617,9 +623,8 @@ impl Driver<'_, '_> {
                         view.see(&Seen::StageEnded(&seen, result), &self.snapshot);
                     }
                     Progress::Alive => {}
-                    Progress::Sample { processes, runnable, memory_bytes } => {
+                    Progress::Sample { runnable, memory_bytes, .. } => {
                         self.cores.counted(*build, *runnable);
-                        seen.processes = *processes;
                         seen.memory_bytes = *memory_bytes;
                     }
                 }

@@ -58,6 +58,15 @@ fn jobs_max(folder: &Path) -> usize {
     counts.max().unwrap_or(0)
 }
 
+/// Waits without the broker, which would take back what it has offered.
+fn wait_for(is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "waited in vain");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 fn wait_until(broker: &mut Broker, what: &str, mut is_so: impl FnMut(&mut Broker) -> bool) {
     let begun = Instant::now();
     while !is_so(broker) {
@@ -76,6 +85,36 @@ fn finish(broker: &mut Broker, folder: &Path, mut child: Child) {
         status.is_some()
     });
     assert!(status.is_some_and(|status| status.success()), "{status:?}");
+}
+
+#[test]
+fn an_offer_is_taken_by_whom_it_serves_and_comes_back_from_others() {
+    if !has_make("an_offer_is_taken_by_whom_it_serves_and_comes_back_from_others") {
+        return;
+    }
+    let folder = build_of(3);
+    let mut broker = Broker::new(1);
+    broker.begin(1, Style::Inherited).unwrap();
+    broker.begin(2, Style::Inherited).unwrap();
+    broker.allot(&[(1, 1), (2, 1)]).unwrap();
+    let mut child = make(&broker, 1, folder.path(), &[]);
+    wait_for(|| jobs(folder.path()).1 == 1);
+    // Nobody reads from the pipe of the second one.
+    broker.probe(2).unwrap();
+    assert_eq!((broker.tokens(2), broker.held(2).unwrap()), (1, 0));
+    broker.settle().unwrap();
+    assert_eq!(broker.tokens(2), 0);
+    // make has waited for a token since it began its first job.
+    broker.probe(1).unwrap();
+    wait_for(|| jobs(folder.path()).1 == 2);
+    assert_eq!((broker.tokens(1), broker.held(1).unwrap()), (1, 1));
+    broker.settle().unwrap();
+    assert_eq!(broker.tokens(1), 1, "it is owed until its job ends");
+    std::fs::remove_file(folder.path().join("hold")).unwrap();
+    assert!(child.wait().unwrap().success());
+    broker.settle().unwrap();
+    assert_eq!(broker.tokens(1), 0);
+    assert!(jobs_max(folder.path()) <= 2);
 }
 
 #[test]

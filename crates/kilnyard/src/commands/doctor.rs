@@ -5,6 +5,7 @@ use crate::config::{Family, Pkgsrc};
 use crate::error::{Kind, Result};
 use crate::yard::{CONFIG, Yard, own_ids};
 use crate::{mirror as mirrors, signals, words};
+use kilnyard_process::weight::{Way, Weights};
 use kilnyard_root::probe;
 use serde_json::json;
 use std::path::Path;
@@ -63,7 +64,7 @@ pub fn examine(folder: &Path) -> Vec<Finding> {
     let opened = folder.join(CONFIG).exists().then(|| Yard::open(folder)).transpose();
     let yard = opened.as_ref().ok().and_then(Option::as_ref);
     let ring = yard.map_or(DEBIAN_KEYRING.into(), |yard| yard.config.root().keyring);
-    let mut findings = vec![system(), machine(), mmdebstrap(), keyring(&ring), disk(existing)];
+    let mut findings = vec![system(), machine(), sharing(), mmdebstrap(), keyring(&ring), disk(existing)];
     findings.push(roots(existing));
     findings.extend(yard.map(mirror));
     if let Some(Family::Pkgsrc(pkgsrc)) = yard.map(|yard| &yard.config.family) {
@@ -111,6 +112,18 @@ fn machine() -> Finding {
         true,
         format!("{}, {} of memory", words::count(cores as u64, "core"), words::size(bytes)),
     )
+}
+
+/// How builds share the CPUs by rank. Whatever the way is, nothing is missing: they build in any.
+fn sharing() -> Finding {
+    let weights = Weights::find("doctor");
+    let delegated = "systemd-run --user --scope -p Delegate=yes kilnyard build";
+    let is_best = !matches!(weights.way(), Way::NiceLevels { can_lower: false } | Way::Nothing);
+    let has_systemd = Path::new("/run/systemd/system").exists();
+    Finding {
+        help: (!is_best && has_systemd).then(|| delegated.to_owned()),
+        ..finding("cores by rank", true, weights.way().to_string())
+    }
 }
 
 fn mmdebstrap() -> Finding {

@@ -23,6 +23,11 @@ pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
         _ => Vec::new(),
     };
     let failed = store.packages_in_state(run.number, PackageState::Failed).map_err(store_error)?;
+    // After a run the plan is that of the next one.
+    let path = match state {
+        "running" => store.plan_head().map_err(store_error)?.map_or_else(Vec::new, |plan| plan.path),
+        _ => Vec::new(),
+    };
     if as_json {
         let counts: serde_json::Map<String, serde_json::Value> =
             counts.iter().map(|(state, count)| (state.to_string(), (*count).into())).collect();
@@ -43,6 +48,7 @@ pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
             "ended_seconds": run.ended_seconds,
             "expected_seconds": run.expected_seconds,
             "bound_seconds": run.bound_seconds,
+            "path": path,
             "slots": run.slots,
             "counts": counts,
             "building": builds.iter().map(building).collect::<Vec<_>>(),
@@ -60,6 +66,23 @@ pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
         words::duration(ended - run.started_seconds),
         words::duration(run.expected_seconds)
     );
+    let bound = run.bound_seconds;
+    if bound > 0.0 {
+        let _ = write!(
+            text,
+            "by what was known then no schedule could take less than {}",
+            words::duration(bound)
+        );
+        let _ = match run.ended_seconds {
+            Some(ended) if run.state == RunState::Finished => {
+                writeln!(text, "; it took {:.2} times that", (ended - run.started_seconds) / bound)
+            }
+            _ => writeln!(text),
+        };
+    }
+    if !path.is_empty() {
+        let _ = writeln!(text, "path: {}", path.join(" -> "));
+    }
     let parts: Vec<String> = counts.iter().map(|(state, count)| format!("{count} {state}")).collect();
     let _ = writeln!(text, "{}", parts.join(", "));
     for build in &builds {

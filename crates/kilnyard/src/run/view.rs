@@ -31,9 +31,9 @@ pub struct BuildSeen {
     pub started: Instant,
     /// When the stage began.
     pub stage_started: Instant,
-    /// How many processes it has.
-    pub processes: u32,
-    /// What they hold.
+    /// How many cores it has.
+    pub cores: u32,
+    /// What its processes hold.
     pub memory_bytes: u64,
     /// How long it was expected to take.
     pub estimate_seconds: f64,

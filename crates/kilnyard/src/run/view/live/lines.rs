@@ -194,9 +194,9 @@ fn cells(build: &BuildSeen, moment: &Moment) -> [String; 7] {
         build.stage.map_or("starting", |stage| stage.as_str()).to_owned(),
         clock(gone(build.started)),
         of,
-        match build.processes {
-            1 => "1 proc ".to_owned(),
-            more => format!("{more} procs"),
+        match build.cores {
+            1 => "1 core ".to_owned(),
+            more => format!("{more} cores"),
         },
         format!("{:.0} MiB", build.memory_bytes as f64 / 1_048_576.0),
     ]

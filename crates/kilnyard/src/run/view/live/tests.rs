@@ -20,7 +20,7 @@ pub fn snapshot(slots: u32, busy: u32) -> Snapshot {
         stage: Some(Stage::Build),
         started: ago(now, 20),
         stage_started: ago(now, 10),
-        processes: 3,
+        cores: 3,
         memory_bytes: 50 << 20,
         estimate_seconds: 60.0,
     };

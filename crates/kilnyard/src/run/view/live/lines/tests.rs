@@ -27,7 +27,7 @@ fn demo(now: Instant) -> Snapshot {
     build.stage = Some(Stage::Build);
     build.started = ago(now, 34);
     build.estimate_seconds = 70.0;
-    build.processes = 3;
+    build.cores = 3;
     build.memory_bytes = 180 << 20;
     run
 }
@@ -37,7 +37,7 @@ fn eighty_columns_show_everything() {
     let now = Instant::now();
     let expected = [
         "run 3  [=========      ]  7/12  1 failed  2:10 gone, about 1:35 left",
-        "1  rsync 3.2.7-1+deb12u6+bk1  build  0:34  (of about 1:10)  3 procs  180 MiB",
+        "1  rsync 3.2.7-1+deb12u6+bk1  build  0:34  (of about 1:10)  3 cores  180 MiB",
         "2  free",
         "cores 1.8 of 2  memory 3.0 of 8.0 GiB  fetched 12.0 MiB  end about 14:31",
     ];
@@ -69,7 +69,7 @@ fn nothing_is_ever_too_wide_or_too_high() {
                 build.package = format!("\u{1b}[2J漢字{}\n\u{9b}31m", "x".repeat(90));
                 build.version = "1\u{202e}\r\u{7}".repeat(40);
                 build.memory_bytes = u64::MAX;
-                build.processes = u32::MAX;
+                build.cores = u32::MAX;
                 build.estimate_seconds = 1e12;
             }
             for columns in [1, 5, 20, 40, 80, 300] {

@@ -328,6 +328,9 @@ pub struct Build {
     /// Cores of one build, at most; all by default.
     #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub jobs: Option<u32>,
+    /// A package that comes before all others, with all that it waits for; several are bumped in this order.
+    #[arg(long, value_name = "PACKAGE")]
+    pub first: Vec<String>,
     /// Memory of all builds together, such as 8G; what the machine has by default.
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Size>,

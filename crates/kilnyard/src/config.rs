@@ -86,6 +86,8 @@ pub struct Build {
     pub slots: Option<u32>,
     /// Cores of one build; all where it is absent.
     pub jobs: Option<u32>,
+    /// Packages that come before all others, with all that they wait for; the last one first of all.
+    pub first: Vec<String>,
     /// Memory of all builds together; what the machine has where it is absent.
     pub memory: Option<Size>,
     /// How builds find their jobserver.
@@ -111,6 +113,7 @@ impl Default for Build {
         Build {
             slots: None,
             jobs: None,
+            first: Vec::new(),
             memory: None,
             jobserver: Jobserver::Pipe,
             test: true,
@@ -204,6 +207,7 @@ impl Build {
 const COMMON_TEMPLATE: &str = r#"[build]
 # slots = 2                        # builds at once, at most; as many as keep the cores busy
 # jobs = 2                         # cores of one build, at most; all
+# first = []                       # packages that come before all others, with what they need
 # memory = "8G"                    # of all builds together; what the machine has
 # jobserver = "pipe"               # or "fifo", for make from 4.4 on, or "off"
 # test = true                      # install and remove outputs in a clean root

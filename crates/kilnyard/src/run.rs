@@ -23,7 +23,7 @@ use kilnyard_process::{Limits, pressure};
 use kilnyard_protocol::{Lease, Progress};
 use kilnyard_schedule::{Files, Pressure};
 use kilnyard_store::{
-    BuildRow, Current, Number, PackageRow, Record, Request, RunRow, RunState, Sqlite, Store,
+    BuildRow, Current, Number, PackageRow, Record, Request, RequestKind, RunRow, RunState, Sqlite, Store,
 };
 use kilnyard_worker::{Cores, JobserverStyle, Settings, Worker, jobserver_path};
 use std::collections::{HashMap, HashSet};
@@ -347,6 +347,10 @@ impl Driver<'_, '_> {
     fn drive(&mut self, receiver: mpsc::Receiver<Message>, view: &mut dyn View) -> Result<Outcome> {
         view.see(&Seen::Began, &self.snapshot);
         // What was asked before the run comes before its first decision.
+        for package in self.run.yard.config.build.first.clone() {
+            let request = Request { kind: RequestKind::Bump, package };
+            self.apply(Event::Requested(request), view)?;
+        }
         let mut finished = self.take_requests(view)?;
         if finished.is_none() {
             finished = self.apply(Event::Begin, view)?;

@@ -23,6 +23,7 @@ pub fn run(mut yard: Yard, options: &Build) -> Result<ExitCode> {
     signals::install();
     yard.config.build.slots = options.slots.or(yard.config.build.slots);
     yard.config.build.jobs = options.jobs.or(yard.config.build.jobs);
+    yard.config.build.first.extend(options.first.iter().cloned());
     yard.config.build.memory = options.memory.or(yard.config.build.memory);
     let lock = yard.lock()?;
     build(&yard, &lock, options)

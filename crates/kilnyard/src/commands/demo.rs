@@ -56,6 +56,7 @@ pub fn run(folder: &Path, options: &cli::Demo) -> Result<ExitCode> {
         no_publish: false,
         slots: None,
         jobs: None,
+        first: Vec::new(),
         memory: None,
         dry_run: false,
         json: options.json,

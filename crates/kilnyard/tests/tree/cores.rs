@@ -7,6 +7,7 @@ pub const CASES: &[Trial] = &[
     ("make_takes_its_jobs_from_the_jobserver_of_its_build", make_takes_its_jobs),
     ("a_jobserver_can_be_turned_off", a_jobserver_can_be_turned_off),
     ("a_build_that_wants_too_much_memory_is_tried_alone_and_then_named", too_much_memory),
+    ("what_somebody_wants_first_comes_first", what_somebody_wants_first),
 ];
 
 /// A makefile of three jobs that say what make was told, made by as many as the package may use.
@@ -77,4 +78,23 @@ fn too_much_memory(shared: &Shared) {
     }
     assert_eq!(yard.why("memory/eats")["state"], "failed");
     yard.is_clean();
+}
+
+fn what_somebody_wants_first(shared: &Shared) {
+    let tree = MiniTree::new(&[("one/a", ""), ("one/b", ""), ("one/c", "DEPENDS= b-[0-9]*:../../one/b")]);
+    let yard = shared.yard("first", &tree, &[]);
+    // Of these `b` and `c` are the longer path.
+    let arguments = ["build", "--force", "--json", "--slots", "1"];
+    let order = |more: &[&str]| {
+        let ended = yard.run(&[&arguments[..], more].concat()).exits(0);
+        let events =
+            ended.stdout.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let building = events.filter(|event| event["event"] == "package" && event["state"] == "building");
+        building.map(|event| event["package"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(order(&[]), ["one/b", "one/a", "one/c"].map(str::to_owned).to_vec());
+    assert_eq!(order(&["--first", "one/a"])[0], "one/a");
+    yard.change("# first = []", "first = [\"one/a\"]");
+    assert_eq!(order(&[])[0], "one/a");
+    assert_eq!(order(&["--first", "one/c"])[..2], ["one/b", "one/c"].map(str::to_owned));
 }

@@ -23,8 +23,8 @@ struct Shape {
     install: f64,
 }
 
-const LARGE: Shape = Shape { configure: 0.5, object: 0.15, install: 0.2 };
-const SMALL: Shape = Shape { configure: 0.25, object: 0.04, install: 0.15 };
+const LARGE: Shape = Shape { configure: 0.6, object: 0.3, install: 0.3 };
+const SMALL: Shape = Shape { configure: 0.15, object: 0.02, install: 0.05 };
 
 /// See the module.
 pub struct Projects {
@@ -41,7 +41,7 @@ impl Projects {
         let rounds_per_second = rounds_per_second()?;
         let has_ninja = knows_jobservers("ninja");
         let mut graph = Graph::new();
-        // One that all need, which makes the small ones as many dependents as the path has.
+        // All wait for this one.
         let root = graph.add("root");
         let mut shapes = vec![SMALL];
         let mut previous = root;
@@ -51,7 +51,8 @@ impl Projects {
             shapes.push(LARGE);
             previous = next;
         }
-        // Small ones in pairs: each first one has a dependent, and so does nothing on the path but its last.
+        // Small ones with two dependents each, as many as most of the path has: the number of dependents tells nothing
+        // of what is long.
         for number in 0..SMALL_PER_CORE * cores as usize {
             let first = graph.add(&format!("small{number}"));
             let second = graph.add(&format!("on-small{number}"));

@@ -20,8 +20,14 @@ pub const PACKAGES: &str = "/build/packages/All";
 pub const OPTION_CACHE: &str = "/kilnyard/options";
 
 /// What a tree's make starts itself with once the distfiles and the dependencies are there (`mk/bsd.pkg.barrier.mk`):
-/// whoever says it spares the round of make that only finds that out.
+/// whoever says it spares the round of make that only finds that out. A tree that has no barrier does not look at it.
 const BEHIND_BARRIER: [&str; 2] = ["_PKGSRC_BARRIER=yes", "ALLOW_VULNERABLE_PACKAGES="];
+
+/// A makefile that is read behind that of a package, and its target: all that comes before the barrier, and the note
+/// that it was passed; of a tree without one the check of the distfiles.
+const UNPACK_MK: &str = "unpack.mk";
+const UNPACK_TEXT: &str = "kilnyard-unpack: .PHONY ${_BARRIER_PRE_TARGETS:Uchecksum} ${_COOKIE.barrier:U}\n";
+const UNPACK: &str = "kilnyard-unpack";
 
 const MK_CONF: &str = "mk.conf";
 const RESOLV_CONF: &str = "resolv.conf";
@@ -94,6 +100,10 @@ impl Commands<'_> {
             format!("MAKE_JOBS={}", self.jobs),
         ]);
         arguments.extend(self.recipe.selection.iter().cloned());
+        if targets == [UNPACK] {
+            arguments.extend(["-f", "Makefile", "-f"].map(str::to_owned));
+            arguments.push(format!("{INPUTS}/{UNPACK_MK}"));
+        }
         arguments.extend(targets.iter().map(|target| (*target).to_owned()));
         CommandOrder {
             arguments,
@@ -140,15 +150,14 @@ impl Commands<'_> {
             stages.push(StageOrder { stage: Stage::Depends, commands: vec![command] });
         }
         for (stage, account, targets, phase) in [
-            // Unpacking is left to the next one: asked for by itself it costs the tree's make a round more.
-            (Stage::Unpack, Account::Builder, &["checksum"][..], ""),
+            // The archives themselves are unpacked by the next one: asked for by itself that is a round of make more.
+            (Stage::Unpack, Account::Builder, &[UNPACK][..], ""),
             (Stage::Configure, Account::Builder, &["configure"], "configure"),
             (Stage::Build, Account::Builder, &["all"], "build"),
             (Stage::Install, installer, &["stage-install"], "install"),
             (Stage::Package, installer, &["package"], ""),
         ] {
-            // Configuring has passed the barrier.
-            let is_behind_barrier = matches!(stage, Stage::Build | Stage::Install | Stage::Package);
+            let is_behind_barrier = stage != Stage::Unpack;
             let variables = BEHIND_BARRIER.into_iter().filter(|_| is_behind_barrier);
             let arguments: Vec<&str> = variables.chain(targets.iter().copied()).collect();
             let mut commands = Vec::new();
@@ -177,6 +186,11 @@ impl Commands<'_> {
         };
         StageOrder { stage: Stage::Test, commands }
     }
+}
+
+/// The small file that building needs besides those of every root.
+pub(super) fn unpack_mk() -> InputText {
+    InputText { name: UNPACK_MK.to_owned(), text: UNPACK_TEXT.to_owned() }
 }
 
 /// The small file that fetching needs besides those of every root.

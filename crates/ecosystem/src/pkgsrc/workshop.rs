@@ -324,6 +324,7 @@ impl Ecosystem for Workshop {
             .collect();
         let fetch = self.fetch(package, &direct);
         let mut texts = stages::texts(&self.settings);
+        texts.push(stages::unpack_mk());
         if fetch.is_some() {
             texts.push(stages::resolv_conf(&self.settings));
         }

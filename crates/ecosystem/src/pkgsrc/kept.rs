@@ -4,7 +4,7 @@
 //! its content, and under one hash of everything else that it depends on (the program, its environment, the
 //! system). It is right as long as all of these are the same. A file whose size, time and number are the same is
 //! taken to have the same content, unless it was written at the time of the scan itself. Where make asked another
-//! directory for its options, the files count that it read there ([`asked`]).
+//! directory for its options, the files count that it read there (`asked`).
 //!
 //! The file is a journal: what is found is added at its end, so that a scan that is killed goes on where it was.
 //! A record that was not written whole is dropped with all after it, even where a disk that lost power has put something

@@ -2,7 +2,7 @@
 //!
 //! The set has a path of large packages and many small ones, each with a serial configure, a parallel build and a serial
 //! install; half of them are built by make and, where it knows jobservers, half by ninja. What decides and what hands out
-//! the cores is the code of a real run: [`Scheduler`] and [`Cores`]; only roots and packages are left out. The
+//! the cores is the code of a real run: [`Scheduler`] and [`kilnyard_worker::Cores`]; only roots and packages are left out. The
 //! others take what has the most dependents, as pbulk and bob do, with as many workers and jobs as there are cores.
 
 mod drive;

@@ -8,7 +8,7 @@ use kilnyard_process::jobserver::Style;
 use kilnyard_schedule::policies::Workers;
 use kilnyard_schedule::{Action, Event, MachineId, Outcome, Policy, Scheduler};
 use kilnyard_worker::Cores;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -39,7 +39,7 @@ impl Decider {
 /// What became of a set.
 pub struct Driven {
     pub wall_seconds: f64,
-    /// How busy the cores were while something could have used all of them; none where the kernel does not tell.
+    /// How busy the cores were while packages were ready and not started; none where the kernel does not tell.
     pub busy_share: Option<f64>,
 }
 
@@ -50,10 +50,8 @@ struct Drive<'a> {
     began: Instant,
     jobservers: &'a Path,
     children: BTreeMap<PackageId, Child>,
-    /// What each build has.
-    allotted: Vec<(PackageId, u32)>,
-    /// Those that could use more than one.
-    wants: HashMap<PackageId, u32>,
+    /// CPU time of the builds that ended; none where the kernel does not tell.
+    used_seconds: Option<f64>,
 }
 
 /// Builds all projects.
@@ -66,8 +64,7 @@ pub fn drive(projects: &Projects, cores: u32, decider: Decider, jobservers: &Pat
         began: Instant::now(),
         jobservers,
         children: BTreeMap::new(),
-        allotted: Vec::new(),
-        wants: HashMap::new(),
+        used_seconds: Some(0.0),
     };
     let outcome = drive.run(cores);
     let wall_seconds = drive.began.elapsed().as_secs_f64();
@@ -86,9 +83,8 @@ impl Drive<'_> {
     fn run(&mut self, cores: u32) -> Result<Option<f64>> {
         let mut left = self.projects.graph.len();
         let mut looked = Instant::now();
-        let (mut busy_seconds, mut ready_seconds) = (0.0, 0.0);
-        let mut used_before: HashMap<PackageId, f64> = HashMap::new();
-        let mut tells = true;
+        let (mut busy_seconds, mut ready_seconds, mut is_ready) = (0.0, 0.0, false);
+        let mut used_before = 0.0;
         self.apply(Event::Begin)?;
         while left > 0 {
             if signals::count() > 0 {
@@ -108,9 +104,8 @@ impl Drive<'_> {
                 }
                 left -= 1;
                 self.children.remove(&package);
-                self.allotted.retain(|(other, _)| *other != package);
-                self.wants.remove(&package);
-                used_before.remove(&package);
+                let used = self.cores.cpu_seconds(package.index() as u64);
+                self.used_seconds = self.used_seconds.zip(used).map(|(all, own)| all + own);
                 self.cores.end(package.index() as u64).or_internal("take cores back")?;
                 let core_seconds = self.projects.works[package.index()].core_seconds();
                 let outcome = Outcome::Built { core_seconds };
@@ -121,47 +116,37 @@ impl Drive<'_> {
             }
             let passed = looked.elapsed().as_secs_f64();
             looked = Instant::now();
-            // Of all that builds want, what is beyond the cores of this machine is ready work.
-            let wanted: u32 =
-                self.allotted.iter().map(|(package, _)| self.wants.get(package).copied().unwrap_or(1)).sum();
-            let is_ready = wanted >= cores;
-            for (package, _) in &self.allotted {
-                match self.cores.cpu_seconds(package.index() as u64) {
-                    Some(used) => {
-                        let before = used_before.insert(*package, used).unwrap_or(0.0);
-                        busy_seconds += if is_ready { used - before } else { 0.0 };
-                    }
-                    None => tells = false,
+            if let Some(used) = self.used_now() {
+                if is_ready {
+                    busy_seconds += used - used_before;
+                    ready_seconds += passed;
                 }
+                used_before = used;
             }
-            ready_seconds += if is_ready { passed } else { 0.0 };
+            is_ready = matches!(&self.decider, Decider::ByRank(scheduler) if scheduler.ready() > 0);
             let now_seconds = self.began.elapsed().as_secs_f64();
             for (build, cores) in self.cores.look(now_seconds).or_internal("look at the builds")? {
                 let package = PackageId(build as u32);
-                self.wants.insert(package, cores);
                 self.apply(Event::Wants { package, cores })?;
             }
         }
         let share = busy_seconds / (ready_seconds * f64::from(cores));
-        Ok(Some(share).filter(|share| tells && share.is_finite()))
+        Ok(Some(share).filter(|share| self.used_seconds.is_some() && share.is_finite()))
+    }
+
+    /// CPU time of all builds so far.
+    fn used_now(&self) -> Option<f64> {
+        let of = |package: &PackageId| self.cores.cpu_seconds(package.index() as u64);
+        self.children.keys().try_fold(self.used_seconds?, |all, package| Some(all + of(package)?))
     }
 
     fn apply(&mut self, event: Event) -> Result<()> {
         let mut actions = Vec::new();
         self.decider.apply(self.began.elapsed().as_secs_f64(), event, &mut actions);
         for action in actions {
-            match action {
-                Action::Start { package, cores, .. } => {
-                    self.start(package, cores)?;
-                    self.allotted.push((package, cores));
-                }
-                Action::Cores { package, cores } => {
-                    for (other, has) in &mut self.allotted {
-                        if *other == package {
-                            *has = cores;
-                        }
-                    }
-                }
+            // Cores are handed out below, all at once.
+            if let Action::Start { package, cores, .. } = action {
+                self.start(package, cores)?;
             }
         }
         if let Decider::ByRank(scheduler) = &self.decider {

@@ -42,6 +42,13 @@ pub const HEADER_UNKNOWN: usize = 6;
 /// Of which programs something was said already: a bit for each, by its path.
 pub const HEADER_WARNED: usize = 7;
 
+/// Not 0 if the launcher answers the calls of programs without the library.
+pub const HEADER_ANSWERED: usize = 8;
+/// The path of the program by which such programs are started: bytes, with a zero behind them.
+pub const HEADER_GATE: usize = 64;
+/// Bytes of that path at most, with the zero.
+pub const GATE_BYTES_MAX: usize = 512;
+
 /// How many locks, parts of the index and lists of free nodes there are.
 pub const STRIPES: usize = 64;
 /// Words of a stripe: one cache line, so that writers of different stripes do not disturb each other.

@@ -1,5 +1,6 @@
 //! Whole sessions: options, states, signals, what is left behind.
 
+use crate::answered::{self, exit_zero};
 use crate::system::{Folder, installed, ours};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -21,12 +22,17 @@ pub const ALL: &[Check] = &[
     ("unknown_files_may_be_real", unknown_files_may_be_real),
     ("being_asked_to_end_reaches_the_command", being_asked_to_end_reaches_the_command),
     ("other_libraries_stay_preloaded", other_libraries_stay_preloaded),
-    ("static_programs_are_named_once", static_programs_are_named_once),
     ("programs_of_32_bits_are_refused", programs_of_32_bits_are_refused),
+    ("static_programs_are_answered", answered::static_programs_are_answered),
+    ("programs_of_busybox_are_answered", answered::programs_of_busybox_are_answered),
+    ("programs_of_32_bits_are_refused_behind_a_filter", answered::programs_of_32_bits_are_refused),
+    ("static_programs_are_named_once_when_off", answered::static_programs_are_named_once_when_off),
+    ("static_programs_outlive_a_killed_launcher", answered::static_programs_outlive_a_killed_launcher),
+    ("static_programs_are_started_by_every_call", answered::static_programs_are_started_by_every_call),
     ("a_package_is_as_roots_own", crate::packages::a_package_is_as_roots_own),
 ];
 
-fn words(program: &[OsString], more: &[&str]) -> Vec<OsString> {
+pub fn words(program: &[OsString], more: &[&str]) -> Vec<OsString> {
     program.iter().cloned().chain(more.iter().map(OsString::from)).collect()
 }
 
@@ -162,57 +168,9 @@ fn other_libraries_stay_preloaded() {
     assert!(String::from_utf8_lossy(&output.stdout).trim_end().ends_with(".so:libc.so.6"));
 }
 
-/// A program for Linux that ends with status 0, of the machine's own kind but without a dynamic linker: an ELF header,
-/// one program header, and a few instructions.
-fn tiny_program(folder: &Folder, name: &str) -> PathBuf {
-    const HEADERS_BYTES: u64 = 64 + 56;
-    const BASE: u64 = 0x40_0000;
-    let (machine, code): (u16, &[u8]) = if cfg!(target_arch = "x86_64") {
-        (62, &[0x31, 0xff, 0xb8, 60, 0, 0, 0, 0x0f, 0x05])
-    } else {
-        (183, &[0x00, 0x00, 0x80, 0xd2, 0xa8, 0x0b, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4])
-    };
-    let mut file = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
-    let half = |file: &mut Vec<u8>, value: u16| file.extend(value.to_le_bytes());
-    let word = |file: &mut Vec<u8>, value: u32| file.extend(value.to_le_bytes());
-    let long = |file: &mut Vec<u8>, value: u64| file.extend(value.to_le_bytes());
-    half(&mut file, 2);
-    half(&mut file, machine);
-    word(&mut file, 1);
-    long(&mut file, BASE + HEADERS_BYTES);
-    long(&mut file, 64);
-    long(&mut file, 0);
-    word(&mut file, 0);
-    for value in [64, 56, 1, 0, 0, 0] {
-        half(&mut file, value);
-    }
-    word(&mut file, 1);
-    word(&mut file, 5);
-    let length = HEADERS_BYTES + code.len() as u64;
-    for value in [0, BASE, BASE, length, length, 0x1000] {
-        long(&mut file, value);
-    }
-    file.extend(code);
-    let path = folder.path().join(name);
-    std::fs::write(&path, file).unwrap();
-    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    path
-}
-
-fn static_programs_are_named_once() {
-    let folder = Folder::new();
-    tiny_program(&folder, "tiny");
-    let script = "./tiny; ./tiny; env ./tiny; LD_PRELOAD= ./tiny";
-    let output = folder.command(&words(&ours(), &["sh", "-ec", script])).output().unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
-    let told: Vec<&str> = errors.lines().filter(|line| line.contains("is a static program")).collect();
-    assert!(told[0].contains("./tiny") && told.len() == 1, "{errors}");
-}
-
 fn programs_of_32_bits_are_refused() {
     let folder = Folder::new();
-    let path = tiny_program(&folder, "old");
+    let path = exit_zero(&folder, "old");
     let mut bytes = std::fs::read(&path).unwrap();
     const CLASS_32: u8 = 1;
     bytes[4] = CLASS_32;

@@ -67,8 +67,12 @@ fn program(code: Code) -> Vec<u8> {
 }
 
 fn write(folder: &Folder, name: &str, bytes: &[u8]) -> PathBuf {
-    let path = folder.path().join(name);
-    std::fs::write(&path, bytes).unwrap();
+    let (path, source) = (folder.path().join(name), folder.path().join(format!("{name}.bytes")));
+    std::fs::write(&source, bytes).unwrap();
+    // A child that another test has just forked may still have the file that this process wrote open, and such a file
+    // cannot be started.
+    assert!(Command::new("cp").args([&source, &path]).status().unwrap().success());
+    std::fs::remove_file(source).unwrap();
     std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     path
 }

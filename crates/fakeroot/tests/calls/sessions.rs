@@ -3,6 +3,8 @@
 use crate::answered::{self, exit_zero};
 use crate::system::{Folder, installed, ours};
 use std::ffi::OsString;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -22,6 +24,7 @@ pub const ALL: &[Check] = &[
     ("unknown_files_may_be_real", unknown_files_may_be_real),
     ("being_asked_to_end_reaches_the_command", being_asked_to_end_reaches_the_command),
     ("other_libraries_stay_preloaded", other_libraries_stay_preloaded),
+    ("descriptors_are_left_alone_whatever_their_limit", descriptors_are_left_alone_whatever_their_limit),
     ("programs_of_32_bits_are_refused", programs_of_32_bits_are_refused),
     ("static_programs_are_answered", answered::static_programs_are_answered),
     ("programs_of_busybox_are_answered", answered::programs_of_busybox_are_answered),
@@ -159,6 +162,30 @@ fn being_asked_to_end_reaches_the_command() {
     unsafe { libc::kill(launcher.id() as i32, libc::SIGTERM) };
     std::io::BufRead::read_line(&mut lines, &mut line).unwrap();
     assert_eq!((line.as_str(), launcher.wait().unwrap().code()), ("ready\nasked\n", Some(3)));
+}
+
+/// fakeroot's daemon closes one after the other up to the limit, which takes minutes where it is a thousand million. Here
+/// nothing is closed: the session takes the highest number that the limit allows along.
+fn descriptors_are_left_alone_whatever_their_limit() {
+    let folder = Folder::new();
+    let file = std::fs::File::create(folder.path().join("kept")).unwrap();
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a place of ours.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }, 0);
+    let highest = limit.rlim_max.min(1 << 20) as libc::c_int - 1;
+    limit.rlim_cur = limit.rlim_max;
+    let descriptor = file.as_raw_fd();
+    let mut command = folder.command(&words(&ours(), &["readlink", &format!("/proc/self/fd/{highest}")]));
+    // SAFETY: both are system calls, which a child of fork may do.
+    unsafe {
+        command.pre_exec(move || {
+            let is_done = libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) == 0
+                && libc::dup2(descriptor, highest) == highest;
+            if is_done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+        });
+    }
+    let output = command.output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).trim_end().ends_with("/kept"), "{output:?}");
 }
 
 fn other_libraries_stay_preloaded() {

@@ -1,7 +1,7 @@
-//! Compiles the preload library, which the launcher carries in itself.
+//! Compiles the preload library and the gate, which the launcher carries in itself.
 //!
 //! Cargo cannot put one artifact of a workspace into another on the stable compiler, so the compiler is called
-//! here. The linker's flags are what makes an exec with the library cheap: as few segments and relocations as can
+//! here. The linker's flags of the library are what makes an exec with the library cheap: as few segments and relocations as can
 //! be, no library beside it, nothing to be done when it is loaded.
 
 use std::env;
@@ -9,18 +9,10 @@ use std::path::PathBuf;
 use std::process::Command;
 
 fn main() {
-    println!("cargo::rerun-if-changed=preload");
-    println!("cargo::rerun-if-changed=src/shared");
-    let variable = |name: &str| env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"));
-    let out = PathBuf::from(variable("OUT_DIR")).join("libfakeroot-kilnyard.so");
-    let mut compiler = Command::new(variable("RUSTC"));
-    compiler.args(["--edition", "2024", "--crate-type", "cdylib", "--crate-name", "fakeroot_preload"]);
-    compiler.args(["--target", &variable("TARGET"), "-o"]).arg(&out);
-    compiler.args(["-C", "opt-level=s", "-C", "panic=abort", "-C", "lto=fat", "-C", "codegen-units=1"]);
-    if let Ok(linker) = env::var("RUSTC_LINKER") {
-        compiler.arg("-C").arg(format!("linker={linker}"));
+    for folder in ["preload", "gate", "src/shared"] {
+        println!("cargo::rerun-if-changed={folder}");
     }
-    let flags = [
+    let library = [
         "-nostartfiles",
         "-nostdlib",
         // It puts everything into two segments, and the compiler's own linker into three.
@@ -32,11 +24,28 @@ fn main() {
         "-Wl,-soname,libfakeroot-kilnyard.so",
         "-s",
     ];
-    for flag in flags {
+    compile("cdylib", "preload/lib.rs", "libfakeroot-kilnyard.so", &library, &[]);
+    let program =
+        ["-nostartfiles", "-nostdlib", "-static", "-no-pie", "-fuse-ld=bfd", "-Wl,--build-id=none", "-s"];
+    let more = ["-C", "relocation-model=static", "-C", "target-feature=+crt-static"];
+    compile("bin", "gate/main.rs", "gate", &program, &more);
+}
+
+fn compile(kind: &str, source: &str, to: &str, link: &[&str], more: &[&str]) {
+    let variable = |name: &str| env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"));
+    let out = PathBuf::from(variable("OUT_DIR")).join(to);
+    let mut compiler = Command::new(variable("RUSTC"));
+    compiler.args(["--edition", "2024", "--crate-type", kind, "--crate-name", "fakeroot_part"]);
+    compiler.args(["--target", &variable("TARGET"), "-o"]).arg(&out);
+    compiler.args(["-C", "opt-level=s", "-C", "panic=abort", "-C", "lto=fat", "-C", "codegen-units=1"]);
+    if let Ok(linker) = env::var("RUSTC_LINKER") {
+        compiler.arg("-C").arg(format!("linker={linker}"));
+    }
+    for flag in link {
         compiler.arg("-C").arg(format!("link-arg={flag}"));
     }
-    compiler.args(["-C", "default-linker-libraries=no", "-C", "relro-level=off"]);
-    compiler.arg("preload/lib.rs");
+    compiler.args(["-C", "default-linker-libraries=no", "-C", "relro-level=off"]).args(more);
+    compiler.arg(source);
     let status = compiler.status().unwrap_or_else(|error| panic!("failed to start the compiler: {error}"));
-    assert!(status.success(), "failed to compile the preload library: {status}");
+    assert!(status.success(), "failed to compile {source}: {status}");
 }

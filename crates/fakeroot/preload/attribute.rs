@@ -1,37 +1,14 @@
 //! Extended attributes and access lists.
 //!
-//! `security.` and `trusted.` are kept in the table: the disk would refuse them. `user.` goes to the disk, and into
-//! the table where the file system has none. Access lists are refused as by a file system without any, so that
-//! `cp -a` and `install` fall back to `chmod`, which is seen here.
+//! Which of them the table keeps is in `shared/attributes.rs`. `acl_*` are refused as these attributes are.
 
 use crate::facts::Named;
 use crate::next::{E2BIG, EEXIST, EINVAL, ENODATA, ENOSPC, ENOTSUP, ERANGE, errno, fail, next, set_errno};
 use crate::session;
 use crate::shared::abi::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW};
-use crate::shared::attributes::{NAME_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::shared::mapping::Mapping;
+use crate::shared::attributes::{Keeper, NAME_BYTES_MAX, VALUE_BYTES_MAX, is_kept_for_disk, keeper};
 use crate::shared::operations::{Known, Refused, Set};
-use crate::shared::ownership::Facts;
-use crate::shared::table::Table;
 use core::ffi::{CStr, c_char, c_int, c_void};
-
-/// Who keeps an attribute.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Keeper {
-    Table,
-    Disk,
-    Nobody,
-}
-
-fn keeper(name: &[u8]) -> Keeper {
-    if name.starts_with(b"security.") || name.starts_with(b"trusted.") {
-        Keeper::Table
-    } else if name.starts_with(b"system.posix_acl_") {
-        Keeper::Nobody
-    } else {
-        Keeper::Disk
-    }
-}
 
 /// The real calls, by whichever way the file is named.
 fn real_get(file: Named, name: *const c_char, to: *mut c_void, room: usize) -> isize {
@@ -148,7 +125,7 @@ fn set(file: Named, name: *const c_char, value: *const c_void, bytes: usize, fla
         Keeper::Nobody => return fail(ENOTSUP),
         Keeper::Disk => {
             let result = real_set(file, name, value, bytes, flags);
-            if result == 0 || errno() != ENOTSUP || !name_bytes.starts_with(b"user.") {
+            if result == 0 || errno() != ENOTSUP || !is_kept_for_disk(name_bytes) {
                 return result;
             }
         }
@@ -173,7 +150,7 @@ fn remove(file: Named, name: *const c_char) -> c_int {
         Keeper::Nobody => return fail(ENOTSUP),
         Keeper::Disk => {
             let result = real_remove(file, name);
-            if result == 0 || errno() != ENOTSUP || !bytes.starts_with(b"user.") {
+            if result == 0 || errno() != ENOTSUP || !is_kept_for_disk(bytes) {
                 return result;
             }
         }
@@ -208,37 +185,9 @@ fn list(file: Named, to: *mut c_char, room: usize) -> isize {
     }
     // SAFETY: the caller's buffer has this much room.
     let buffer: &mut [u8] = unsafe { core::slice::from_raw_parts_mut(to.cast(), room) };
-    merge(table, &facts, buffer, on_disk as usize)
-}
-
-/// Takes the names that the table knows out of what the disk has, and adds those that are there.
-fn merge(table: &Table<Mapping>, facts: &Facts, buffer: &mut [u8], on_disk: usize) -> isize {
-    let mut end = on_disk;
-    let mut does_fit = true;
-    table.attribute_names(facts, |name, is_there| {
-        let mut at = 0;
-        while at < end {
-            let length =
-                buffer[at..end].iter().position(|letter| *letter == 0).map_or(end - at, |zero| zero + 1);
-            if buffer[at..at + length - 1] == *name {
-                buffer.copy_within(at + length..end, at);
-                end -= length;
-            } else {
-                at += length;
-            }
-        }
-        if is_there {
-            match buffer.get_mut(end..end + name.len() + 1) {
-                Some(place) => {
-                    place[..name.len()].copy_from_slice(name);
-                    place[name.len()] = 0;
-                    end += name.len() + 1;
-                }
-                None => does_fit = false,
-            }
-        }
-    });
-    if does_fit { end as isize } else { fail(ERANGE) as isize }
+    table
+        .merge_names(&facts, buffer, on_disk as usize)
+        .map_or_else(|| fail(ERANGE) as isize, |end| end as isize)
 }
 
 macro_rules! calls {

@@ -9,21 +9,28 @@ unsafe extern "C" {
 
 /// The value of a variable; it stays until somebody changes the environment.
 pub fn get(name: &[u8]) -> Option<&'static CStr> {
-    // SAFETY: environ is null or a list of strings with a null at its end; whoever changes it while others read it
-    // breaks libc's own rules.
+    // SAFETY: libc's list; whoever changes it while others read it breaks libc's own rules.
+    unsafe { get_from(environ, name) }
+}
+
+/// The value of a variable of another environment.
+///
+/// # Safety
+/// The list is null, or strings with a null at their end.
+pub unsafe fn get_from<'a>(list: *const *const c_char, name: &[u8]) -> Option<&'a CStr> {
+    let mut at = list;
+    // SAFETY: the caller's list; nothing is read behind its end.
     unsafe {
-        let mut at = environ;
         while !at.is_null() && !(*at).is_null() {
-            let text = CStr::from_ptr(*at);
-            if let Some(rest) = text.to_bytes().strip_prefix(name)
-                && rest.first() == Some(&b'=')
-            {
-                return Some(CStr::from_ptr((*at).add(name.len() + 1)));
+            let text = *at;
+            let is_it = name.iter().enumerate().all(|(place, byte)| *text.add(place) as u8 == *byte);
+            if is_it && *text.add(name.len()) as u8 == b'=' {
+                return Some(CStr::from_ptr(text.add(name.len() + 1)));
             }
             at = at.add(1);
         }
-        None
     }
+    None
 }
 
 /// A variable as a number.

@@ -1,113 +1,72 @@
-//! Who the process believes to be. The rules are those of credentials(7) and setresuid(2) for a process that has
-//! begun as root; exec keeps them in the environment, under the names that fakeroot gave them.
+//! Who the process believes to be, by the rules of `shared/identity.rs`; exec keeps it in the environment.
 
 use crate::environment::{self, Digits};
 use crate::next::{EACCES, EINVAL, EPERM, fail, next};
 use crate::session;
+use crate::shared::identity::{
+    Become, GROUP_VARIABLES, GROUPS_MAX, GROUPS_VARIABLE, Ids, Refusal, UNCHANGED, USER_VARIABLES,
+};
 use core::ffi::{CStr, c_char, c_int, c_uint};
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
-/// Users, or groups.
-struct Ids {
+/// Users, or groups: in the order real, effective, saved, for files.
+struct Own {
     names: [&'static CStr; 4],
     ids: [AtomicU32; 4],
     is_read: AtomicU8,
 }
 
-const REAL: usize = 0;
-const EFFECTIVE: usize = 1;
-const SAVED: usize = 2;
-const FILES: usize = 3;
-const UNCHANGED: u32 = u32::MAX;
+static USERS: Own = Own::new(USER_VARIABLES);
+static GROUPS: Own = Own::new(GROUP_VARIABLES);
 
-static USERS: Ids = Ids::new([c"FAKEROOTUID", c"FAKEROOTEUID", c"FAKEROOTSUID", c"FAKEROOTFUID"]);
-static GROUPS: Ids = Ids::new([c"FAKEROOTGID", c"FAKEROOTEGID", c"FAKEROOTSGID", c"FAKEROOTFGID"]);
-
-impl Ids {
-    const fn new(names: [&'static CStr; 4]) -> Ids {
-        Ids { names, ids: [const { AtomicU32::new(0) }; 4], is_read: AtomicU8::new(0) }
+impl Own {
+    const fn new(names: [&'static CStr; 4]) -> Own {
+        Own { names, ids: [const { AtomicU32::new(0) }; 4], is_read: AtomicU8::new(0) }
     }
 
-    fn get(&self, which: usize) -> u32 {
+    fn ids(&self) -> Ids {
         if self.is_read.load(Relaxed) == 0 {
             for (name, id) in self.names.iter().zip(&self.ids) {
                 id.store(environment::number(name.to_bytes()).unwrap_or(0), Relaxed);
             }
             self.is_read.store(1, Relaxed);
         }
-        self.ids[which].load(Relaxed)
+        let [real, effective, saved, files] = [0, 1, 2, 3].map(|which: usize| self.ids[which].load(Relaxed));
+        Ids { real, effective, saved, files }
     }
 
-    fn set(&self, which: usize, id: u32) {
-        if id == UNCHANGED || self.get(which) == id {
-            return;
-        }
-        self.ids[which].store(id, Relaxed);
-        environment::set(self.names[which], environment::digits(id, &mut Digits::default()));
-    }
-
-    fn has(&self, id: u32, among: &[usize]) -> bool {
-        id == UNCHANGED || is_privileged() || among.iter().any(|which| self.get(*which) == id)
-    }
-
-    /// setuid(2), setgid(2).
-    fn become_one(&self, id: u32) -> c_int {
-        if id == UNCHANGED {
-            return fail(EINVAL);
-        }
-        if !self.has(id, &[REAL, SAVED]) {
-            return fail(EPERM);
-        }
-        let all = is_privileged();
-        for which in [FILES, EFFECTIVE, SAVED, REAL] {
-            if all || which == FILES || which == EFFECTIVE {
-                self.set(which, id);
+    fn become_(&self, asked: Become) -> Result<(), Refusal> {
+        let before = self.ids();
+        let after = before.after(asked, is_privileged())?;
+        let values = |ids: Ids| [ids.real, ids.effective, ids.saved, ids.files];
+        for (which, (old, new)) in values(before).into_iter().zip(values(after)).enumerate() {
+            if old != new {
+                self.ids[which].store(new, Relaxed);
+                environment::set(self.names[which], environment::digits(new, &mut Digits::default()));
             }
         }
-        0
+        Ok(())
     }
 
-    /// setreuid(2), setregid(2).
-    fn become_two(&self, real: u32, effective: u32) -> c_int {
-        if !self.has(real, &[REAL, EFFECTIVE]) || !self.has(effective, &[REAL, EFFECTIVE, SAVED]) {
-            return fail(EPERM);
+    fn change(&self, asked: Become) -> c_int {
+        match self.become_(asked) {
+            Ok(()) => 0,
+            Err(Refusal::NotValid) => fail(EINVAL),
+            Err(Refusal::NotPermitted) => fail(EPERM),
         }
-        let takes_over = real != UNCHANGED || (effective != UNCHANGED && effective != self.get(REAL));
-        self.set(REAL, real);
-        self.set(EFFECTIVE, effective);
-        if takes_over {
-            self.set(SAVED, self.get(EFFECTIVE));
-        }
-        self.set(FILES, self.get(EFFECTIVE));
-        0
     }
 
-    /// setresuid(2), setresgid(2).
-    fn become_three(&self, real: u32, effective: u32, saved: u32) -> c_int {
-        let any = [REAL, EFFECTIVE, SAVED];
-        if [real, effective, saved].iter().any(|id| !self.has(*id, &any)) {
-            return fail(EPERM);
-        }
-        self.set(REAL, real);
-        self.set(EFFECTIVE, effective);
-        self.set(SAVED, saved);
-        self.set(FILES, self.get(EFFECTIVE));
-        0
-    }
-
-    /// setfsuid(2), setfsgid(2): the one before.
-    fn become_for_files(&self, id: u32) -> c_int {
-        let before = self.get(FILES);
-        if id != UNCHANGED && self.has(id, &[REAL, EFFECTIVE, SAVED, FILES]) {
-            self.set(FILES, id);
-        }
+    /// The one before, whether or not it was changed.
+    fn change_for_files(&self, asked: Become) -> c_int {
+        let before = self.ids().files;
+        let _ = self.become_(asked);
         before as c_int
     }
 }
 
 /// Whether it may become whom it wants.
 fn is_privileged() -> bool {
-    USERS.get(EFFECTIVE) == 0
+    USERS.ids().effective == 0
 }
 
 /// Whether what it makes is root's.
@@ -117,12 +76,13 @@ pub fn makes_as_root() -> bool {
 
 /// Whose what it makes is.
 pub fn makes_as() -> (u32, u32) {
-    (USERS.get(FILES), GROUPS.get(FILES))
+    (USERS.ids().files, GROUPS.ids().files)
 }
 
 /// User, effective user, group, effective group.
 pub fn by_position(which: usize) -> u32 {
-    [USERS.get(REAL), USERS.get(EFFECTIVE), GROUPS.get(REAL), GROUPS.get(EFFECTIVE)][which]
+    let (users, groups) = (USERS.ids(), GROUPS.ids());
+    [users.real, users.effective, groups.real, groups.effective][which]
 }
 
 macro_rules! getters {
@@ -130,41 +90,41 @@ macro_rules! getters {
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name() -> c_uint {
             match session::table() {
-                Some(_) => $ids.get($which),
+                Some(_) => $ids.ids().$which,
                 None => next!($name() -> c_uint, or 0),
             }
         }
     )*};
 }
 getters! {
-    getuid USERS REAL;
-    geteuid USERS EFFECTIVE;
-    getgid GROUPS REAL;
-    getegid GROUPS EFFECTIVE;
+    getuid USERS real;
+    geteuid USERS effective;
+    getgid GROUPS real;
+    getegid GROUPS effective;
 }
 
 macro_rules! setters {
-    ($($name:ident($($id:ident),*) $ids:ident.$become:ident($($argument:expr),*);)*) => {$(
+    ($($name:ident($($id:ident),*) $ids:ident.$change:ident($asked:expr);)*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($id: c_uint),*) -> c_int {
             match session::table() {
-                Some(_) => $ids.$become($($argument),*),
+                Some(_) => $ids.$change($asked),
                 None => next!($name($($id => c_uint),*)),
             }
         }
     )*};
 }
 setters! {
-    setuid(id) USERS.become_one(id);
-    setgid(id) GROUPS.become_one(id);
-    seteuid(id) USERS.become_three(UNCHANGED, id, UNCHANGED);
-    setegid(id) GROUPS.become_three(UNCHANGED, id, UNCHANGED);
-    setreuid(real, effective) USERS.become_two(real, effective);
-    setregid(real, effective) GROUPS.become_two(real, effective);
-    setresuid(real, effective, saved) USERS.become_three(real, effective, saved);
-    setresgid(real, effective, saved) GROUPS.become_three(real, effective, saved);
-    setfsuid(id) USERS.become_for_files(id);
-    setfsgid(id) GROUPS.become_for_files(id);
+    setuid(id) USERS.change(Become::One(id));
+    setgid(id) GROUPS.change(Become::One(id));
+    seteuid(id) USERS.change(Become::Three(UNCHANGED, id, UNCHANGED));
+    setegid(id) GROUPS.change(Become::Three(UNCHANGED, id, UNCHANGED));
+    setreuid(real, effective) USERS.change(Become::Two(real, effective));
+    setregid(real, effective) GROUPS.change(Become::Two(real, effective));
+    setresuid(real, effective, saved) USERS.change(Become::Three(real, effective, saved));
+    setresgid(real, effective, saved) GROUPS.change(Become::Three(real, effective, saved));
+    setfsuid(id) USERS.change_for_files(Become::ForFiles(id));
+    setfsgid(id) GROUPS.change_for_files(Become::ForFiles(id));
 }
 
 macro_rules! triple_getters {
@@ -176,9 +136,9 @@ macro_rules! triple_getters {
             }
             // SAFETY: the caller's three places.
             unsafe {
-                *real = $ids.get(REAL);
-                *effective = $ids.get(EFFECTIVE);
-                *saved = $ids.get(SAVED);
+                *real = $ids.ids().real;
+                *effective = $ids.ids().effective;
+                *saved = $ids.ids().saved;
             }
             0
         }
@@ -189,20 +149,15 @@ triple_getters! {
     getresgid GROUPS;
 }
 
-/// Groups beside the first one, kept over exec as numbers with commas between them.
-const MORE_GROUPS: &CStr = c"FAKEROOTGROUPS";
-/// How many a process may have: what fits into a variable of a page.
-const MORE_GROUPS_MAX: usize = 256;
-
 /// The groups that were set, or the process's own one.
 fn groups(mut visit: impl FnMut(u32)) {
-    match environment::get(MORE_GROUPS.to_bytes()) {
+    match environment::get(GROUPS_VARIABLE.to_bytes()) {
         Some(text) => text
             .to_bytes()
             .split(|letter| *letter == b',')
             .filter_map(|number| core::str::from_utf8(number).ok()?.parse().ok())
             .for_each(visit),
-        None => visit(GROUPS.get(REAL)),
+        None => visit(GROUPS.ids().real),
     }
 }
 
@@ -226,10 +181,10 @@ fn set_groups(list: &[c_uint]) -> c_int {
     if !is_privileged() {
         return fail(EPERM);
     }
-    if list.len() > MORE_GROUPS_MAX {
+    if list.len() > GROUPS_MAX {
         return fail(EINVAL);
     }
-    let mut text = [0; MORE_GROUPS_MAX * size_of::<Digits>()];
+    let mut text = [0; GROUPS_MAX * size_of::<Digits>()];
     let mut at = 0;
     for group in list {
         if at != 0 {
@@ -241,7 +196,7 @@ fn set_groups(list: &[c_uint]) -> c_int {
         text[at..at + digits.len()].copy_from_slice(digits);
         at += digits.len();
     }
-    environment::set(MORE_GROUPS, CStr::from_bytes_until_nul(&text).unwrap_or(c""));
+    environment::set(GROUPS_VARIABLE, CStr::from_bytes_until_nul(&text).unwrap_or(c""));
     0
 }
 
@@ -259,8 +214,8 @@ unsafe extern "C" fn initgroups(user: *const c_char, group: c_uint) -> c_int {
     if session::table().is_none() {
         return next!(initgroups(user => *const c_char, group => c_uint));
     }
-    let mut list = [0; MORE_GROUPS_MAX];
-    let mut count = MORE_GROUPS_MAX as c_int;
+    let mut list = [0; GROUPS_MAX];
+    let mut count = GROUPS_MAX as c_int;
     let found = next!(getgrouplist(user => *const c_char, group => c_uint, list.as_mut_ptr() => *mut c_uint,
         &raw mut count => *mut c_int));
     if found < 0 {

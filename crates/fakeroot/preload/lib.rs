@@ -22,6 +22,7 @@ mod shared;
 mod attribute;
 mod environment;
 mod facts;
+mod gate;
 mod identity;
 mod make;
 mod name;

@@ -5,7 +5,9 @@ use crate::identity;
 use crate::next::{EPERM, errno, fail, next, result};
 use crate::session;
 use crate::shared::abi::{AT_FDCWD, AT_SYMLINK_NOFOLLOW};
-use crate::shared::ownership::{REGULAR, TYPE, View, is_device, mode_on_disk, narrow_number, pack_number};
+use crate::shared::ownership::{
+    REGULAR, TYPE, is_device, look_of_new, mode_of_new_folder, mode_on_disk, narrow_number, pack_number,
+};
 use core::ffi::{c_char, c_int};
 
 unsafe extern "C" {
@@ -24,7 +26,6 @@ fn mask() -> u32 {
 }
 
 pub fn make_folder(file: Named, mode: u32, real: impl FnOnce(u32) -> c_int) -> c_int {
-    const KEPT: u32 = 0o1777;
     let Some(table) = session::table() else { return real(mode) };
     let result_of_real = real(mode_on_disk(mode, true));
     // Root's folder with the mode that it has on the disk needs no entry.
@@ -32,15 +33,9 @@ pub fn make_folder(file: Named, mode: u32, real: impl FnOnce(u32) -> c_int) -> c
         return result_of_real;
     }
     let Some(facts) = file.facts() else { return -1 };
-    let mode = facts.mode & !KEPT | mode & KEPT & !mask();
-    result(table.made(&facts, made_by_us(table.unknown().view(&facts), mode, facts.number)))
-}
-
-/// A new file of the process's own user, who may be another one than root.
-fn made_by_us(unknown: View, mode: u32, number: u32) -> View {
-    let (user, group) =
-        if identity::makes_as_root() { (unknown.user, unknown.group) } else { identity::makes_as() };
-    View { user, group, mode, number }
+    let mode = mode_of_new_folder(facts.mode, mode, mask());
+    let unknown = table.unknown().view(&facts);
+    result(table.made(&facts, look_of_new(unknown, identity::makes_as(), mode, facts.number)))
 }
 
 fn make_node(file: Named, mode: u32, number: u64, real: impl FnOnce(u32, u64) -> c_int) -> c_int {
@@ -58,7 +53,8 @@ fn make_node(file: Named, mode: u32, number: u64, real: impl FnOnce(u32, u64) ->
     let (major, minor) = narrow_number(number);
     let packed = if is_device(kind) { pack_number(major, minor) } else { facts.number };
     let mode = kind | mode & 0o7777 & !mask();
-    result(table.made(&facts, made_by_us(table.unknown().view(&facts), mode, packed)))
+    let unknown = table.unknown().view(&facts);
+    result(table.made(&facts, look_of_new(unknown, identity::makes_as(), mode, packed)))
 }
 
 #[unsafe(no_mangle)]

@@ -1,14 +1,16 @@
-//! Starting programs: what a program without a dynamic linker, or of another word length, would see is not what
-//! the session says, so the first is said, once, and the second is refused.
+//! Starting programs. Those without a dynamic linker are started by the gate, where the launcher answers them; where
+//! it does not, that is said, once. Those of another word length are refused.
 
 use crate::environment;
+use crate::gate;
 use crate::next::{errno, fail, next, set_errno};
 use crate::session;
 use crate::shared::kernel::complain;
-use crate::shared::layout::HEADER_WARNED;
+use crate::shared::layout::{HEADER_ANSWERED, HEADER_WARNED};
 use crate::shared::memory::Memory;
 use crate::shared::program::{self, Program};
 use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::Ordering;
 
 /// "Accessing a corrupted shared library": what there is for a library that does not fit a program.
 const ELIBBAD: c_int = 80;
@@ -18,36 +20,57 @@ const PATH_BYTES_MAX: usize = 4096;
 /// Programs are told apart by this many bits of their path's hash: of 64, so that a word remembers which were told.
 const TOLD_BITS: u64 = 64;
 
-/// Whether a program may be started. What is to be known of it is said.
-fn may_start(path: *const c_char) -> bool {
-    let Some(table) = session::table() else { return true };
+/// How a program is to be started.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Start {
+    /// As it is.
+    AsItIs,
+    /// By the gate.
+    ByGate,
+    /// Not at all.
+    Refused,
+}
+
+/// How a program is to be started that gets this environment. What is to be known of it is said.
+fn how(path: *const c_char, environment: List) -> Start {
+    let Some(table) = session::table() else { return Start::AsItIs };
     // Without the library the program is meant to see what is real.
-    if path.is_null() || environment::get(b"LD_PRELOAD").is_none() {
-        return true;
+    // SAFETY: the caller's list.
+    if path.is_null() || unsafe { environment::get_from(environment.cast(), b"LD_PRELOAD") }.is_none() {
+        return Start::AsItIs;
     }
     let before = errno();
     // SAFETY: the caller's path.
     let path = unsafe { CStr::from_ptr(path) };
     let kind = program::kind(path);
+    let executable = 1;
+    let is_static =
+        kind == Program::Static && next!(access(path.as_ptr() => *const c_char, executable => c_int)) == 0;
     set_errno(before);
     match kind {
-        Program::Dynamic => true,
-        Program::Static => {
-            let hash = path
-                .to_bytes()
-                .iter()
-                .fold(0u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(*byte)));
-            let bit = 1 << (hash % TOLD_BITS);
-            if table.memory().load(HEADER_WARNED, core::sync::atomic::Ordering::Relaxed) & bit == 0 {
-                table.memory().set_bits(HEADER_WARNED, bit, core::sync::atomic::Ordering::Relaxed);
-                tell(path, b" is a static program: it sees real owners and cannot change them\n");
-            }
-            true
+        Program::Static if is_static && table.memory().load(HEADER_ANSWERED, Ordering::Acquire) != 0 => {
+            Start::ByGate
         }
+        Program::Static if is_static => {
+            tell_once(path, b" is a program without a dynamic linker: it sees real owners\n");
+            Start::AsItIs
+        }
+        Program::Dynamic | Program::Static => Start::AsItIs,
         Program::Foreign => {
             tell(path, b" is a program of another machine or word length, which this session cannot serve\n");
-            false
+            Start::Refused
         }
+    }
+}
+
+fn tell_once(path: &CStr, what: &[u8]) {
+    let Some(table) = session::table() else { return };
+    let hash = path.to_bytes().iter();
+    let hash = hash.fold(0u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(*byte)));
+    let bit = 1 << (hash % TOLD_BITS);
+    if table.memory().load(HEADER_WARNED, Ordering::Relaxed) & bit == 0 {
+        table.memory().set_bits(HEADER_WARNED, bit, Ordering::Relaxed);
+        tell(path, what);
     }
 }
 
@@ -63,69 +86,118 @@ fn tell(path: &CStr, what: &[u8]) {
     complain(&line[..end]);
 }
 
-/// The same for a name that is looked for in PATH: the first file of this name that can be looked at.
-fn may_start_found(name: *const c_char) -> bool {
+/// The first file of this name in PATH that can be started, written into `room`. A name with a slash is that file.
+fn found(name: *const c_char, room: &mut [u8; PATH_BYTES_MAX]) -> *const c_char {
     if session::table().is_none() || name.is_null() {
-        return true;
+        return name;
     }
     // SAFETY: the caller's name.
     let bytes = unsafe { CStr::from_ptr(name) }.to_bytes();
-    if bytes.contains(&b'/') {
-        return may_start(name);
+    if bytes.contains(&b'/') || bytes.is_empty() {
+        return name;
     }
     let list = environment::get(b"PATH").map_or(&b"/bin:/usr/bin"[..], CStr::to_bytes);
     for folder in list.split(|byte| *byte == b':') {
-        let mut path = [0; PATH_BYTES_MAX];
+        // An empty one is the current one.
+        let folder = if folder.is_empty() { &b"."[..] } else { folder };
         let length = folder.len() + 1 + bytes.len();
         if length >= PATH_BYTES_MAX {
             continue;
         }
-        path[..folder.len()].copy_from_slice(folder);
-        path[folder.len()] = b'/';
-        path[folder.len() + 1..length].copy_from_slice(bytes);
+        room[..folder.len()].copy_from_slice(folder);
+        room[folder.len()] = b'/';
+        room[folder.len() + 1..length].copy_from_slice(bytes);
+        room[length] = 0;
         let executable = 1;
         let before = errno();
-        let is_there = next!(access(path.as_ptr().cast() => *const c_char, executable => c_int)) == 0;
+        let is_there = next!(access(room.as_ptr().cast() => *const c_char, executable => c_int)) == 0;
         set_errno(before);
         if is_there {
-            return may_start(path.as_ptr().cast());
+            return room.as_ptr().cast();
         }
     }
-    true
+    core::ptr::null()
 }
 
-type List = *const *mut c_char;
+/// A list of strings with a null at its end.
+pub type List = *const *mut c_char;
+
+unsafe extern "C" {
+    #[link_name = "environ"]
+    static ENVIRON: List;
+}
+
+/// The process's own environment.
+fn own() -> List {
+    // SAFETY: libc's list; whoever changes it while others read it breaks libc's own rules.
+    unsafe { ENVIRON }
+}
+
+/// Becomes a program: `path` is what is looked at, `real` becomes it by the caller's way.
+fn start(path: *const c_char, arguments: List, environment: List, real: impl FnOnce() -> c_int) -> c_int {
+    match how(path, environment) {
+        Start::AsItIs => real(),
+        Start::Refused => fail(ELIBBAD),
+        Start::ByGate => gate::with(
+            path,
+            arguments,
+            |gate, arguments| next!(execve(gate => *const c_char, arguments => List, environment => List)),
+        ),
+    }
+}
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execve(path: *const c_char, arguments: List, environment: List) -> c_int {
-    if !may_start(path) {
-        return fail(ELIBBAD);
-    }
-    next!(execve(path => *const c_char, arguments => List, environment => List))
+    start(
+        path,
+        arguments,
+        environment,
+        || next!(execve(path => *const c_char, arguments => List, environment => List)),
+    )
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execv(path: *const c_char, arguments: List) -> c_int {
-    if !may_start(path) {
-        return fail(ELIBBAD);
-    }
-    next!(execv(path => *const c_char, arguments => List))
+    start(path, arguments, own(), || next!(execv(path => *const c_char, arguments => List)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execvp(name: *const c_char, arguments: List) -> c_int {
-    if !may_start_found(name) {
-        return fail(ELIBBAD);
-    }
-    next!(execvp(name => *const c_char, arguments => List))
+    let mut room = [0; PATH_BYTES_MAX];
+    let path = found(name, &mut room);
+    start(path, arguments, own(), || next!(execvp(name => *const c_char, arguments => List)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execvpe(name: *const c_char, arguments: List, environment: List) -> c_int {
-    if !may_start_found(name) {
-        return fail(ELIBBAD);
+    let mut room = [0; PATH_BYTES_MAX];
+    let path = found(name, &mut room);
+    start(
+        path,
+        arguments,
+        environment,
+        || next!(execvpe(name => *const c_char, arguments => List, environment => List)),
+    )
+}
+
+/// `posix_spawn`, where `path` is what is looked at, and `real` starts it by the caller's way.
+fn spawn(
+    process: *mut c_int,
+    path: *const c_char,
+    [actions, attributes]: [*const c_void; 2],
+    arguments: List,
+    environment: List,
+    real: impl FnOnce() -> c_int,
+) -> c_int {
+    match how(path, environment) {
+        Start::AsItIs => real(),
+        Start::Refused => ELIBBAD,
+        Start::ByGate => gate::with(path, arguments, |gate, arguments| {
+            next!(posix_spawn(process => *mut c_int, gate => *const c_char, actions => *const c_void,
+                attributes => *const c_void, arguments => List, environment => List)
+                -> c_int, or crate::next::ENOSYS)
+        }),
     }
-    next!(execvpe(name => *const c_char, arguments => List, environment => List))
 }
 
 #[unsafe(no_mangle)]
@@ -137,11 +209,11 @@ unsafe extern "C" fn posix_spawn(
     arguments: List,
     environment: List,
 ) -> c_int {
-    if !may_start(path) {
-        return ELIBBAD;
-    }
-    next!(posix_spawn(process => *mut c_int, path => *const c_char, actions => *const c_void,
-        attributes => *const c_void, arguments => List, environment => List) -> c_int, or crate::next::ENOSYS)
+    spawn(process, path, [actions, attributes], arguments, environment, || {
+        next!(posix_spawn(process => *mut c_int, path => *const c_char, actions => *const c_void,
+            attributes => *const c_void, arguments => List, environment => List)
+            -> c_int, or crate::next::ENOSYS)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -153,9 +225,11 @@ unsafe extern "C" fn posix_spawnp(
     arguments: List,
     environment: List,
 ) -> c_int {
-    if !may_start_found(name) {
-        return ELIBBAD;
-    }
-    next!(posix_spawnp(process => *mut c_int, name => *const c_char, actions => *const c_void,
-        attributes => *const c_void, arguments => List, environment => List) -> c_int, or crate::next::ENOSYS)
+    let mut room = [0; PATH_BYTES_MAX];
+    let path = found(name, &mut room);
+    spawn(process, path, [actions, attributes], arguments, environment, || {
+        next!(posix_spawnp(process => *mut c_int, name => *const c_char, actions => *const c_void,
+            attributes => *const c_void, arguments => List, environment => List)
+            -> c_int, or crate::next::ENOSYS)
+    })
 }

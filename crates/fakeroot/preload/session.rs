@@ -2,7 +2,9 @@
 
 use crate::environment;
 use crate::shared::kernel;
+use crate::shared::layout::HEADER_ANSWERED;
 use crate::shared::mapping::Mapping;
+use crate::shared::memory::Memory;
 use crate::shared::table::Table;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -14,7 +16,7 @@ const OPEN: u8 = 1;
 const NONE: u8 = 2;
 
 /// Bytes of a session's path at most, with the zero.
-const PATH_BYTES_MAX: usize = 512;
+pub const PATH_BYTES_MAX: usize = 512;
 
 /// The path: the environment may be freed by the program. Threads that open the session at once write the
 /// same bytes.
@@ -30,6 +32,12 @@ pub fn table() -> Option<&'static Table<Mapping>> {
     }
 }
 
+/// The path of the session's file; empty without one.
+pub fn path() -> &'static CStr {
+    // SAFETY: a zero follows the bytes, and nobody writes other ones.
+    unsafe { CStr::from_ptr(PATH.as_ptr().cast()) }
+}
+
 #[cold]
 fn open() -> Option<&'static Table<Mapping>> {
     let key = environment::get(b"FAKEROOTKEY").map_or(&[][..], CStr::to_bytes);
@@ -41,9 +49,12 @@ fn open() -> Option<&'static Table<Mapping>> {
     for (place, byte) in PATH.iter().zip(key) {
         place.store(*byte, Ordering::Relaxed);
     }
-    // SAFETY: a zero follows the bytes, and nobody writes other ones.
-    let path: &'static CStr = unsafe { CStr::from_ptr(PATH.as_ptr().cast()) };
-    match TABLE.memory().open(path) {
+    match TABLE.memory().open(path()) {
+        // The launcher does it all where a program without the library has started this one.
+        Ok(()) if TABLE.memory().load(HEADER_ANSWERED, Ordering::Acquire) != 0 && kernel::is_answered() => {
+            STATE.store(NONE, Ordering::Release);
+            None
+        }
         Ok(()) => {
             STATE.store(OPEN, Ordering::Release);
             Some(&TABLE)

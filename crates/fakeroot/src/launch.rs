@@ -6,9 +6,12 @@
 
 use crate::session::{library_folders, table_folders};
 use crate::shared::ownership::Unknown;
+use crate::shared::program::{self, Program};
 use crate::{Session, SessionError, state};
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -23,6 +26,8 @@ pub struct Options {
     pub save: Option<PathBuf>,
     /// `-u`: unknown files belong to whom they really belong to.
     pub is_unknown_real: bool,
+    /// `--static=off`: programs without a dynamic linker are not answered.
+    pub is_static_off: bool,
     /// The command; none for a shell.
     pub command: Vec<OsString>,
 }
@@ -47,6 +52,9 @@ pub enum OptionError {
     /// An option without its value.
     #[error("{0} needs a value")]
     NoValue(String),
+    /// A value that an option cannot have.
+    #[error("{0} is auto or off, not {1}")]
+    Value(String, String),
 }
 
 /// The options, for people.
@@ -58,10 +66,14 @@ usage: fakeroot [-i FILE] [-s FILE] [-u] [--] [COMMAND [ARGUMENT...]]
   -l, --lib LIBRARY       accepted and not used: the library is in this program
   -f, --faked PROGRAM     accepted and not used: there is no daemon
   -b, --fd-base FD        accepted and not used: no descriptor is kept open
+  --static=auto|off       programs without a dynamic linker are served too (auto), or see real owners (off)
   -h, --help              print this
   -v, --version           print the version
 Without a command a shell is started. Exit status: that of the command.
 ";
+
+/// In place of a letter that `--static` does not have.
+const STATIC: char = '\0';
 
 impl Options {
     /// Reads fakeroot's options as getopt(3) does with a leading `+`: the first word that is no option begins the
@@ -95,11 +107,12 @@ impl Options {
         text: &str,
         rest: &mut impl Iterator<Item = OsString>,
     ) -> Result<Option<Request>, OptionError> {
-        const LONG: [(&str, char); 6] = [
+        const LONG: [(&str, char); 7] = [
             ("lib", 'l'),
             ("faked", 'f'),
             ("unknown-is-real", 'u'),
             ("fd-base", 'b'),
+            ("static", STATIC),
             ("version", 'v'),
             ("help", 'h'),
         ];
@@ -144,6 +157,14 @@ impl Options {
             'i' => self.load = Some(value()?.into()),
             's' => self.save = Some(value()?.into()),
             'l' | 'f' | 'b' => drop(value()?),
+            STATIC => {
+                let value = value()?;
+                self.is_static_off = match value.to_str() {
+                    Some("auto") => false,
+                    Some("off") => true,
+                    _ => return Err(OptionError::Value(shown.into(), value.to_string_lossy().into_owned())),
+                }
+            }
             'u' => self.is_unknown_real = true,
             'h' => return Ok(Some(Request::Help)),
             'v' => return Ok(Some(Request::Version)),
@@ -164,6 +185,8 @@ pub struct Surroundings {
     pub preload: Option<OsString>,
     /// FAKEROOTKEY.
     pub key: Option<OsString>,
+    /// PATH.
+    pub path: Option<OsString>,
 }
 
 /// Why a launch failed; each reads after "failed to".
@@ -187,6 +210,9 @@ pub enum LaunchError {
     /// The command cannot be started.
     #[error("start {}", .0.display())]
     Start(PathBuf, #[source] io::Error),
+    /// The command is a program of another kind.
+    #[error("serve {}: it is a program of another machine or word length", .0.display())]
+    Foreign(PathBuf),
 }
 
 impl LaunchError {
@@ -194,7 +220,7 @@ impl LaunchError {
     pub fn code(&self) -> u8 {
         match self {
             LaunchError::Start(_, error) if error.kind() == io::ErrorKind::NotFound => 127,
-            LaunchError::Start(..) => 126,
+            LaunchError::Start(..) | LaunchError::Foreign(_) => 126,
             _ => 1,
         }
     }
@@ -209,17 +235,22 @@ fn code_of(status: ExitStatus) -> u8 {
 
 /// Runs a command in a session of its own; its exit status as a shell has it. What was passed over, and people
 /// should know, is told.
-pub fn run(options: &Options, around: &Surroundings, tell: impl Fn(&str)) -> Result<u8, LaunchError> {
+pub fn run(options: &Options, around: &Surroundings, tell: fn(&str)) -> Result<u8, LaunchError> {
     if let Some(key) = around.key.as_ref().filter(|key| !key.is_empty()) {
         return Err(LaunchError::Nested(key.into()));
     }
     let unknown = if options.is_unknown_real { Unknown::Real } else { Unknown::Root };
     let temporary = around.temporary.as_deref();
-    let session = Session::make(&table_folders(temporary), &library_folders(temporary), unknown)?;
+    let mut session = Session::make(&table_folders(temporary), &library_folders(temporary), unknown)?;
     match &options.load {
         Some(path) if !path.exists() => tell(&format!("the state {} does not exist", path.display())),
         Some(path) => load(path, &session)?,
         None => {}
+    }
+    if !options.is_static_off
+        && let Err(error) = session.answer(tell)
+    {
+        tell(&format!("programs without a dynamic linker see real owners: {error}"));
     }
     let status = run_in(&session, options, around)?;
     if let Some(path) = &options.save {
@@ -273,11 +304,41 @@ extern "C" fn pass_on(signal: libc::c_int) {
 
 extern "C" fn wait_out(_: libc::c_int) {}
 
+/// The command as it is to be started: as it is, or by the gate.
+fn command(session: &Session, words: &[OsString], path: Option<&OsStr>) -> Result<Command, LaunchError> {
+    let program = program(&words[0], path);
+    let kind = program.as_deref().and_then(|path| CString::new(path.as_os_str().as_bytes()).ok());
+    match (kind.map(|path| program::kind(&path)), program, session.way_in()) {
+        (Some(Program::Foreign), Some(program), _) => Err(LaunchError::Foreign(program)),
+        (Some(Program::Static), Some(program), Some((gate, socket))) => {
+            let mut command = Command::new(gate);
+            command.args([socket.as_os_str(), program.as_os_str()]).args(words);
+            Ok(command)
+        }
+        _ => {
+            let mut command = Command::new(&words[0]);
+            command.args(&words[1..]);
+            Ok(command)
+        }
+    }
+}
+
+/// The file that a name stands for, as execvp(3) finds it.
+fn program(name: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
+    let is_there =
+        |path: &PathBuf| path.metadata().is_ok_and(|facts| facts.is_file() && facts.mode() & 0o111 != 0);
+    if name.as_bytes().contains(&b'/') {
+        return Some(PathBuf::from(name)).filter(is_there);
+    }
+    let path = path.unwrap_or(OsStr::new("/bin:/usr/bin"));
+    std::env::split_paths(path).map(|folder| folder.join(name)).find(is_there)
+}
+
 fn run_in(session: &Session, options: &Options, around: &Surroundings) -> Result<ExitStatus, LaunchError> {
     let shell = [around.shell.clone().unwrap_or("/bin/sh".into())];
     let words = if options.command.is_empty() { &shell[..] } else { &options.command };
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).envs(environment(session, options, around.preload.as_deref()));
+    let mut command = command(session, words, around.path.as_deref())?;
+    command.envs(environment(session, options, around.preload.as_deref()));
     let handlers: [(libc::c_int, extern "C" fn(libc::c_int)); 4] = [
         (libc::SIGTERM, pass_on),
         (libc::SIGHUP, pass_on),
@@ -330,6 +391,13 @@ mod tests {
         assert_eq!(options("-us f -b 3 -l lib --faked=x --lib y true").command, ["true"]);
         assert_eq!(options("-").command, ["-"]);
         assert!(options("--unknown").is_unknown_real);
+    }
+
+    #[test]
+    fn static_programs_are_answered_unless_somebody_says_no() {
+        assert!(!options("true").is_static_off && !options("--static=auto true").is_static_off);
+        assert!(options("--static=off true").is_static_off && options("--static off true").is_static_off);
+        assert_eq!(parse("--static=on"), Err(OptionError::Value("--static".into(), "on".into())));
     }
 
     #[test]

@@ -5,12 +5,14 @@
 //! an attribute that the disk does not have. The preload library (`preload/`, carried in [`PRELOAD`]) asks it
 //! around libc's calls. There is no daemon and no message: an inode that nobody changed is told by one bit, without
 //! a lock. [`launch`] makes a session, runs one command in it, saves the state if asked, and removes the session.
+//! Programs without a dynamic linker are started by a small program, the gate (`gate/`, carried in [`GATE`]), and
+//! the launcher answers their system calls from the same table.
 //!
 //! What must hold: a process that is killed at any moment makes nobody wait, and no value is ever half of one
 //! and half of another; a session is gone when its launcher is, at the latest when the next one begins.
 //!
 //! What it does not do: serve programs that make system calls without libc while they have a dynamic linker, and
-//! programs of another word length.
+//! programs of another word length, which are refused.
 //!
 //! Known downside: a launcher that is killed takes the session from processes that it leaves behind: programs that
 //! they start then see real owners, and say so.
@@ -19,8 +21,12 @@ pub mod launch;
 mod session;
 pub mod shared;
 pub mod state;
+mod supervisor;
 
 pub use session::{Session, SessionError};
 
 /// The preload library, as it is written beside a session.
 pub const PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libfakeroot-kilnyard.so"));
+
+/// The gate, as it is written beside a session.
+pub const GATE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/gate"));

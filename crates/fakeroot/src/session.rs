@@ -1,15 +1,18 @@
 //! Session files: made, found dead, removed.
 //!
 //! A session is a file `kilnyard-fakeroot-RANDOM` in the first folder of a list that takes it, and a library
-//! `libfakeroot-kilnyard-RANDOM.so` in the first one that programs may be mapped from. The launcher holds a lock
-//! on the session file, which the kernel gives up when it dies, so that the next one knows whose are left over.
+//! `libfakeroot-kilnyard-RANDOM.so` in the first one that programs may be mapped from. Where programs without the
+//! library are answered, there are a socket beside the file and the gate beside the library, with the endings
+//! `.socket` and `.gate`. The launcher holds a lock on the session file, which the kernel gives up when it dies, so
+//! that the next one knows whose are left over.
 
-use crate::PRELOAD;
 use crate::shared::layout::{self, WORD_BYTES};
 use crate::shared::mapping::Mapping;
 use crate::shared::memory::Memory;
 use crate::shared::ownership::Unknown;
 use crate::shared::table::Table;
+use crate::supervisor::Supervisor;
+use crate::{GATE, PRELOAD};
 use rand::RngCore;
 use std::ffi::CString;
 use std::fs::File;
@@ -18,6 +21,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// What session files begin with.
@@ -41,7 +45,9 @@ pub enum SessionError {
 pub struct Session {
     path: PathBuf,
     library: PathBuf,
-    table: Table<Mapping>,
+    table: Arc<Table<Mapping>>,
+    /// Answers programs without the library. It goes before the files do.
+    supervisor: Option<Supervisor>,
     /// Holds the lock.
     _file: File,
 }
@@ -63,7 +69,7 @@ impl Session {
         let library = library.inspect_err(|_| drop(fs_err::remove_file(&path)))?;
         let table = open(&path).map_err(|error| SessionError::Map(path.clone(), error))?;
         table.memory().store(layout::HEADER_UNKNOWN, u64::from(unknown == Unknown::Real), Ordering::Release);
-        Ok(Session { path, library, table, _file: file })
+        Ok(Session { path, library, table: Arc::new(table), supervisor: None, _file: file })
     }
 
     /// The session's file: what FAKEROOTKEY says.
@@ -80,13 +86,48 @@ impl Session {
     pub fn table(&self) -> &Table<Mapping> {
         &self.table
     }
+
+    /// Answers programs without the library from now on, as long as this lives. What people should know of such a
+    /// program is told, once for each.
+    pub fn answer(&mut self, tell: fn(&str)) -> io::Result<()> {
+        let gate = self.gate();
+        let text = gate.as_os_str().as_bytes();
+        if text.len() >= layout::GATE_BYTES_MAX {
+            return Err(io::Error::other("the path of the gate is too long"));
+        }
+        make_program(&gate, GATE)?;
+        self.supervisor = Some(Supervisor::start(&self.socket(), self.table.clone(), tell)?);
+        for (at, bytes) in text.chunks(WORD_BYTES).enumerate() {
+            let mut word = [0; WORD_BYTES];
+            word[..bytes.len()].copy_from_slice(bytes);
+            self.table.memory().store(layout::HEADER_GATE + at, u64::from_ne_bytes(word), Ordering::Relaxed);
+        }
+        self.table.memory().store(layout::HEADER_ANSWERED, 1, Ordering::Release);
+        Ok(())
+    }
+
+    /// The program by which programs without the library are started, and where it knocks; none if they are not
+    /// answered.
+    pub fn way_in(&self) -> Option<(PathBuf, PathBuf)> {
+        self.supervisor.is_some().then(|| (self.gate(), self.socket()))
+    }
+
+    fn gate(&self) -> PathBuf {
+        self.library.with_extension("gate")
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.path.with_extension("socket")
+    }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // Whoever swept it before has done the same.
-        let _ = fs_err::remove_file(&self.path);
-        let _ = fs_err::remove_file(&self.library);
+        self.supervisor = None;
+        // Whoever swept it before has done the same; the session file goes last, as it tells of the others.
+        for path in [self.socket(), self.gate(), self.library.clone(), self.path.clone()] {
+            let _ = std::fs::remove_file(path);
+        }
     }
 }
 
@@ -142,11 +183,15 @@ fn make_library(folder: &Path, name: &str) -> io::Result<PathBuf> {
     if is_without_programs(folder)? {
         return Err(io::Error::other("its file system is mounted with noexec"));
     }
-    let mut file = File::options().write(true).create_new(true).mode(0o500).open(&path)?;
-    file.write_all(PRELOAD).inspect_err(|_| drop(fs_err::remove_file(&path)))?;
-    // Programs of the session that believe to be somebody else are still this user.
-    file.set_permissions(PermissionsExt::from_mode(0o555))?;
+    make_program(&path, PRELOAD)?;
     Ok(path)
+}
+
+fn make_program(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::options().write(true).create_new(true).mode(0o500).open(path)?;
+    file.write_all(bytes).inspect_err(|_| drop(fs_err::remove_file(path)))?;
+    // Programs of the session that believe to be somebody else are still this user.
+    file.set_permissions(PermissionsExt::from_mode(0o555))
 }
 
 fn is_without_programs(folder: &Path) -> io::Result<bool> {
@@ -158,41 +203,65 @@ fn is_without_programs(folder: &Path) -> io::Result<bool> {
     Ok(facts.f_flag & libc::ST_NOEXEC != 0)
 }
 
-/// Removes the sessions in a folder whose launchers are dead, with their libraries. What cannot be removed belongs to
-/// somebody else.
+/// Removes what sessions whose launchers are dead have left in a folder. What cannot be removed belongs to somebody
+/// else.
 fn sweep(folder: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
         let Some(name) = name.to_str() else { continue };
-        let path = entry.path();
-        if name.starts_with(SESSION) {
-            if let Ok(file) = File::options().read(true).write(true).open(&path)
-                && lock(&file, libc::LOCK_EX | libc::LOCK_NB).is_ok()
-                && is_old(&file)
-            {
-                let _ = std::fs::remove_file(&path);
-            }
-        } else if name.starts_with(LIBRARY)
-            && let Some(random) = name.strip_prefix(LIBRARY).and_then(|name| name.strip_suffix(".so"))
-            && let Ok(file) = File::open(&path)
-            && is_old(&file)
-            && !session_folders(folder).any(|folder| folder.join(format!("{SESSION}{random}")).exists())
-        {
-            let _ = std::fs::remove_file(&path);
+        let is_left_over = match part_of(name) {
+            Some(Part::Session) => is_dead(&entry.path()),
+            Some(Part::Other(random)) => is_old(&entry.path()) && !has_session(folder, random),
+            None => false,
+        };
+        if is_left_over {
+            let _ = std::fs::remove_file(entry.path());
         }
     }
 }
 
-/// Where a library's session may be.
-fn session_folders(folder: &Path) -> impl Iterator<Item = PathBuf> {
-    table_folders(Some(folder)).into_iter()
+/// What a file's name says that it is of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part<'a> {
+    /// The file itself.
+    Session,
+    /// Something else of the session of this name.
+    Other(&'a str),
+}
+
+fn part_of(name: &str) -> Option<Part<'_>> {
+    let of_session = |rest: &'_ str| rest.len() == 16 && rest.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let (rest, is_library) = match name.strip_prefix(LIBRARY) {
+        Some(rest) => (rest, true),
+        None => (name.strip_prefix(SESSION)?, false),
+    };
+    let (random, ending) = rest.split_once('.').unwrap_or((rest, ""));
+    match (is_library, ending) {
+        _ if !of_session(random) => None,
+        (false, "") => Some(Part::Session),
+        (false, "socket") | (true, "so" | "gate") => Some(Part::Other(random)),
+        _ => None,
+    }
+}
+
+/// Whether nobody holds the lock of a session file.
+fn is_dead(path: &Path) -> bool {
+    let file = File::options().read(true).write(true).open(path);
+    file.is_ok_and(|file| lock(&file, libc::LOCK_EX | libc::LOCK_NB).is_ok()) && is_old(path)
+}
+
+/// Whether the session of a library, a gate or a socket is there.
+fn has_session(folder: &Path, random: &str) -> bool {
+    let mut folders = table_folders(Some(folder)).into_iter();
+    folders.any(|folder| folder.join(format!("{SESSION}{random}")).exists())
 }
 
 /// Between making a file and locking it there is a moment.
-fn is_old(file: &File) -> bool {
+fn is_old(path: &Path) -> bool {
     const MOMENT_SECONDS: u64 = 10;
-    let age = file.metadata().and_then(|facts| facts.modified()).map(|time| time.elapsed());
+    let facts = std::fs::symlink_metadata(path);
+    let age = facts.and_then(|facts| facts.modified()).map(|time| time.elapsed());
     matches!(age, Ok(Ok(age)) if age.as_secs() >= MOMENT_SECONDS)
 }
 
@@ -216,4 +285,24 @@ fn lock(file: &File, how: libc::c_int) -> io::Result<()> {
 
 fn check(result: libc::c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_what_is_of_a_session() {
+        let random = "0123456789abcdef";
+        let name = |begin: &str, end: &str| format!("{begin}{random}{end}");
+        assert_eq!(part_of(&name(SESSION, "")), Some(Part::Session));
+        for (begin, end) in [(SESSION, ".socket"), (LIBRARY, ".so"), (LIBRARY, ".gate")] {
+            assert_eq!(part_of(&name(begin, end)), Some(Part::Other(random)), "{begin}{end}");
+        }
+        for other in
+            [name(SESSION, ".so"), name(LIBRARY, ""), name("x", ".so"), format!("{SESSION}12.socket")]
+        {
+            assert_eq!(part_of(&other), None, "{other}");
+        }
+    }
 }

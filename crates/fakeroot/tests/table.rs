@@ -75,6 +75,69 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Each process has inodes of its own, which share stripes, lines and lists of free nodes with those of all others;
+    /// what it finds on its way and what is there in the end is what its own steps say.
+    #[test]
+    fn it_is_a_map_for_each_of_many_processes(
+        all in proptest::collection::vec(proptest::collection::vec(step(), 1..1500), 8)
+    ) {
+        let session = session();
+        let table = session.table();
+        let processes = all.len() as u64;
+        let mut expected = BTreeMap::new();
+        let mut running = Vec::new();
+        for (process, steps) in all.iter().enumerate() {
+            let own = |inode: u64| key(inode * processes + process as u64);
+            // What each step has to find, worked out before the fork: the child takes no memory.
+            let mut model = BTreeMap::new();
+            let found: Vec<Option<Entry>> = steps
+                .iter()
+                .map(|step| match step {
+                    Step::Put(inode, number) => {
+                        model.insert(own(*inode), entry(*number));
+                        None
+                    }
+                    Step::Remove(inode) => {
+                        model.remove(&own(*inode));
+                        None
+                    }
+                    Step::Find(inode) => model.get(&own(*inode)).copied(),
+                })
+                .collect();
+            expected.extend(model);
+            running.push(fork(|| {
+                for (step, found) in steps.iter().zip(&found) {
+                    let is_right = match step {
+                        Step::Put(inode, number) => {
+                            table.change(own(*inode), |_| Change::Put(entry(*number))).is_ok()
+                        }
+                        Step::Remove(inode) => table.change(own(*inode), |_| Change::Remove).is_ok(),
+                        Step::Find(inode) => table.find(own(*inode)) == *found,
+                    };
+                    if !is_right {
+                        // SAFETY: it has no conditions.
+                        unsafe { libc::_exit(1) };
+                    }
+                }
+            }));
+        }
+        for process in running {
+            let mut status = 0;
+            // SAFETY: our own child.
+            unsafe { libc::waitpid(process, &raw mut status, 0) };
+            prop_assert_eq!(status, 0);
+        }
+        let mut there = BTreeMap::new();
+        table.visit(|key, entry| {
+            there.insert(key, entry);
+        });
+        prop_assert_eq!(there, expected);
+    }
+}
+
 /// Bytes that a file takes up.
 fn bytes_used(path: &Path) -> u64 {
     std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(path).unwrap()) * 512

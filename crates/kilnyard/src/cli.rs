@@ -528,6 +528,9 @@ pub struct Bench {
     /// The scan of a pkgsrc tree, for `tree`; it may be packed.
     #[arg(long, value_name = "FILE", required_if_eq("name", "tree"))]
     pub scan: Option<PathBuf>,
+    /// An unpacked source with a `configure`, for `fakeroot` to build.
+    #[arg(long, value_name = "DIR")]
+    pub source: Option<PathBuf>,
     /// How many pairs are measured.
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub pairs: u32,

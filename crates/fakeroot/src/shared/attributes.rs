@@ -24,6 +24,34 @@ pub const NAME_BYTES_MAX: usize = 255;
 /// Bytes of an inode's list at most.
 pub const LIST_BYTES_MAX: u64 = 1 << 20;
 
+/// Who keeps an attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeper {
+    /// The table: the disk would refuse it.
+    Table,
+    /// The disk, and the table where the file system has none.
+    Disk,
+    /// Nobody: access lists are refused as by a file system without any, so that `cp -a` and `install` fall
+    /// back to `chmod`, which is seen.
+    Nobody,
+}
+
+/// Who keeps an attribute of this name.
+pub fn keeper(name: &[u8]) -> Keeper {
+    if name.starts_with(b"security.") || name.starts_with(b"trusted.") {
+        Keeper::Table
+    } else if name.starts_with(b"system.posix_acl_") {
+        Keeper::Nobody
+    } else {
+        Keeper::Disk
+    }
+}
+
+/// Whether the table keeps an attribute that the disk does not support.
+pub fn is_kept_for_disk(name: &[u8]) -> bool {
+    name.starts_with(b"user.")
+}
+
 const HEAD_BYTES: u64 = 8;
 
 /// An attribute in a list.

@@ -11,13 +11,13 @@
 //! index      level 0: 64 parts of 64 slots
 //! nodes      the first 2,048
 //! ... hole ...
-//! index      level k at INDEX_FAR + its size; a part doubles when three quarters of it are used
+//! index      level k at INDEX_FAR + its size; a part doubles when half of it is used
 //! nodes      number n at NODES_FAR + n
 //! attributes
 //! ```
 
 /// Says that a file is a session of this layout. Another layout takes another number.
-pub const MAGIC: u64 = 0x6b69_6c6e_6661_6b31;
+pub const MAGIC: u64 = 0x6b69_6c6e_6661_6b32;
 
 /// Bytes of a word.
 pub const WORD_BYTES: usize = 8;
@@ -41,6 +41,13 @@ pub const HEADER_UNKNOWN: usize = 6;
 
 /// Of which programs something was said already: a bit for each, by its path.
 pub const HEADER_WARNED: usize = 7;
+
+/// Not 0 if the launcher answers the calls of programs without the library.
+pub const HEADER_ANSWERED: usize = 8;
+/// The path of the program by which such programs are started: bytes, with a zero behind them.
+pub const HEADER_GATE: usize = 64;
+/// Bytes of that path at most, with the zero.
+pub const GATE_BYTES_MAX: usize = 512;
 
 /// How many locks, parts of the index and lists of free nodes there are.
 pub const STRIPES: usize = 64;
@@ -167,42 +174,57 @@ const fn doubling(place: usize, word: usize, first: usize, number: usize) -> (us
 }
 
 /// Where an inode's traces are.
+///
+/// File systems give numbers in a row to files that are made together and looked at together. So eight inodes in a row
+/// share a stripe, a word of the filter, and a cache line of the index; the three lowest bits are the place
+/// among them, and the others the hash of the eight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hash(pub u64);
 
+/// Bits of a hash that are the place among eight.
+const PLACE_BITS: u32 = 3;
+const PLACE: u64 = (1 << PLACE_BITS) - 1;
+/// Bits behind them that are the stripe.
+const STRIPE_BITS: u32 = STRIPES.ilog2();
+
 impl Hash {
-    /// The hash of an inode: a finalizer that lets each bit change each other one (multiply, shift and exclusive
-    /// or, with two odd constants from the digits of the golden ratio).
+    /// The hash of an inode: a finalizer that lets each bit of the eight's number change each other one (multiply,
+    /// shift and exclusive or, with two odd constants from the digits of the golden ratio).
     #[inline]
     pub const fn of(device: u64, inode: u64) -> Hash {
-        let mut hash = inode ^ device.rotate_left(40);
+        let mut hash = (inode >> PLACE_BITS) ^ device.rotate_left(40);
         hash = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         hash = (hash ^ (hash >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        Hash(hash ^ (hash >> 32))
+        Hash((hash ^ (hash >> 32)) << PLACE_BITS | inode & PLACE)
     }
 
     /// The stripe.
     #[inline]
     pub const fn stripe(self) -> usize {
-        (self.0 % STRIPES as u64) as usize
+        (self.0 >> PLACE_BITS) as usize % STRIPES
+    }
+
+    /// The hash of the eight without its stripe, and the place.
+    const fn behind_stripe(self) -> u64 {
+        self.0 >> STRIPE_BITS & !PLACE | self.0 & PLACE
     }
 
     /// The filter's word, and the bit in it.
     #[inline]
     pub const fn filter(self) -> (usize, u64) {
-        let bit = (self.0 >> 6) % FILTER_BITS;
+        let bit = self.behind_stripe() % FILTER_BITS;
         (FILTER_AT + (bit / 64) as usize, 1 << (bit % 64))
     }
 
     /// Where the search in a part of so many slots begins.
     #[inline]
     pub const fn slot(self, slots: usize) -> usize {
-        (self.0 >> 6) as usize & (slots - 1)
+        self.behind_stripe() as usize & (slots - 1)
     }
 
     /// What a slot keeps of the hash, to pass over most others.
     #[inline]
     pub const fn tag(self) -> u64 {
-        self.0 >> 32 << 32
+        (self.0 >> 32 & !PLACE | self.0 & PLACE) << 32
     }
 }

@@ -12,8 +12,8 @@
 //! for a thread of its own number gives that thread's lock up.
 
 use super::kernel::{self, call, number};
-use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicUsize};
 
 /// Somebody sleeps on the lock.
 const WAITERS: u32 = 0x8000_0000;
@@ -46,7 +46,8 @@ pub fn with<R>(word: &AtomicU32, work: impl FnOnce() -> R) -> R {
 
 fn with_list<R>(word: &AtomicU32, work: impl FnOnce() -> R) -> R {
     let mut own = Head { first: 0, futex_offset: 0, pending: 0 };
-    let registered = registered_list();
+    let thread = kernel::thread();
+    let registered = registered_list(thread);
     let list = if registered.is_null() {
         // An empty list points to itself.
         own.first = &raw const own as usize;
@@ -55,7 +56,7 @@ fn with_list<R>(word: &AtomicU32, work: impl FnOnce() -> R) -> R {
     } else {
         registered
     };
-    let held = take(word, list);
+    let held = take(word, list, thread);
     let result = work();
     drop(held);
     if registered.is_null() {
@@ -64,7 +65,35 @@ fn with_list<R>(word: &AtomicU32, work: impl FnOnce() -> R) -> R {
     result
 }
 
-fn registered_list() -> *mut Head {
+/// The thread that asked for its list last, and the list, so that it need not ask the kernel for each change. A
+/// child has another number than whom it has this from, and asks anew: libc registers its list again after fork, and
+/// nobody does after vfork.
+static LAST_THREAD: AtomicU32 = AtomicU32::new(0);
+static LAST_LIST: AtomicUsize = AtomicUsize::new(0);
+/// In place of a thread: somebody writes both.
+const WRITING: u32 = u32::MAX;
+
+fn registered_list(thread: u32) -> *mut Head {
+    let last = LAST_THREAD.load(Acquire);
+    if last == thread {
+        let list = LAST_LIST.load(Acquire);
+        // Nobody but this thread writes its number there.
+        if LAST_THREAD.load(Relaxed) == thread {
+            return list as *mut Head;
+        }
+    }
+    let list = ask_for_list();
+    let is_ours = !list.is_null()
+        && last != WRITING
+        && LAST_THREAD.compare_exchange(last, WRITING, Acquire, Relaxed).is_ok();
+    if is_ours {
+        LAST_LIST.store(list as usize, Release);
+        LAST_THREAD.store(thread, Release);
+    }
+    list
+}
+
+fn ask_for_list() -> *mut Head {
     let mut list: *mut Head = core::ptr::null_mut();
     let mut bytes = 0usize;
     // SAFETY: both are written by the kernel and live here.
@@ -77,14 +106,13 @@ fn register(list: *mut Head) {
     unsafe { call(number::SET_ROBUST_LIST, [list as usize, size_of::<Head>(), 0, 0, 0, 0]) };
 }
 
-fn take(word: &AtomicU32, list: *mut Head) -> Held<'_> {
+fn take(word: &AtomicU32, list: *mut Head, thread: u32) -> Held<'_> {
     // SAFETY: the list is this thread's, and the kernel and this thread alone use it.
     unsafe {
         let entry = (word.as_ptr() as isize - (*list).futex_offset) as usize;
         (&raw mut (*list).pending).write_volatile(entry);
     }
     core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
-    let thread = kernel::thread();
     let mut mine = thread;
     let mut value = 0;
     while let Err(now) = word.compare_exchange(value, (value & WAITERS) | mine, Acquire, Relaxed) {

@@ -64,6 +64,17 @@ impl Mapping {
 
     #[inline]
     fn word(&self, word: usize) -> Option<&AtomicU64> {
+        let window = self.regions[0].load(Ordering::Acquire);
+        if word >= layout::WINDOW_WORDS || window == 0 {
+            return self.word_elsewhere(word);
+        }
+        // SAFETY: the window is mapped, never unmapped, and as long as it says; words are aligned.
+        Some(unsafe { &*((window + word * WORD_BYTES) as *const AtomicU64) })
+    }
+
+    /// Apart, as it is called in many places of a small library.
+    #[inline(never)]
+    fn word_elsewhere(&self, word: usize) -> Option<&AtomicU64> {
         let (first, words, number) = layout::region(word);
         let mut address = self.regions[number].load(Ordering::Acquire);
         if address == 0 {

@@ -11,12 +11,15 @@
 //! - [`table`]: find without a lock, change and remove under a stripe's lock;
 //! - [`attributes`]: extended attributes, as immutable lists that an entry points to;
 //! - [`ownership`]: what a call does to an entry and what a file then looks like; pure;
+//! - [`identity`]: who a process believes to be, and may become; pure;
 //! - [`operations`]: the rules applied to the table;
 //! - [`mapping`], [`lock`], [`kernel`]: the file in memory, the lock that outlives its holder, system calls;
-//! - [`program`]: what kind of program a file is, from its first bytes.
+//! - [`program`]: what kind of program a file is, from its first bytes;
+//! - [`watched`]: the system calls that are answered for programs without the library.
 
 pub mod abi;
 pub mod attributes;
+pub mod identity;
 pub mod kernel;
 pub mod layout;
 pub mod lock;
@@ -26,3 +29,4 @@ pub mod operations;
 pub mod ownership;
 pub mod program;
 pub mod table;
+pub mod watched;

@@ -208,4 +208,34 @@ impl<M: Memory> Table<M> {
             visit(name, attribute.value_bytes != ABSENT);
         }
     }
+
+    /// Takes the names that the table knows out of a list that the disk has given, which ends at `end` in the
+    /// buffer, and adds those that are there; where the list then ends. `None` if it does not fit.
+    pub fn merge_names(&self, facts: &Facts, buffer: &mut [u8], mut end: usize) -> Option<usize> {
+        let mut does_fit = true;
+        self.attribute_names(facts, |name, is_there| {
+            let mut at = 0;
+            while at < end {
+                let length =
+                    buffer[at..end].iter().position(|letter| *letter == 0).map_or(end - at, |zero| zero + 1);
+                if buffer[at..at + length - 1] == *name {
+                    buffer.copy_within(at + length..end, at);
+                    end -= length;
+                } else {
+                    at += length;
+                }
+            }
+            if is_there {
+                match buffer.get_mut(end..end + name.len() + 1) {
+                    Some(place) => {
+                        place[..name.len()].copy_from_slice(name);
+                        place[name.len()] = 0;
+                        end += name.len() + 1;
+                    }
+                    None => does_fit = false,
+                }
+            }
+        });
+        does_fit.then_some(end)
+    }
 }

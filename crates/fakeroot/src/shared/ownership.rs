@@ -132,6 +132,18 @@ pub fn after_chmod(look: View, mode: u32) -> View {
     View { mode: look.mode & !PERMISSIONS | mode & PERMISSIONS, ..look }
 }
 
+/// How a new folder or node looks that a process has made as this user and group, who may be others than root.
+pub fn look_of_new(unknown: View, made_as: (u32, u32), mode: u32, number: u32) -> View {
+    let (user, group) = if made_as == (0, 0) { (unknown.user, unknown.group) } else { made_as };
+    View { user, group, mode, number }
+}
+
+/// The mode of a new folder that looks so on the disk: what was asked for without what the mask takes away.
+pub fn mode_of_new_folder(on_disk: u32, asked: u32, mask: u32) -> u32 {
+    const KEPT: u32 = 0o1777;
+    on_disk & !KEPT | asked & KEPT & !mask
+}
+
 /// What is really given to `chmod` and `mkdir`, so that the build's own user can still work with the file.
 pub fn mode_on_disk(mode: u32, is_folder: bool) -> u32 {
     mode | if is_folder { 0o700 } else { 0o600 }

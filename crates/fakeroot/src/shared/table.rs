@@ -6,7 +6,8 @@
 //! search begins anew. A dead generation is passed over, not waited for, so that a writer killed at any point
 //! stops nobody. A miss counts only if the part was not replaced meanwhile.
 //!
-//! **Changing** takes the lock of the stripe. A change of owner or mode is a store of one word. A new entry is
+//! **Changing** takes the lock of the stripe. A change of owner or mode is a store of one word; where another file has
+//! got the inode, the node dies and begins another life. A new entry is
 //! written to a dead node, made alive, and then put into a slot. Killed before that, it leaves a node that
 //! nobody reaches, and nothing else. Removing makes the node dead, clears the slot, and puts the node on the
 //! stripe's list; killed in between, the slot names a dead node, which is as good as a cleared one, and
@@ -220,6 +221,10 @@ impl<M: Memory> Table<M> {
         match (found, decide(found.map(|(_, entry)| entry))) {
             (_, Change::Keep) | (None, Change::Remove) => Ok(()),
             (None, Change::Put(entry)) => self.insert(key, hash, stripe, entry),
+            (Some((place, old)), Change::Put(entry)) if is_other_file(&old, &entry) => {
+                self.begin_anew(place.node, &entry);
+                Ok(())
+            }
             (Some((place, old)), Change::Put(entry)) => {
                 self.update(place.node, &old, &entry);
                 Ok(())
@@ -246,11 +251,34 @@ impl<M: Memory> Table<M> {
         store(layout::NODE_OWNER, old.owner_word(), new.owner_word());
     }
 
+    /// Gives the node to another file with the same inode: nobody must see words of both. Killed in between, it
+    /// leaves a dead node.
+    fn begin_anew(&self, node: u64, entry: &Entry) {
+        let memory = &self.memory;
+        let word = layout::node(node, layout::NODE_GENERATION);
+        let generation = memory.load(word, Relaxed);
+        memory.store(word, generation + 1, Release);
+        memory.fence(Release);
+        self.write(node, entry);
+        memory.store(word, generation + 2, Release);
+    }
+
+    /// Writes the words of a dead node.
+    fn write(&self, node: u64, entry: &Entry) {
+        let store = |field, value| self.memory.store(layout::node(node, field), value, Relaxed);
+        store(layout::NODE_OWNER, entry.owner_word());
+        store(layout::NODE_MODE, entry.mode_word());
+        store(layout::NODE_BIRTH, entry.birth);
+        store(layout::NODE_ATTRIBUTES, entry.attributes);
+        store(layout::NODE_LINKS, entry.links);
+    }
+
     fn insert(&self, key: Key, hash: Hash, stripe: usize, entry: Entry) -> Result<(), Full> {
         let memory = &self.memory;
         let used = layout::stripe(stripe, layout::STRIPE_USED);
         let mut level = self.level(stripe, Relaxed);
-        if memory.load(used, Relaxed) as usize >= layout::part_slots(level) / 4 * 3 {
+        // Inodes in a row fill eight slots in a row: searches would become long with fewer empty ones.
+        if memory.load(used, Relaxed) as usize >= layout::part_slots(level) / 2 {
             level = self.grow(stripe, level)?;
         }
         let node = self.take_node(stripe)?;
@@ -260,11 +288,7 @@ impl<M: Memory> Table<M> {
         memory.fence(Release);
         store(layout::NODE_DEVICE, key.device);
         store(layout::NODE_INODE, key.inode);
-        store(layout::NODE_OWNER, entry.owner_word());
-        store(layout::NODE_MODE, entry.mode_word());
-        store(layout::NODE_BIRTH, entry.birth);
-        store(layout::NODE_ATTRIBUTES, entry.attributes);
-        store(layout::NODE_LINKS, entry.links);
+        self.write(node, &entry);
         memory.store(layout::node(node, layout::NODE_GENERATION), generation | 1, Release);
         // Whoever asks the filter must not miss what is in the index.
         let (word, bit) = hash.filter();
@@ -283,7 +307,7 @@ impl<M: Memory> Table<M> {
     }
 
     /// Puts a value into the first slot of its search that is free; whether that was an empty one. There is
-    /// one, as a quarter of the slots is never used.
+    /// one, as half of the slots are never used.
     fn put(&self, hash: Hash, stripe: usize, level: usize, value: u64) -> bool {
         let memory = &self.memory;
         let slots = layout::part_slots(level);
@@ -355,6 +379,8 @@ impl<M: Memory> Table<M> {
         // After the level, so that a kill in between leaves a count that is too large.
         memory.store(layout::stripe(stripe, layout::STRIPE_USED), used, Relaxed);
         if old_slots >= layout::PAGE_WORDS {
+            // Who finds zeros there must see the new level.
+            memory.fence(Release);
             memory.release(old_part, old_slots);
         }
         Ok(larger)
@@ -415,6 +441,11 @@ impl<M: Memory> Table<M> {
             }
         }
     }
+}
+
+/// Whether two entries of an inode are about two files, one after the other.
+fn is_other_file(old: &Entry, new: &Entry) -> bool {
+    old.birth != 0 && new.birth != 0 && old.birth != new.birth
 }
 
 /// A node changed its life while it was read.

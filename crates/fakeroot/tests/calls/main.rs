@@ -5,6 +5,7 @@
 //! what runs there. A case that the installed fakeroot passes as well is known to be right; those that it fails
 //! are its defects, which this one must not have.
 
+mod answered;
 mod cases;
 mod client;
 mod packages;
@@ -46,6 +47,7 @@ fn be_fakeroot(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         shell: variable("SHELL"),
         preload: variable("LD_PRELOAD"),
         key: variable("FAKEROOTKEY"),
+        path: variable("PATH"),
     };
     match launch::run(&options, &around, |warning| eprintln!("fakeroot: {warning}")) {
         Ok(code) => ExitCode::from(code),
@@ -66,10 +68,13 @@ fn be_client(name: Option<OsString>) -> ExitCode {
 fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for (name, installed, _) in cases::ALL {
-        trials.push(Trial::test(format!("ours::{name}"), || run(&system::ours(), name)));
+        trials.push(Trial::test(format!("ours::{name}"), || run(&system::ours(), &[], name)));
+        if !cases::BY_THE_LIBRARY_ALONE.contains(name) {
+            trials.push(Trial::test(format!("answered::{name}"), || run_behind_a_filter(name)));
+        }
         if *installed == Installed::Passes {
             trials.push(Trial::test(format!("installed::{name}"), || match system::installed() {
-                Some(program) => run(&program, name),
+                Some(program) => run(&program, &[], name),
                 None => Ok(()),
             }));
         }
@@ -83,11 +88,19 @@ fn trials() -> Vec<Trial> {
     trials
 }
 
-/// Runs a case in a session in an empty folder.
-fn run(fakeroot: &[OsString], name: &str) -> Result<(), Failed> {
+/// Runs a case as what a static program has started, so that the launcher answers its calls.
+fn run_behind_a_filter(name: &str) -> Result<(), Failed> {
+    let folder = system::Folder::new();
+    run(&system::ours(), &[answered::starter(&folder).into()], name)
+}
+
+/// Runs a case in a session in an empty folder, started by these words if there are any.
+fn run(fakeroot: &[OsString], by: &[OsString], name: &str) -> Result<(), Failed> {
     let folder = system::Folder::new();
     let mut words = fakeroot.to_vec();
-    words.extend(["--".into(), system::program().into(), "as-client".into(), name.into()]);
+    words.push("--".into());
+    words.extend(by.iter().cloned());
+    words.extend([system::program().into(), "as-client".into(), name.into()]);
     let output = folder.command(&words).output()?;
     if output.status.success() {
         return Ok(());

@@ -21,7 +21,10 @@ pub fn program() -> &'static Path {
         let folder = tempfile::Builder::new().prefix("kilnyard-calls-").tempdir().unwrap().keep();
         std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o755)).unwrap();
         let copy = folder.join("calls");
-        std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+        // By another process: a child that is forked meanwhile would keep the file open for writing, and it
+        // could not be started.
+        let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&copy).status();
+        assert!(copied.unwrap().success());
         REMOVED.get_or_init(|| folder);
         // SAFETY: the function does not unwind, and runs when nothing else does.
         unsafe { libc::atexit(remove_copy) };

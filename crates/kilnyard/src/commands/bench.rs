@@ -34,7 +34,7 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Bench) -> Result<ExitC
         BenchName::Overhead => overhead::measure(&yard()?, &options.package, options.pairs)?,
         BenchName::Check => check::measure(&yard()?, options.pairs)?,
         BenchName::Publish => publish::measure(options.pairs)?,
-        BenchName::Fakeroot => fakeroot::measure(options.pairs)?,
+        BenchName::Fakeroot => fakeroot::measure(options.pairs, options.source.as_deref())?,
         BenchName::Schedule => schedule::measure(options.pairs)?,
         BenchName::Queries => queries::measure(options.pairs)?,
         BenchName::Tree => match &options.scan {

@@ -49,6 +49,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
         shell: variable("SHELL"),
         preload: variable("LD_PRELOAD"),
         key: variable("FAKEROOTKEY"),
+        path: variable("PATH"),
     };
     match launch::run(&options, &around, |warning| tell!("fakeroot: {warning}")) {
         Ok(code) => ExitCode::from(code),

@@ -8,6 +8,7 @@
 mod client;
 mod contender;
 mod files;
+mod package;
 
 use super::figures::{Report, Series, Unit, ratios};
 use super::scratch::Scratch;
@@ -28,7 +29,8 @@ const CALLS: [&str; 4] = ["stat", "lstat", "fstat", "statx"];
 /// Processes at once.
 const PROCESSES: [u32; 4] = [1, 4, 16, 64];
 
-pub fn measure(pairs: u32) -> Result<Report> {
+/// Measures; a source folder with a `configure` is built as well if it is given.
+pub fn measure(pairs: u32, source: Option<&std::path::Path>) -> Result<Report> {
     let scratch = Scratch::temporary()?;
     let contenders = Contender::all();
     let mut rows: Vec<Row> = Vec::new();
@@ -65,6 +67,12 @@ pub fn measure(pairs: u32) -> Result<Report> {
     let memory = std::path::Path::new("/dev/shm");
     let in_memory = if memory.is_dir() { Scratch::within(memory, None)? } else { scratch };
     files::measure(pairs, &in_memory, &contenders, &mut report)?;
+    match source {
+        Some(source) => package::measure(pairs, source, &in_memory, &contenders, &mut report)?,
+        None => report
+            .notes
+            .push("a package is built as well with --source DIR, a folder with a configure".into()),
+    }
     Ok(report)
 }
 

@@ -74,7 +74,8 @@ pub fn measure(pairs: u32, scratch: &Scratch, contenders: &[Contender], report: 
     Ok(())
 }
 
-fn judge(report: &mut Report, is_met: bool, what: &str) {
+/// Notes whether a target was reached.
+pub fn judge(report: &mut Report, is_met: bool, what: &str) {
     report.is_met = report.is_met.map(|before| before && is_met);
     if !is_met {
         report.notes.push(format!("missed: {what}"));

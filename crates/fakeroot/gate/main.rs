@@ -1,0 +1,210 @@
+//! The gate: a small static program by which programs without the preload library are started. It asks the
+//! session's launcher to answer their system calls, installs the filter that hands them over, and becomes the program.
+//!
+//! `gate SOCKET PROGRAM ARGUMENT...`, where the first argument is the program's own name.
+//!
+//! ```text
+//! gate      the address of eight bytes               can you read my memory?
+//! launcher  one byte                                 yes or no; it tells people why
+//! gate      the filter's descriptor, or the error    with the filter, nothing works without the launcher
+//! launcher  one byte                                 from here on calls are answered
+//! ```
+//!
+//! What must hold: no memory is taken and no library is needed. Without a launcher, and where the kernel does not
+//! allow it, the program is started all the same: it then sees what is real.
+
+#![no_std]
+#![no_main]
+#![warn(clippy::all, clippy::undocumented_unsafe_blocks)]
+
+#[allow(dead_code, reason = "the launcher and the preload library use the rest")]
+#[path = "../src/shared/mod.rs"]
+mod shared;
+
+use core::ffi::c_char;
+use shared::kernel::{call, check, complain, number};
+use shared::watched::{FILTER, FILTER_LENGTH, Instruction};
+
+/// What the launcher reads to see that it can.
+static PROBE: u64 = shared::layout::MAGIC;
+
+/// For a program that cannot be started, as shells have it.
+const CANNOT_START: usize = 126;
+/// For a program that is not there.
+const NOT_THERE: usize = 127;
+
+core::arch::global_asm!(
+    ".globl _start",
+    "_start:",
+    #[cfg(target_arch = "x86_64")]
+    "xor ebp, ebp; mov rdi, rsp; and rsp, -16; call {begin}; ud2",
+    #[cfg(target_arch = "aarch64")]
+    "mov x29, #0; mov x0, sp; and sp, x0, #-16; bl {begin}; brk #1",
+    begin = sym begin,
+);
+
+/// What the kernel has put on the stack: the number of arguments, they, a null, the environment.
+unsafe extern "C" fn begin(stack: *const usize) -> ! {
+    // SAFETY: as the kernel lays it out.
+    let (count, arguments) = unsafe { (*stack, stack.add(1).cast::<*const c_char>()) };
+    const OWN: usize = 3;
+    if count <= OWN {
+        complain(b"fakeroot: the gate is used by the session only\n");
+        exit(CANNOT_START);
+    }
+    // SAFETY: there are more than three arguments, and a null and the environment behind them.
+    unsafe {
+        ask(*arguments.add(1));
+        let (program, own, environment) = (*arguments.add(2), arguments.add(OWN), arguments.add(count + 1));
+        let result = call(number::EXECVE, [program as usize, own as usize, environment as usize, 0, 0, 0]);
+        complain(b"fakeroot: failed to start a program without a dynamic linker\n");
+        const ENOENT: isize = -2;
+        exit(if result == ENOENT { NOT_THERE } else { CANNOT_START })
+    }
+}
+
+fn exit(code: usize) -> ! {
+    loop {
+        // SAFETY: it has no conditions.
+        unsafe { call(number::EXIT, [code, 0, 0, 0, 0, 0]) };
+    }
+}
+
+#[repr(C)]
+struct Address {
+    family: u16,
+    path: [u8; 108],
+}
+
+/// Asks the launcher to answer what this process calls from now on.
+///
+/// # Safety
+/// The path ends with a zero.
+unsafe fn ask(path: *const c_char) {
+    const UNIX: usize = 1;
+    const STREAM_CLOSED_ON_EXEC: usize = 1 | 0o2_000_000;
+    let mut address = Address { family: UNIX as u16, path: [0; 108] };
+    for (at, place) in address.path[..107].iter_mut().enumerate() {
+        // SAFETY: nothing is read behind the zero.
+        let byte = unsafe { *path.add(at) } as u8;
+        if byte == 0 {
+            break;
+        }
+        *place = byte;
+    }
+    // SAFETY: no argument is an address.
+    let socket = unsafe { call(number::SOCKET, [UNIX, STREAM_CLOSED_ON_EXEC, 0, 0, 0, 0]) };
+    let Ok(socket) = check(socket) else { return alone() };
+    let to = [socket, &raw const address as usize, size_of::<Address>(), 0, 0, 0];
+    // SAFETY: the address lives for the call.
+    if check(unsafe { call(number::CONNECT, to) }).is_err() {
+        return alone();
+    }
+    let probe = &raw const PROBE as usize as u64;
+    send(socket, probe, None);
+    if receive(socket) != Some(1) {
+        return;
+    }
+    match install() {
+        Ok(listener) => send(socket, 0, Some(listener)),
+        Err(error) => send(socket, error as u64, None),
+    };
+    receive(socket);
+}
+
+fn alone() {
+    complain(b"fakeroot: the launcher has ended: a program without a dynamic linker sees real owners\n");
+}
+
+/// Installs the filter; the descriptor by which its calls are answered.
+fn install() -> Result<usize, i32> {
+    #[repr(C)]
+    struct Program {
+        length: u16,
+        filter: *const Instruction,
+    }
+    const SET_NO_NEW_PRIVILEGES: usize = 38;
+    const SET_FILTER: usize = 1;
+    const NEW_LISTENER: usize = 1 << 3;
+    // Since Linux 5.19: a call that was handed over is not begun again for a signal, which some of them
+    // (mkdir, rename) would not survive.
+    const WAIT_KILLABLE: usize = 1 << 5;
+    const EINVAL: i32 = 22;
+    let program = Program { length: FILTER_LENGTH as u16, filter: FILTER.as_ptr() };
+    // SAFETY: no argument is an address.
+    check(unsafe { call(number::PRCTL, [SET_NO_NEW_PRIVILEGES, 1, 0, 0, 0, 0]) })?;
+    let set = |flags| {
+        // SAFETY: the filter is as long as it says.
+        check(unsafe { call(number::SECCOMP, [SET_FILTER, flags, &raw const program as usize, 0, 0, 0]) })
+    };
+    match set(NEW_LISTENER | WAIT_KILLABLE) {
+        Err(EINVAL) => set(NEW_LISTENER),
+        other => other,
+    }
+}
+
+/// Sends a number, and a descriptor with it.
+fn send(socket: usize, value: u64, descriptor: Option<usize>) {
+    #[repr(C)]
+    struct Control {
+        length: usize,
+        level: i32,
+        kind: i32,
+        descriptor: i32,
+        padding: i32,
+    }
+    const SOCKET_LEVEL: i32 = 1;
+    const RIGHTS: i32 = 1;
+    const NO_SIGNAL: usize = 0x4000;
+    let control = Control {
+        length: size_of::<Control>() - size_of::<i32>(),
+        level: SOCKET_LEVEL,
+        kind: RIGHTS,
+        descriptor: descriptor.unwrap_or_default() as i32,
+        padding: 0,
+    };
+    let part = [&raw const value as usize, size_of::<u64>()];
+    let (control, bytes) = match descriptor {
+        Some(_) => (&raw const control as usize, size_of::<Control>()),
+        None => (0, 0),
+    };
+    // `struct msghdr`: name and its length, parts and their number, control and its length, flags.
+    let message: [usize; 7] = [0, 0, &raw const part as usize, 1, control, bytes, 0];
+    // SAFETY: what the message points to lives for the call.
+    unsafe { call(number::SENDMSG, [socket, message.as_ptr() as usize, NO_SIGNAL, 0, 0, 0]) };
+}
+
+fn receive(socket: usize) -> Option<u8> {
+    let mut byte = 0u8;
+    // SAFETY: one byte for one byte.
+    let result = unsafe { call(number::READ, [socket, &raw mut byte as usize, 1, 0, 0, 0]) };
+    (result == 1).then_some(byte)
+}
+
+/// What the compiler may call for copies of memory; there is no libc here.
+mod memory {
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, bytes: usize) -> *mut u8 {
+        for at in 0..bytes {
+            // SAFETY: the caller's pieces. Volatile, so that this does not become a call of itself.
+            unsafe { to.add(at).write_volatile(from.add(at).read_volatile()) };
+        }
+        to
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn memset(to: *mut u8, value: i32, bytes: usize) -> *mut u8 {
+        for at in 0..bytes {
+            // SAFETY: as above.
+            unsafe { to.add(at).write_volatile(value as u8) };
+        }
+        to
+    }
+}
+
+/// Nothing here panics knowingly.
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    complain(b"fakeroot: a bug in the gate\n");
+    exit(CANNOT_START)
+}

@@ -1,0 +1,124 @@
+//! Letting a gate in: the protocol is described in `gate/main.rs`.
+
+use super::answer::Answerer;
+use super::identity::{Identities, Identity};
+use super::listener::Listener;
+use super::tracee::read_memory;
+use super::{LISTENERS_MAX, Shared};
+use crate::shared::kernel;
+use crate::shared::layout::MAGIC;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// A gate says what it has to say at once; one that does not was killed, or is none.
+const PATIENCE: Duration = Duration::from_secs(10);
+const YES: u8 = 1;
+const NO: u8 = 0;
+
+/// Lets a gate in, and answers what comes out of it.
+pub fn meet(mut stream: &UnixStream, shared: &Shared) {
+    let is_room = shared.listeners.fetch_add(1, Ordering::AcqRel) < LISTENERS_MAX;
+    let met = talk(&mut stream, shared, is_room);
+    if let Ok(Some((listener, environment))) = met {
+        alone_with_its_mask();
+        let listener = Listener(listener);
+        let is_tried = kernel::real_effective_user() == 0 && !says_not_to_try(&environment);
+        let identities = Identities::new(Identity::of_environment(&environment));
+        Answerer { shared, listener: &listener, identities, is_tried }.run();
+    }
+    shared.listeners.fetch_sub(1, Ordering::AcqRel);
+}
+
+/// The filter's descriptor and the environment of the program; none if it goes on alone.
+fn talk(stream: &mut &UnixStream, shared: &Shared, is_room: bool) -> io::Result<Option<(OwnedFd, Vec<u8>)>> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let process = peer(stream)?;
+    let mut address = [0; 8];
+    stream.read_exact(&mut address)?;
+    let words = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    let program = words.split(|byte| *byte == 0).nth(2).unwrap_or_default();
+    let program = String::from_utf8_lossy(program).into_owned();
+    let alone = |why: &str| {
+        let what = format!("is a program without a dynamic linker: it sees real owners, as {why}");
+        shared.tell(&program, &what);
+    };
+    let mut probe = [0; 8];
+    let seen = read_memory(process, u64::from_ne_bytes(address), &mut probe);
+    let environment = std::fs::read(format!("/proc/{process}/environ"));
+    let (Ok(_), Ok(environment), true) = (seen, environment, u64::from_ne_bytes(probe) == MAGIC) else {
+        alone("this machine lets no process read the memory of another one");
+        stream.write_all(&[NO])?;
+        return Ok(None);
+    };
+    if !is_room {
+        alone(&format!("{LISTENERS_MAX} others are answered already"));
+        stream.write_all(&[NO])?;
+        return Ok(None);
+    }
+    stream.write_all(&[YES])?;
+    let (number, descriptor) = receive(stream)?;
+    if descriptor.is_none() {
+        let error = io::Error::from_raw_os_error(number as i32);
+        alone(&format!("its system calls cannot be handed over: {error}"));
+    }
+    stream.write_all(&[YES])?;
+    Ok(descriptor.map(|descriptor| (descriptor, environment)))
+}
+
+/// Whose connection it is.
+fn peer(stream: &UnixStream) -> io::Result<u32> {
+    let mut who = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+    // SAFETY: a place of this length.
+    let result =
+        unsafe { libc::getsockopt(stream.as_raw_fd(), level, name, (&raw mut who).cast(), &raw mut bytes) };
+    if result == 0 { Ok(who.pid as u32) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Receives a number, and a descriptor if there is one with it.
+fn receive(stream: &UnixStream) -> io::Result<(u64, Option<OwnedFd>)> {
+    let mut number = [0u8; 8];
+    // Aligned, and long enough for one descriptor.
+    let mut control = [0u64; 4];
+    let mut part = libc::iovec { iov_base: number.as_mut_ptr().cast(), iov_len: number.len() };
+    // SAFETY: plain numbers and addresses, for which zeros are valid.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&control) as _;
+    // SAFETY: what the message points to lives for the call.
+    let length = unsafe { libc::recvmsg(stream.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
+    if length < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if length as usize != number.len() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    // SAFETY: the message that the kernel has filled; a descriptor in it is ours from now on.
+    let descriptor = unsafe {
+        let head = libc::CMSG_FIRSTHDR(&raw const message);
+        (!head.is_null() && (*head).cmsg_type == libc::SCM_RIGHTS)
+            .then(|| OwnedFd::from_raw_fd(libc::CMSG_DATA(head).cast::<RawFd>().read_unaligned()))
+    };
+    Ok((u64::from_ne_bytes(number), descriptor))
+}
+
+/// Gives this thread a mask of its own, which takes nothing away.
+fn alone_with_its_mask() {
+    // SAFETY: this thread alone is changed.
+    unsafe {
+        if libc::unshare(libc::CLONE_FS) == 0 {
+            libc::umask(0);
+        }
+    }
+}
+
+fn says_not_to_try(environment: &[u8]) -> bool {
+    let lines = environment.split(|byte| *byte == 0);
+    lines.filter_map(|line| line.strip_prefix(b"FAKEROOTDONTTRYCHOWN=")).any(|value| !value.is_empty())
+}

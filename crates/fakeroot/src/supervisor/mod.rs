@@ -1,0 +1,115 @@
+//! Programs without the preload library: the kernel hands their system calls over to the launcher, which answers
+//! them from the same table and by the same rules.
+//!
+//! The gate (`gate/`) starts such a program. It knocks at a socket beside the session file; [`knock`] looks whether
+//! this process may read the other one's memory, takes the descriptor of the filter, and a thread answers
+//! ([`answer`]) until the last process behind that filter has ended. Whatever such a program starts is answered
+//! in the same way; a preload library that finds itself there keeps still.
+//!
+//! What must hold: a call that was begun is not begun again; memory that is written was checked to be that of the
+//! process that waits; no descriptor of the other side is kept.
+//!
+//! Known downsides: a call costs some 10 microseconds instead of a fraction of one. If the launcher is killed, the
+//! kernel answers with ENOSYS, and the programs fail; nobody hangs. A path is followed from the process's own root,
+//! but links with an absolute target from that of the launcher.
+
+mod answer;
+mod attributes;
+mod call;
+mod identity;
+mod knock;
+mod listener;
+mod place;
+mod tracee;
+
+use crate::shared::mapping::Mapping;
+use crate::shared::table::Table;
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+/// Programs that are answered at once at most: each costs a thread and a descriptor.
+const LISTENERS_MAX: usize = 512;
+/// Bytes of a thread's stack: paths and small buffers.
+const STACK_BYTES: usize = 256 << 10;
+
+/// What all threads have in common.
+struct Shared {
+    table: Arc<Table<Mapping>>,
+    tell: fn(&str),
+    /// Of whom something was said. A leaf: nothing is done while it is held.
+    told: Mutex<BTreeSet<String>>,
+    listeners: AtomicUsize,
+    is_over: AtomicBool,
+}
+
+impl Shared {
+    /// Says something of a program, once.
+    fn tell(&self, program: &str, what: &str) {
+        let is_new = self.told.lock().is_ok_and(|mut told| told.insert(format!("{program} {what}")));
+        if is_new {
+            (self.tell)(&format!("{program} {what}"));
+        }
+    }
+}
+
+impl std::fmt::Debug for Supervisor {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Supervisor").field("socket", &self.socket).finish_non_exhaustive()
+    }
+}
+
+/// Answers programs until it is dropped; those that were let in are answered as long as this process lives.
+pub struct Supervisor {
+    socket: UnixListener,
+    shared: Arc<Shared>,
+    door: Option<JoinHandle<()>>,
+}
+
+impl Supervisor {
+    /// Listens at this path.
+    pub fn start(path: &Path, table: Arc<Table<Mapping>>, tell: fn(&str)) -> io::Result<Supervisor> {
+        let socket = UnixListener::bind(path)?;
+        let shared = Arc::new(Shared {
+            table,
+            tell,
+            told: Mutex::default(),
+            listeners: AtomicUsize::new(0),
+            is_over: AtomicBool::new(false),
+        });
+        let (door, inside) = (socket.try_clone()?, shared.clone());
+        let door = spawn(move || {
+            for stream in door.incoming() {
+                if inside.is_over.load(Ordering::Acquire) {
+                    break;
+                }
+                if let Ok(stream) = stream {
+                    let shared = inside.clone();
+                    // Without a thread the gate is not answered, and goes on alone.
+                    let _ = spawn(move || knock::meet(&stream, &shared));
+                }
+            }
+        })?;
+        Ok(Supervisor { socket, shared, door: Some(door) })
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::Release);
+        // SAFETY: a descriptor of ours; whoever waits at it is woken.
+        unsafe { libc::shutdown(self.socket.as_raw_fd(), libc::SHUT_RDWR) };
+        if let Some(door) = self.door.take() {
+            let _ = door.join();
+        }
+    }
+}
+
+fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().stack_size(STACK_BYTES).spawn(work)
+}

@@ -1,0 +1,103 @@
+//! The program in fakeroot's place: called by its name, as a link and as a copy, with the options and variables that
+//! dpkg-buildpackage, makepkg, abuild, buildroot and OpenWrt use.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_kilnyard");
+
+/// A folder with the program in it, called `fakeroot`.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(PROGRAM, folder.path().join("fakeroot")).unwrap();
+    folder
+}
+
+fn run(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(folder.join("fakeroot"));
+    command.args(arguments).current_dir(folder).env("LC_ALL", "C");
+    for name in ["FAKEROOTKEY", "LD_PRELOAD", "FAKEROOTDONTTRYCHOWN"] {
+        command.env_remove(name);
+    }
+    command.envs(variables.iter().copied()).output().unwrap()
+}
+
+/// What a command prints that must end well.
+fn printed(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> String {
+    let output = run(folder, arguments, variables);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {}\n{errors}", output.status);
+    String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+}
+
+#[test]
+fn a_link_and_a_copy_are_fakeroot() {
+    let link = folder();
+    assert_eq!(printed(link.path(), &["id", "-u"], &[]), "0");
+    let copy = tempfile::tempdir().unwrap();
+    // By another process: a child that another test forks meanwhile would keep the file open for writing.
+    assert!(Command::new("cp").arg(PROGRAM).arg(copy.path().join("fakeroot")).status().unwrap().success());
+    assert_eq!(printed(copy.path(), &["--", "id", "-u"], &[]), "0");
+    let output =
+        Command::new(PROGRAM).args(["fakeroot", "--", "id", "-un"]).env_remove("FAKEROOTKEY").output();
+    assert_eq!(output.unwrap().stdout, b"root\n");
+}
+
+#[test]
+fn every_option_is_taken() {
+    let folder = folder();
+    let folder = folder.path();
+    // As dpkg-buildpackage, makepkg and buildroot call it, and with what they never ask for here.
+    let words = ["-l", "library", "-f", "faked", "-b", "17", "--", "sh", "-c", "echo $FAKED_MODE"];
+    assert_eq!(printed(folder, &words, &[]), "unknown-is-root");
+    let words =
+        ["--lib", "library", "--faked=faked", "--fd-base", "17", "-u", "sh", "-c", "echo $FAKED_MODE"];
+    assert_eq!(printed(folder, &words, &[]), "unknown-is-real");
+    assert_eq!(printed(folder, &["--unknown-is-real", "--static=off", "echo", "-1", "-2"], &[]), "-1 -2");
+    let script = "touch file; chown 5:6 file; mknod null c 1 3; exit 3";
+    assert_eq!(run(folder, &["-s", "state", "sh", "-c", script], &[]).status.code(), Some(3));
+    let look = ["-i", "state", "-s", "state", "stat", "-c", "%u %g %t %T", "file", "null"];
+    assert_eq!(printed(folder, &look, &[]), "5 6 0 0\n0 0 1 3");
+    assert_eq!(printed(folder, &look, &[]), "5 6 0 0\n0 0 1 3");
+    assert!(printed(folder, &["-v"], &[]).starts_with("fakeroot version "));
+    assert!(printed(folder, &["--version"], &[]).starts_with("fakeroot version "));
+    for words in [&["-h"][..], &["--help"], &["--no-such-option"], &["-s"]] {
+        let output = run(folder, words, &[]);
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("usage: fakeroot"), "{words:?}");
+    }
+}
+
+#[test]
+fn every_variable_is_taken() {
+    let folder = folder();
+    let folder = folder.path();
+    // Callers ask for the key, and refuse to go on without it; borg looks for the name in LD_PRELOAD.
+    let shown = printed(folder, &["sh", "-c", "echo \"${FAKEROOTKEY:?} $LD_PRELOAD\""], &[]);
+    assert!(shown.split(' ').nth(1).unwrap().contains("fakeroot"), "{shown}");
+    let nested = printed(folder, &["sh", "-c", "./fakeroot true 2>&1 || echo $?"], &[]);
+    assert!(nested.contains("cannot be nested") && nested.ends_with('1'), "{nested}");
+    let users = [("FAKEROOTUID", "1"), ("FAKEROOTEUID", "2"), ("FAKEROOTSUID", "3"), ("FAKEROOTFUID", "4")];
+    let groups = [("FAKEROOTGID", "5"), ("FAKEROOTEGID", "6"), ("FAKEROOTSGID", "7"), ("FAKEROOTFGID", "8")];
+    let variables = [users, groups].concat();
+    let script = "import os; print(os.getresuid(), os.getresgid()); os.mkdir('theirs'); \
+        found = os.stat('theirs'); print(found.st_uid, found.st_gid)";
+    let shown = printed(folder, &["python3", "-c", script], &variables);
+    assert_eq!(shown, "(1, 2, 3) (5, 6, 7)\n4 8");
+    // Root's own chown is tried, unless somebody says otherwise.
+    let owner = |variables: &[(&str, &str)]| {
+        printed(
+            folder,
+            &["sh", "-c", "rm -f file; touch file; chown 5:6 file; stat -c '%u %g' file"],
+            variables,
+        );
+        let facts = std::fs::metadata(folder.join("file")).unwrap();
+        (facts.uid(), facts.gid())
+    };
+    let mine = std::fs::metadata(folder).unwrap();
+    assert_eq!(owner(&[("FAKEROOTDONTTRYCHOWN", "1")]), (mine.uid(), mine.gid()));
+    if mine.uid() == 0 {
+        assert_eq!(owner(&[]), (5, 6));
+    }
+}

@@ -194,7 +194,9 @@ impl Coordinator {
         outcome: Result<(), Failure>,
         actions: &mut Vec<Action>,
     ) {
-        if !self.is_expected(id) || self.packages[id.index()].is_fetched {
+        let package = &self.packages[id.index()];
+        // What a fetch of before a retry brings is not waited for any more.
+        if !self.is_expected(id) || !package.is_prepared || package.is_fetched {
             return;
         }
         match outcome {

@@ -1,7 +1,7 @@
 //! What builds are expected to take: what the last ones of a package took, times that were imported, or a prior.
 
 use crate::error::Result;
-use crate::yard::store_error;
+use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::WEIGHT_USUAL;
 use kilnyard_schedule::work::{StageTime, memory_without_end_bytes};
 use kilnyard_schedule::{Basis, Machine, Measured, Step, Work, estimate, prior_seconds};
@@ -20,11 +20,13 @@ pub struct Estimates {
     /// Wall and CPU seconds of what was built by others.
     imported: HashMap<String, (f64, f64)>,
     machine: Machine,
+    /// Whether work folders may be in memory.
+    works_in_memory: bool,
 }
 
 impl Estimates {
-    /// What this store knows, for builds on this machine.
-    pub fn of(store: &impl Store, machine: Machine) -> Result<Estimates> {
+    /// What this store knows, for builds of this yard on this machine.
+    pub fn of(yard: &Yard, store: &impl Store, machine: Machine) -> Result<Estimates> {
         let measured = store.measured().map_err(store_error)?;
         let measured = measured
             .into_iter()
@@ -32,7 +34,7 @@ impl Estimates {
             .collect();
         let imported = store.durations().map_err(store_error)?;
         let imported = imported.into_iter().map(|(package, wall, cpu)| (package, (wall, cpu))).collect();
-        Ok(Estimates { measured, imported, machine })
+        Ok(Estimates { measured, imported, machine, works_in_memory: yard.config.build.work_in_memory })
     }
 
     /// What the next build of a package will take whose packed sources are so large, and which weighs so much by its
@@ -44,6 +46,9 @@ impl Estimates {
         };
         let measured = self.measured.get(package).map_or(&[][..], Vec::as_slice);
         let mut work = self.known(package).unwrap_or_else(prior);
+        if !self.works_in_memory {
+            work.disk_bytes += std::mem::take(&mut work.files_bytes);
+        }
         if work.memory_bytes == 0 {
             work.memory_bytes = MEMORY_PRIOR_BYTES;
         }

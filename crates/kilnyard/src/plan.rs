@@ -174,7 +174,7 @@ pub fn compare_all(
         }
     }
     let shape = Shape::of(yard);
-    let estimates = Estimates::of(store, shape.machine)?;
+    let estimates = Estimates::of(yard, store, shape.machine)?;
     let broken = broken(&current, distfiles);
     let predicted = predict(&*workshop, &current, &broken, store, forced)?;
     let planned = foresee(shape, set, current, broken, &estimates, predicted, digest)?;

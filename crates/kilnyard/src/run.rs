@@ -36,7 +36,7 @@ use view::{BuildSeen, Seen, Snapshot, View};
 const TICK: Duration = Duration::from_millis(100);
 /// How often it is looked at which cores builds could use: a build that turns parallel waits no longer for its first
 /// further core.
-const LOOK: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(25);
 /// How often it is looked at whether the machine is short of memory; the kernel renews its averages every two seconds.
 const PRESSURE_LOOK: Duration = Duration::from_secs(2);
 
@@ -595,7 +595,8 @@ impl Driver<'_, '_> {
             checks_reproducible: self.run.options.checks_reproducible,
         };
         let path = jobserver_path(&self.run.yard.folder, build);
-        let has_jobserver = jobserver_style(self.run.yard) != JobserverStyle::Off;
+        let is_on = jobserver_style(self.run.yard) != JobserverStyle::Off;
+        let has_jobserver = is_on && self.run.planned.shape.jobs > 1;
         let share = self.cores.begin(build, has_jobserver.then_some(Style::Named(path)));
         self.slots.build(lease, package, share);
     }

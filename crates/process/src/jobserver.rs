@@ -16,10 +16,11 @@
 //! it, refuse the other one; only a command that [`Broker::hand_to`] was called for inherits the pipe. ninja 1.13 as
 //! its authors release it knows [`Style::Named`] (`--jobserver-auth=fifo:PATH`) alone.
 //!
-//! Known downside: a job that was begun with a token is not ended to get it back, so that cores follow rank with a
-//! delay of one job. ninja looks for further tokens only when one of its jobs ends.
+//! Known downside: a job that was begun with a token is not ended to get it back. A make that wants more jobs than it has
+//! tokens puts one back only to take it again at once, so that it mostly keeps what it has until it wants less; its
+//! weight (see [`crate::weight`]) is what holds it back meanwhile. ninja looks for further tokens only when one of its jobs ends.
 
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
 use std::collections::BTreeMap;
@@ -58,6 +59,8 @@ struct Pipe {
     /// A way of its own to the same pipe that does not wait: whether one waits is a property of the opened file, and
     /// clients of the other one do wait.
     take: OwnedFd,
+    /// The same for writing: a build may have filled its pipe by itself, and the broker waits for nobody.
+    put: OwnedFd,
     /// Tokens that were put in and not taken back.
     tokens: u32,
     /// Tokens that it should have.
@@ -82,7 +85,10 @@ impl Pipe {
         let path = format!("/proc/self/fd/{}", read.as_raw_fd());
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let take = rustix::fs::open(path, flags, Mode::empty())?;
-        Ok(Pipe { style, read, write, take, tokens: 0, wanted: 0 })
+        let path = format!("/proc/self/fd/{}", write.as_raw_fd());
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let put = rustix::fs::open(path, flags, Mode::empty())?;
+        Ok(Pipe { style, read, write, take, put, tokens: 0, wanted: 0 })
     }
 
     /// Takes back what it has too much and nobody holds.
@@ -106,14 +112,16 @@ impl Pipe {
         let bytes = vec![TOKEN; given as usize];
         let mut written = 0;
         while written < bytes.len() {
-            match rustix::io::write(&self.write, &bytes[written..]) {
+            match rustix::io::write(&self.put, &bytes[written..]) {
                 Ok(count) => written += count,
                 Err(Errno::INTR) => {}
+                // The build has filled it with bytes of its own, and needs none of ours.
+                Err(Errno::AGAIN) => break,
                 Err(error) => return Err(error.into()),
             }
         }
-        self.tokens += given;
-        Ok(given)
+        self.tokens += written as u32;
+        Ok(written as u32)
     }
 
     fn held(&self) -> io::Result<u32> {
@@ -253,10 +261,5 @@ impl Broker {
     /// How many tokens the clients of a build hold now: where that is all it has, it could use more.
     pub fn held(&self, build: BuildNumber) -> io::Result<u32> {
         self.pipes.get(&build).map_or(Ok(0), Pipe::held)
-    }
-
-    /// The end of a build's pipe that can be waited for: it can be read when a token is in the pipe.
-    pub fn returned(&self, build: BuildNumber) -> Option<BorrowedFd<'_>> {
-        self.pipes.get(&build).map(|pipe| pipe.take.as_fd())
     }
 }

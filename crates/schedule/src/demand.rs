@@ -7,8 +7,9 @@
 
 use std::collections::VecDeque;
 
-/// What a build used is remembered for so long.
-pub const WINDOW_SECONDS: f64 = 1.0;
+/// What a build used is remembered for so long: some looks, and longer than it takes until its processes are counted
+/// again. A build that turns serial keeps its cores from others for that time.
+pub const WINDOW_SECONDS: f64 = 0.15;
 
 /// What was seen of a build at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,11 +32,6 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// Whether it could use more tokens than it has, as far as is known.
-    pub fn is_short(&self) -> bool {
-        self.is_short
-    }
-
     /// It does something else now.
     pub fn forget(&mut self) {
         *self = Demand::default();
@@ -72,8 +68,8 @@ mod tests {
         assert_eq!(look(0.0, 0, 0, 1), 1, "configure");
         assert_eq!(look(0.1, 1, 0, 1), 1, "a token that it does not take");
         assert_eq!(look(0.2, 1, 1, 2), 16, "it took it");
-        assert_eq!(look(0.9, 15, 4, 5), 16, "a pause is no end");
-        assert_eq!(look(1.3, 15, 4, 5), 5, "it uses no more than that");
+        assert_eq!(look(0.3, 15, 4, 5), 16, "a pause is no end");
+        assert_eq!(look(0.6, 15, 4, 5), 5, "it uses no more than that");
         assert_eq!(look(3.0, 4, 4, 5), 16);
         assert_eq!(look(9.0, 0, 0, 1), 16, "all its tokens went to others, and it still wants them");
         assert_eq!(look(9.1, 15, 0, 1), 16);
@@ -94,7 +90,7 @@ mod tests {
         /// It is the most of what was used within the window, and nothing else.
         #[test]
         fn the_most_of_the_window_counts(
-            looks in proptest::collection::vec((0.0f64..0.5, 0u32..8, 0u32..8, 0u32..8), 1..60),
+            looks in proptest::collection::vec((0.0f64..0.1, 0u32..8, 0u32..8, 0u32..8), 1..60),
         ) {
             let (mut demand, mut now, mut all, mut is_short) = (Demand::default(), 0.0, Vec::new(), false);
             for (passed, tokens, held, runnable) in looks {

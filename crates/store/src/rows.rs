@@ -308,7 +308,11 @@ impl Measurement {
     pub fn of(stages: &[StageResult], cores: u32, is_out_of_memory: bool) -> Measurement {
         let largest =
             |value: fn(&StageResult) -> Option<u64>| stages.iter().filter_map(value).max().unwrap_or(0);
-        let times = stages.iter().filter(|stage| stage.stage != Stage::Fetch).map(|stage| MeasuredStage {
+        // A build that is made again, on the disk or to compare, has its stages twice: the last time counts.
+        let own: Vec<&StageResult> = stages.iter().filter(|stage| stage.stage != Stage::Fetch).collect();
+        let first = own.first().map(|stage| stage.stage);
+        let begun = own.iter().rposition(|stage| Some(stage.stage) == first).unwrap_or(0);
+        let times = own[begun..].iter().map(|stage| MeasuredStage {
             wall_seconds: stage.wall_seconds,
             cpu_seconds: stage.cpu_seconds,
             parallel_seconds: stage.parallel_seconds,

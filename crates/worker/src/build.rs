@@ -1,7 +1,7 @@
 //! One build from beginning to end.
 
 use crate::memory::{WorkFolder, used_bytes};
-use crate::{RootFolder, Share, Worker};
+use crate::{RootFolder, Share, Worker, tools};
 use kilnyard_ecosystem::telling_lines;
 use kilnyard_mirror::{Sha256Hex, Wanted};
 use kilnyard_model::graph::PackageId;
@@ -105,6 +105,7 @@ impl Performance<'_> {
                 None => root,
             })
             .and_then(|root| {
+                tools::provide(&settings.yard, settings.jobserver, &order.clients)?;
                 root.provide(&order.inputs, &order.texts, &|input| self.worker.file_of(input))?;
                 Ok(root)
             });

@@ -2,8 +2,8 @@
 //!
 //! Whoever owns this begins and ends builds here, passes on what the coordinator allots, and calls [`Cores::look`] some
 //! times a second: that says how many cores each build could use from now on, and settles what was taken back meanwhile.
-//! A build that has no token cannot show that it could use one. So a free core, or once in a while one beyond those that
-//! there are, is offered to one such build after the other; it comes back at once if nobody takes it.
+//! A build that has no token cannot show that it could use one. So free cores, and one beyond those that there are, are
+//! offered to such builds in turn; what nobody takes comes back at once.
 //!
 //! Builds that ignore their jobserver, or have none, are seen by their processes, and kept behind others by their weight.
 
@@ -137,14 +137,13 @@ impl Cores {
         Ok(changes)
     }
 
-    /// Offers a token to builds that have none and did not say that they could use one.
+    /// Offers a token to builds that have none: whether they take it tells whether they could use it.
     fn offer(&mut self) -> io::Result<()> {
-        let is_silent = |build: &&Number| {
-            self.broker.tokens(**build) == 0 && self.builds.get(*build).is_some_and(|b| !b.demand.is_short())
-        };
-        let silent: Vec<Number> = self.order.iter().filter(is_silent).copied().collect();
-        // One core too many for a moment does no harm, and without it a busy machine would never learn of a demand.
-        let count = silent.len().min(self.broker.cores_free().max(1) as usize);
+        let has_none = |build: &&Number| self.broker.tokens(**build) == 0 && self.builds.contains_key(*build);
+        let silent: Vec<Number> = self.order.iter().filter(has_none).copied().collect();
+        // One core too many does little harm, and without it a busy machine would never learn of a demand.
+        let room = (self.cores + 1).saturating_sub(self.broker.cores_out()).max(self.broker.cores_free());
+        let count = silent.len().min(room as usize);
         for offer in 0..count {
             self.broker.probe(silent[(self.offers + offer) % silent.len()])?;
         }

@@ -77,7 +77,7 @@ impl Worker {
     /// Removes what builds left that did not end, and writes what roots are given: to be called once, before the first
     /// build.
     pub fn sweep(&self) -> std::io::Result<()> {
-        tools::prepare(&self.settings.yard, self.settings.jobserver)?;
+        tools::prepare(&self.settings.yard)?;
         sweep_memory(&self.settings.yard, &self.settings.ids)?;
         roots::sweep(&self.settings.yard, &self.settings.ids)
     }

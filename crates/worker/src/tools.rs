@@ -2,18 +2,20 @@
 //!
 //! A build system that allows several jobs says so by an explicit number (`make -j8`, as debhelper and pkgsrc do), and a
 //! make with a number starts a jobserver of its own. So a few lines of shell stand in for make, and for ninja: they take
-//! the number away and name the build's jobserver instead. What is started without a number, or with one job, was not
-//! written for more and is left alone. The program itself is seen at another place, [`INSIDE`]`/real`.
+//! the number away and name the build's jobserver instead. A make without a number, or with one job, was not written for
+//! more and is left alone. The program itself is seen at another place, below [`INSIDE`]`/real`; a link to it leads to what
+//! stands in for it.
 
 use kilnyard_root::{Access, Operation};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How the jobserver is named to make. Known to the configuration by these words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JobserverStyle {
-    /// By two descriptors (`--jobserver-auth=R,W`), which every make understands, and gcc through it.
+    /// By two descriptors (`--jobserver-auth=R,W`), which make understands from 4.2 on, and gcc through it.
     #[default]
     Pipe,
     /// By its path (`--jobserver-auth=fifo:PATH`), for make from 4.4 on.
@@ -28,7 +30,7 @@ const INSIDE: &str = "kilnyard/tools";
 const PROGRAMS: &str = "tools/programs";
 /// Where the jobservers of builds that go on are in the yard.
 const JOBSERVERS: &str = "tools/jobservers";
-/// Programs that can be stood in for, and what their scripts begin with.
+/// Names of programs that can be stood in for, and what their scripts begin with.
 const CLIENTS: [(&str, &str); 3] = [("make", MAKE), ("gmake", MAKE), ("ninja", NINJA)];
 
 const HEAD: &str = include_str!("tools/head.sh");
@@ -44,38 +46,81 @@ pub fn jobserver_path(yard: &Path, build: u64) -> PathBuf {
     yard.join(JOBSERVERS).join(build.to_string())
 }
 
-/// Writes the programs of a yard anew, and removes jobservers of builds that did not end.
-pub(crate) fn prepare(yard: &Path, style: JobserverStyle) -> io::Result<()> {
+/// Removes the programs of a yard, which are written anew, and jobservers of builds that did not end.
+pub(crate) fn prepare(yard: &Path) -> io::Result<()> {
     for folder in [PROGRAMS, JOBSERVERS] {
         match fs_err::remove_dir_all(yard.join(folder)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
     }
-    let real = yard.join(PROGRAMS).join("real");
-    for folder in [&real, &yard.join(JOBSERVERS)] {
-        fs_err::create_dir_all(folder)?;
-    }
     // Roots have users of their own, who go through all of these.
-    for folder in [&yard.join("tools"), &yard.join(PROGRAMS), &real, &yard.join(JOBSERVERS)] {
-        fs_err::set_permissions(folder, std::fs::Permissions::from_mode(0o755))?;
+    for folder in ["tools", PROGRAMS, JOBSERVERS] {
+        make_folder(&yard.join(folder))?;
     }
-    let write = |path: &Path, text: &str| {
-        fs_err::write(path, text)?;
-        fs_err::set_permissions(path, std::fs::Permissions::from_mode(0o755))
-    };
-    for (name, beginning) in CLIENTS {
+    write_whole(&yard.join(PROGRAMS).join("jobserver"), "", 0o644)
+}
+
+/// Writes what stands in for these programs, which are named by their paths inside.
+pub(crate) fn provide(yard: &Path, style: JobserverStyle, clients: &[String]) -> io::Result<()> {
+    for (client, beginning) in clients.iter().filter_map(|client| Client::of(client)) {
         let end = match style {
             _ if beginning == NINJA => BY_ENVIRONMENT,
             JobserverStyle::Fifo => BY_FIFO,
             JobserverStyle::Pipe | JobserverStyle::Off => BY_PIPE,
         };
-        let path = yard.join(PROGRAMS).join(name);
-        write(&path, &[HEAD, beginning, JOBS, end].concat())?;
-        // The program itself is mounted over this.
-        write(&real.join(name), "")?;
+        let programs = yard.join(PROGRAMS);
+        let (script, real) = (programs.join(&client.script), programs.join(&client.real));
+        if script.exists() && real.exists() {
+            continue;
+        }
+        for path in [&script, &real] {
+            for folder in path.ancestors().skip(1).take_while(|folder| **folder != programs) {
+                make_folder(folder)?;
+            }
+        }
+        // The program itself is mounted over this. Where that is not so, it cannot be run, and does not do nothing.
+        write_whole(&real, "", 0o644)?;
+        let own = format!("real=/{INSIDE}/{}\n", client.real.display());
+        write_whole(&script, &[HEAD, &own, beginning, JOBS, end].concat(), 0o755)?;
     }
-    write(&yard.join(PROGRAMS).join("jobserver"), "")
+    Ok(())
+}
+
+fn make_folder(path: &Path) -> io::Result<()> {
+    fs_err::create_dir_all(path)?;
+    fs_err::set_permissions(path, std::fs::Permissions::from_mode(0o755))
+}
+
+/// Writes a file that another slot may write and use at the same time.
+fn write_whole(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let beside = path.with_extension(format!("new-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
+    fs_err::write(&beside, text)?;
+    fs_err::set_permissions(&beside, std::fs::Permissions::from_mode(mode))?;
+    fs_err::rename(beside, path)
+}
+
+/// Where a program's script and the program itself are, below the folder of programs.
+struct Client {
+    script: PathBuf,
+    real: PathBuf,
+}
+
+impl Client {
+    /// Of a program at this path inside, with the beginning of its script; none of one that nothing stands in for.
+    fn of(path: &str) -> Option<(Client, &'static str)> {
+        let (folder, name) = path.rsplit_once('/')?;
+        let (_, beginning) = CLIENTS.iter().find(|(known, _)| *known == name)?;
+        // It becomes a word of the shell.
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._+-".contains(c);
+        if !folder.starts_with('/') || !folder.chars().all(is_plain) {
+            return None;
+        }
+        let folder = folder.trim_start_matches('/').replace('/', "-");
+        let below = |kind: &str| Path::new(kind).join(&folder).join(name);
+        Some((Client { script: below("script"), real: below("real") }, beginning))
+    }
 }
 
 /// What makes the jobserver of a build and the programs that know it visible in its root at `merged`, where it has them.
@@ -93,16 +138,14 @@ pub(crate) fn operations(merged: &Path, jobserver: &Path, clients: &[String]) ->
         // A pipe takes what is written whatever the mount allows; to be read it must not be one for devices.
         bind(jobserver, inside.join("jobserver"), Access::Write),
     ];
-    for client in clients {
-        let Some(name) = Path::new(client).file_name().and_then(|name| name.to_str()) else { continue };
-        if CLIENTS.iter().any(|(known, _)| *known == name) {
-            operations.push(Operation::StandIn {
-                root: merged.to_owned(),
-                program: PathBuf::from(client.trim_start_matches('/')),
-                with: Path::new(PROGRAMS).join(name),
-                real: inside.join("real").join(name),
-            });
-        }
+    for path in clients {
+        let Some((client, _)) = Client::of(path) else { continue };
+        operations.push(Operation::StandIn {
+            root: merged.to_owned(),
+            program: PathBuf::from(path.trim_start_matches('/')),
+            with: Path::new(PROGRAMS).join(client.script),
+            real: inside.join(client.real),
+        });
     }
     operations
 }

@@ -6,7 +6,7 @@ use crate::words;
 use crate::yard::{Yard, store_error};
 use kilnyard_model::order::Stage;
 use kilnyard_model::result::PackageState;
-use kilnyard_store::{BuildRow, RunState, Store};
+use kilnyard_store::{BuildRow, RunRow, RunState, Sqlite, Store};
 use serde_json::json;
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -23,11 +23,7 @@ pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
         _ => Vec::new(),
     };
     let failed = store.packages_in_state(run.number, PackageState::Failed).map_err(store_error)?;
-    // After a run the plan is that of the next one.
-    let path = match state {
-        "running" => store.plan_head().map_err(store_error)?.map_or_else(Vec::new, |plan| plan.path),
-        _ => Vec::new(),
-    };
+    let path = if state == "running" { path(&store, &run, &counts)? } else { Vec::new() };
     if as_json {
         let counts: serde_json::Map<String, serde_json::Value> =
             counts.iter().map(|(state, count)| (state.to_string(), (*count).into())).collect();
@@ -106,6 +102,21 @@ pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
         let _ = writeln!(text, "kilnyard build goes on with it");
     }
     print(&text)
+}
+
+/// The path of a run that goes on, where it is one of the whole plan that is kept. After a run that is the plan of the
+/// next one.
+fn path(store: &Sqlite, run: &RunRow, counts: &[(PackageState, u64)]) -> Result<Vec<String>> {
+    let plan = store.plan_head().map_err(store_error)?.filter(|plan| plan.digest == run.plan_digest);
+    let mut planned = 0;
+    store
+        .each_planned(&mut |_| {
+            planned += 1;
+            true
+        })
+        .map_err(store_error)?;
+    let is_whole = planned == counts.iter().map(|(_, count)| count).sum::<u64>();
+    Ok(plan.filter(|_| is_whole).map_or_else(Vec::new, |plan| plan.path))
 }
 
 /// The stage that a build is in: the one that has a log and no result, as between two stages nothing takes long.

@@ -7,14 +7,17 @@ pub const CASES: &[Trial] = &[
     ("make_takes_its_jobs_from_the_jobserver_of_its_build", make_takes_its_jobs),
     ("a_jobserver_can_be_turned_off", a_jobserver_can_be_turned_off),
     ("a_build_that_wants_too_much_memory_is_tried_alone_and_then_named", too_much_memory),
+    ("a_build_that_fills_its_jobserver_holds_up_nobody", a_filled_jobserver),
     ("what_somebody_wants_first_comes_first", what_somebody_wants_first),
 ];
 
 /// A makefile of three jobs that say what make was told, made by as many as the package may use.
 const JOBS: &str = "do-build:
 \t@mkdir -p ${WRKSRC}
-\t@printf 'all: a b c\\na b c: ; @echo \"$$@: $$(MAKEFLAGS)\"; sleep 0.4\\n' > ${WRKSRC}/Makefile
+\t@printf 'all: a b c\\na b c d e: ; @echo \"$$@: $$(MAKEFLAGS)\"; sleep 0.4\\n' > ${WRKSRC}/Makefile
 \t@/usr/bin/make -C ${WRKSRC} -j ${_MAKE_JOBS} all
+\t@/usr/bin/gmake -C ${WRKSRC} -j${_MAKE_JOBS} d
+\t@MAKEFLAGS=\"$$CARGO_MAKEFLAGS\" make -C ${WRKSRC} e
 \t@echo cargo: $$CARGO_MAKEFLAGS
 ";
 
@@ -31,15 +34,19 @@ fn make_takes_its_jobs(shared: &Shared) {
     let yard = shared.yard("jobserver", &tree, &[]);
     yard.build().exits(0).says(&["2 built"]);
     let text = log(&yard, "cores/parallel");
-    for job in ["a", "b", "c"] {
+    // `gmake` is a link to it, and `e` is made by one that was told what cargo is told.
+    for job in ["a", "b", "c", "d", "e"] {
         let line = text.lines().find(|line| line.starts_with(&format!("{job}: ")));
         assert!(line.is_some_and(|line| line.contains("--jobserver-auth=9,9")), "{text}");
     }
     assert!(!text.contains("resetting jobserver mode") && !text.contains("unavailable"), "{text}");
     assert!(text.contains("cargo: -j --jobserver-auth=fifo:/kilnyard/tools/jobserver"), "{text}");
-    // What is not written for several jobs does not see the jobserver.
+    // What is not written for several jobs does not see the jobserver, unless it asks for what cargo is told.
     let text = log(&yard, "cores/serial");
-    assert!(text.contains("a: ") && !text.contains("--jobserver-auth=9,9"), "{text}");
+    for job in ["a", "b", "c", "d"] {
+        let line = text.lines().find(|line| line.starts_with(&format!("{job}: ")));
+        assert!(line.is_some_and(|line| !line.contains("--jobserver-auth")), "{text}");
+    }
     // It was seen that it could use more than one core, which the next plan knows.
     let history = yard.run(&["history", "cores/parallel", "--json"]).exits(0).json();
     let stages = history[0]["stages"].as_array().unwrap();
@@ -60,6 +67,14 @@ fn a_jobserver_can_be_turned_off(shared: &Shared) {
     assert!(text.contains("-j2") && !text.contains("--jobserver-auth=9,9"), "{text}");
     yard.change("jobserver = \"off\"", "jobserver = \"perhaps\"");
     yard.run(&["plan"]).exits(2).says(&["jobserver", "pipe"]);
+}
+
+fn a_filled_jobserver(shared: &Shared) {
+    let fills = "do-build:\n\t@! timeout 1 head -c 200000 /dev/zero > /kilnyard/tools/jobserver; sleep 1";
+    let tree = MiniTree::new(&[("cores/fills", fills), ("cores/parallel", JOBS)]);
+    let yard = shared.yard("filled", &tree, &[]);
+    yard.build().exits(0).says(&["2 built"]);
+    yard.is_clean();
 }
 
 fn too_much_memory(shared: &Shared) {
@@ -84,7 +99,7 @@ fn what_somebody_wants_first(shared: &Shared) {
     let tree = MiniTree::new(&[("one/a", ""), ("one/b", ""), ("one/c", "DEPENDS= b-[0-9]*:../../one/b")]);
     let yard = shared.yard("first", &tree, &[]);
     // Of these `b` and `c` are the longer path.
-    let arguments = ["build", "--force", "--json", "--slots", "1"];
+    let arguments = ["build", "--force", "--json", "--slots", "1", "one/a", "one/b", "one/c"];
     let order = |more: &[&str]| {
         let ended = yard.run(&[&arguments[..], more].concat()).exits(0);
         let events =

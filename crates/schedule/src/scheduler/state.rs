@@ -22,6 +22,7 @@ impl Scheduler {
     pub(super) fn there(&mut self, package: PackageId) {
         self.queue.remove(package);
         self.queue.await_no_more(package);
+        self.overtaken.remove(&package);
         let before = std::mem::replace(&mut self.packages[package.index()].standing, Standing::Built);
         if before != Standing::Built {
             let graph = self.graph.clone();
@@ -36,6 +37,7 @@ impl Scheduler {
     pub(super) fn gone(&mut self, package: PackageId) {
         self.queue.remove(package);
         self.queue.await_no_more(package);
+        self.overtaken.remove(&package);
         match self.packages[package.index()].standing {
             Standing::Built | Standing::Running(_) => {}
             _ => self.fail(package),
@@ -57,6 +59,8 @@ impl Scheduler {
 
     /// A failed package is tried again, and what it blocked waits for it, unless something else blocks it too.
     pub(super) fn retry(&mut self, package: PackageId) {
+        // Also of one whose cancelled build has not ended yet.
+        self.packages[package.index()].is_alone = false;
         if self.packages[package.index()].standing != Standing::Failed {
             return;
         }
@@ -65,7 +69,6 @@ impl Scheduler {
             return;
         }
         self.packages[package.index()].standing = Standing::Waiting;
-        self.packages[package.index()].is_alone = false;
         let descendants = self.graph.descendants(package);
         let mut back = vec![package];
         for index in 0..self.ranks.order().len() {

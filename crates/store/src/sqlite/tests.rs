@@ -318,6 +318,8 @@ fn what_the_last_builds_took_is_kept_and_those_without_memory_too() {
             .record(&[
                 Record::BuildBegan(build_row(number, run, "p")),
                 Record::StageEnded { build: number, stage: stage(Stage::Fetch, 9.0) },
+                // It was made twice.
+                Record::StageEnded { build: number, stage: stage(Stage::Build, 99.0) },
                 Record::StageEnded { build: number, stage: made },
                 end(number, outcome, failure),
             ])

@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub fn set(yard: &Yard, unknown_seconds: f64) -> Result<Set> {
     let mut store = yard.store()?;
     let plan = current_plan(yard, &mut store)?;
-    let estimates = Estimates::of(&store, Shape::of(yard).machine)?;
+    let estimates = Estimates::of(yard, &store, Shape::of(yard).machine)?;
     let mut graph = Graph::new();
     let mut works = Vec::new();
     let to_build: Vec<_> =

@@ -86,7 +86,9 @@ pub fn kept(data: &[u8]) {
     // No file that is named is there, so nothing of it can be right.
     let absent = Places { tree: folder.path().join("absent"), inside: None };
     let current = kept.current(&absent).stanzas;
-    assert!(current.is_empty() || text(data).is_none_or(|text| text.contains(" /") || text.contains("absent")));
+    assert!(
+        current.is_empty() || text(data).is_none_or(|text| text.contains(" /") || text.contains("absent"))
+    );
 }
 
 /// A `distinfo`: every name stays below the folder of distfiles, and what is written of it is read to the same.

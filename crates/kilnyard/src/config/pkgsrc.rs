@@ -121,7 +121,9 @@ pub fn template(filled: &Template) -> String {
     });
     let common = COMMON_TEMPLATE.lines().map(|line| {
         let (shown, remark) = line.trim_start_matches("# ").split_once('#').unwrap_or((line, ""));
-        let key = [Key::Slots, Key::Jobs].into_iter().find(|key| shown.starts_with(key.name()));
+        let is_line_of =
+            |key: &Key| shown.strip_prefix(key.name()).is_some_and(|rest| rest.starts_with(" ="));
+        let key = [Key::Slots, Key::Jobs].into_iter().find(is_line_of);
         match key.and_then(|key| Some((key, value(key)?))) {
             Some((key, value)) => remarked(&format!("{} = {value}", key.name()), remark.trim()),
             None => format!("{line}\n"),

@@ -1,6 +1,6 @@
 //! What is ready, in the order in which it should be built.
 
-use kilnyard_model::graph::{Graph, PackageId};
+use kilnyard_model::graph::PackageId;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -143,34 +143,6 @@ impl Queue {
     }
 }
 
-/// How long a run takes if the estimates hold: the queue played through with this many slots, each of them as
-/// fast as if it were alone.
-pub fn expected_seconds(graph: &Graph, estimates_seconds: &[f64], ranks: &[f64], slots: u32) -> f64 {
-    let mut queue = Queue::new(ranks.to_vec());
-    let mut waits: Vec<usize> = graph.packages().map(|id| graph.dependencies(id).len()).collect();
-    for package in graph.packages().filter(|id| waits[id.index()] == 0) {
-        queue.push(package);
-    }
-    // What is being built, by its end; packages break ties, so that the outcome is one.
-    let mut building: Vec<(f64, PackageId)> = Vec::new();
-    let mut now = 0.0;
-    loop {
-        while building.len() < slots.max(1) as usize {
-            let Some(package) = queue.pop() else { break };
-            building.push((now + estimates_seconds[package.index()], package));
-        }
-        building.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| b.1.cmp(&a.1)));
-        let Some((end, package)) = building.pop() else { return now };
-        now = end;
-        for dependent in graph.dependents(package) {
-            waits[dependent.index()] -= 1;
-            if waits[dependent.index()] == 0 {
-                queue.push(*dependent);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,13 +171,5 @@ mod tests {
         assert!(queue.is_overtaking(attr, 1.0) && !queue.is_overtaking(long, 1.0));
         assert!(!queue.is_overtaking(attr, 6.0), "but not for ever");
         assert!(queue.is_empty());
-    }
-
-    #[test]
-    fn a_run_is_expected_to_take_what_its_slots_need() {
-        let (graph, estimates) = sample();
-        let ranks = ranks(&graph, &estimates);
-        assert_eq!(expected_seconds(&graph, &estimates, &ranks, 2), 75.0);
-        assert_eq!(expected_seconds(&graph, &estimates, &ranks, 1), 135.0);
     }
 }

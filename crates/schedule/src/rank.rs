@@ -34,11 +34,6 @@ pub fn path(graph: &Graph, ranks: &[f64]) -> Vec<PackageId> {
     path
 }
 
-/// No schedule ends sooner: the longest path, or all the work spread over all cores.
-pub fn bound_seconds(path_seconds: f64, work_cpu_seconds: f64, cores: u32) -> f64 {
-    path_seconds.max(work_cpu_seconds / f64::from(cores.max(1)))
-}
-
 /// What no schedule of these builds on these machines can beat.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bound {
@@ -184,8 +179,6 @@ pub(crate) mod tests {
         assert_eq!(ranks, [70.0, 60.0, 40.0, 45.0, 60.0]);
         let names: Vec<_> = path(&graph, &ranks).into_iter().map(|id| graph.name(id).to_owned()).collect();
         assert_eq!(names, ["attr", "acl", "rsync"]);
-        assert_eq!(bound_seconds(70.0, 135.0, 2), 70.0);
-        assert_eq!(bound_seconds(70.0, 300.0, 2), 150.0);
     }
 
     #[test]

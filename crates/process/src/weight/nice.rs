@@ -79,7 +79,7 @@ impl Nice {
     /// Tries what this process may do.
     pub(super) fn find() -> Result<Nice, String> {
         let means = if shares_by_session() {
-            set_session("/proc/self/autogroup".as_ref(), None)
+            try_own_session()
                 .map_err(|error| format!("failed to set the nice level of a session: {error}"))?;
             Means::Sessions
         } else {
@@ -207,6 +207,19 @@ fn shares_by_session() -> bool {
     is_enabled && !is_in_group
 }
 
+/// Sets the level that the session of this process has.
+fn try_own_session() -> io::Result<()> {
+    let file = Path::new("/proc/self/autogroup");
+    match session(file).map(|(_, level)| set_session(file, level)) {
+        // What the machine's first process started, without a session of its own, is in the group of all others, which has
+        // no level. The sessions of builds have one.
+        None => Ok(()),
+        // Another one was set a moment ago, so that it may be tried.
+        Some(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+        Some(set) => set,
+    }
+}
+
 /// Raises the level of the thread that runs this, and lowers it again; whether that was allowed.
 fn try_own_thread() -> io::Result<bool> {
     let level = getpriority_process(None)?;
@@ -249,7 +262,7 @@ fn set_session_of(process: u32, level: i32, known: &mut BTreeSet<String>) -> io:
     if known.contains(&name) {
         return Ok(());
     }
-    let set = if now == level { Ok(()) } else { set_session(file.as_ref(), Some(level)) };
+    let set = if now == level { Ok(()) } else { set_session(file.as_ref(), level) };
     let set = match set {
         // The process belongs to another user of the build's user namespace, which Kilnyard may enter.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -268,17 +281,8 @@ fn set_session_of(process: u32, level: i32, known: &mut BTreeSet<String>) -> io:
     }
 }
 
-/// Writes a level, or the one that is there again.
-fn set_session(file: &Path, level: Option<i32>) -> io::Result<()> {
-    let level = level.or_else(|| session(file).map(|(_, level)| level)).unwrap_or(0);
+fn set_session(file: &Path, level: i32) -> io::Result<()> {
     // Not by fs_err: whether one is to try again stands in the error as the kernel gave it.
-    let written = std::fs::OpenOptions::new()
-        .write(true)
-        .open(file)
-        .and_then(|mut file| io::Write::write_all(&mut file, level.to_string().as_bytes()));
-    match written {
-        // Another one was set a moment ago; that it may be tried is known then.
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock && file.starts_with("/proc/self") => Ok(()),
-        written => written,
-    }
+    let mut file = std::fs::OpenOptions::new().write(true).open(file)?;
+    io::Write::write_all(&mut file, level.to_string().as_bytes())
 }

@@ -283,7 +283,8 @@ impl Run<'_> {
                 self.distfiles.clone(),
                 sender.clone(),
             );
-            let cores = Cores::new(&self.yard.folder.display().to_string(), self.planned.shape.machine.cores);
+            let machine = self.planned.shape.machine.oversubscribed();
+            let cores = Cores::new(&self.yard.folder.display().to_string(), machine.cores);
             let mut driver = Driver {
                 run: self,
                 coordinator,

@@ -255,6 +255,7 @@ impl Run<'_> {
             log_limits: self.yard.config.log_limits(),
             tests_outputs: self.yard.config.build.test,
             works_in_memory: self.yard.config.build.work_in_memory,
+            layers_bytes_max: self.yard.config.build.layers.0,
             failed_roots_max: self.yard.config.build.failed_roots_max,
             jobserver: jobserver_style(self.yard),
         };
@@ -300,6 +301,8 @@ impl Run<'_> {
             let outcome = driver.drive(receiver, view);
             driver.slots.cancel_all();
             driver.fetchers.cancel();
+            // At worst they are made again.
+            let _ = worker.keep_layers();
             outcome
         })
     }

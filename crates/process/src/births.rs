@@ -17,13 +17,17 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 /// How long events may lie in the socket: the kernel keeps some ten thousand.
-const READ_EVERY: Duration = Duration::from_millis(100);
+const READ_EVERY: Duration = Duration::from_millis(200);
 /// What the socket may hold.
 static BUFFER_BYTES: libc::c_int = 8 << 20;
 /// How many processes of a sandbox are followed: four bytes each.
 const BIRTHS_MAX: usize = 1 << 20;
 /// How many living processes are known before it is looked who has gone.
 const LIVING_MAX: usize = 1 << 16;
+
+/// How many events are taken at once, and the room for each: they are of less than a hundred bytes.
+const AT_ONCE: usize = 64;
+const MESSAGE_BYTES: usize = 128;
 
 // linux/connector.h and linux/cn_proc.h.
 const NETLINK_CONNECTOR: libc::c_int = 11;
@@ -148,19 +152,36 @@ impl Births {
         self.kin.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Takes all events that are there.
+    /// Takes all events that are there, many at a time.
     fn read(&self, kin: &mut Kin) {
-        let mut message = [0_u8; 512];
+        let mut room = [[0_u8; MESSAGE_BYTES]; AT_ONCE];
         loop {
-            // SAFETY: there is room for as many bytes as are said.
+            let mut places = room
+                .each_mut()
+                .map(|place| libc::iovec { iov_base: place.as_mut_ptr().cast(), iov_len: place.len() });
+            let mut messages = places.each_mut().map(|place| {
+                // SAFETY: an all-zero header is a valid one.
+                let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
+                message.msg_hdr.msg_iov = place;
+                message.msg_hdr.msg_iovlen = 1;
+                message
+            });
+            // SAFETY: all headers, places and their room live to the end of the call.
             let count = unsafe {
-                let room = message.as_mut_ptr().cast();
-                libc::recv(self.socket.as_raw_fd(), room, message.len(), libc::MSG_DONTWAIT)
+                let length = messages.len() as libc::c_uint;
+                let (fd, now) = (self.socket.as_raw_fd(), std::ptr::null_mut());
+                libc::recvmmsg(fd, messages.as_mut_ptr(), length, libc::MSG_DONTWAIT as _, now)
             };
             match usize::try_from(count) {
                 Ok(count) => {
-                    if let Some((parent, number, leader)) = parse(&message[..count.min(message.len())]) {
-                        kin.born(parent, number, leader);
+                    let lengths = messages.map(|message| message.msg_len as usize);
+                    for (place, length) in room.iter().zip(lengths).take(count) {
+                        if let Some((parent, number, leader)) = parse(&place[..length.min(MESSAGE_BYTES)]) {
+                            kin.born(parent, number, leader);
+                        }
+                    }
+                    if count < AT_ONCE {
+                        break;
                     }
                 }
                 // Some were lost: what is counted from now on is wrong.

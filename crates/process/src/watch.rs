@@ -22,6 +22,10 @@ use std::time::{Duration, Instant};
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// How much output is taken at once.
 const CHUNK_BYTES: usize = 64 << 10;
+/// Who prints less within [`COLLECTING`] drips, and what drips is left to collect for that long: a pipe takes 64 KiB.
+const DRIP_BYTES: usize = 16 << 10;
+/// See there.
+const COLLECTING: Duration = Duration::from_millis(50);
 /// How much of the last output is kept for who wants to know what was printed before something hung.
 const TAIL_BYTES: usize = 4 << 10;
 /// How long the sandbox may take to end all its processes, beyond their grace, before it is killed itself.
@@ -78,6 +82,9 @@ struct Watch<'a> {
     started: Instant,
     progress: Progress,
     stalling: Stalling,
+    /// When output is taken next.
+    output_due: Instant,
+    drip: Drip,
     tail: Vec<u8>,
     report: Vec<u8>,
     outcome: Outcome,
@@ -114,6 +121,8 @@ impl<'a> Watch<'a> {
             observe,
             started: Instant::now(),
             progress: Progress::new(),
+            output_due: Instant::now(),
+            drip: Drip { since: Instant::now(), bytes: 0, bytes_before: 0 },
             tail: Vec::new(),
             report: Vec::new(),
             outcome: Outcome::of(End::Cancelled),
@@ -146,21 +155,36 @@ impl<'a> Watch<'a> {
         self.started.elapsed().as_secs_f64()
     }
 
-    /// Waits until there is something to take, or the time of the next look has come.
+    /// Waits until there is something to take, or the time of the next look has come. Output that drips in is left to
+    /// collect for a moment, but not when the sandbox has something to say, as at the end.
     fn wait(&self) -> (bool, bool) {
-        let mut polled = Vec::with_capacity(2);
-        polled.extend(
-            self.stdout.as_ref().map(|stdout| PollFd::from_borrowed_fd(stdout.as_fd(), PollFlags::IN)),
-        );
-        polled.extend(
-            self.stderr.as_ref().map(|stderr| PollFd::from_borrowed_fd(stderr.as_fd(), PollFlags::IN)),
-        );
-        let patience = Timespec { tv_sec: 0, tv_nsec: LOOK_INTERVAL.subsec_nanos().into() };
+        let pause = self.output_due.saturating_duration_since(Instant::now());
+        let takes_output = pause.is_zero() || self.stderr.is_none();
+        let patience = if takes_output { LOOK_INTERVAL } else { pause.min(LOOK_INTERVAL) };
+        let patience = Timespec { tv_sec: 0, tv_nsec: patience.subsec_nanos().into() };
+        let stdout = self.stdout.as_ref().filter(|_| takes_output).map(AsFd::as_fd);
+        let stderr = self.stderr.as_ref().map(AsFd::as_fd);
+        let polled = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         // A signal that came in between makes it look a little earlier.
-        let _ = poll(&mut polled, Some(&patience));
-        let mut ready = polled.iter().map(|polled| !polled.revents().is_empty());
-        let has_output = self.stdout.is_some() && ready.next().unwrap_or(false);
-        (has_output, self.stderr.is_some() && ready.next().unwrap_or(false))
+        let is_ready = |polled: &PollFd<'_>| !polled.revents().is_empty();
+        match (stdout, stderr) {
+            (Some(stdout), Some(stderr)) => {
+                let mut both = [polled(stdout), polled(stderr)];
+                let _ = poll(&mut both, Some(&patience));
+                (is_ready(&both[0]), is_ready(&both[1]))
+            }
+            (Some(stdout), None) => {
+                let mut one = [polled(stdout)];
+                let _ = poll(&mut one, Some(&patience));
+                (is_ready(&one[0]), false)
+            }
+            (None, Some(stderr)) => {
+                let mut one = [polled(stderr)];
+                let _ = poll(&mut one, Some(&patience));
+                (false, is_ready(&one[0]))
+            }
+            (None, None) => (false, false),
+        }
     }
 
     /// Moves output into the log. After an error it goes on reading, so that the command does not block.
@@ -170,6 +194,7 @@ impl<'a> Watch<'a> {
             Ok(0) => self.stdout = None,
             Ok(count) => {
                 self.progress.print(self.started.elapsed().as_secs_f64());
+                self.output_due = self.drip.next(Instant::now(), count);
                 let bytes = &chunk[..count];
                 self.tail.extend(&bytes[count.saturating_sub(TAIL_BYTES)..]);
                 self.tail.drain(..self.tail.len().saturating_sub(TAIL_BYTES));
@@ -323,6 +348,24 @@ impl<'a> Watch<'a> {
             (_, None, None) => End::SandboxFailed("the sandbox was killed from outside".to_owned()),
         };
         outcome
+    }
+}
+
+/// How much output there was of late.
+struct Drip {
+    since: Instant,
+    bytes: usize,
+    bytes_before: usize,
+}
+
+impl Drip {
+    /// When output is to be taken after so much of it: who floods is not held up.
+    fn next(&mut self, now: Instant, count: usize) -> Instant {
+        if now.duration_since(self.since) >= COLLECTING {
+            *self = Drip { since: now, bytes: 0, bytes_before: self.bytes };
+        }
+        self.bytes += count;
+        if self.bytes.max(self.bytes_before) < DRIP_BYTES { now + COLLECTING } else { now }
     }
 }
 

@@ -48,11 +48,12 @@ pub fn measure(pairs: u32) -> Result<Report> {
     prepare(&scratch, &ids)?;
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     let (mut few, mut many) = (Vec::new(), Vec::new());
-    let mut created = Vec::new();
+    let (mut created, mut keeper) = (Vec::new(), Vec::new());
     for _ in 0..pairs {
         super::go_on()?;
         let (share, outcome) = build(&scratch, &ids, cores, 0)?;
         few.push(share);
+        keeper.push(outcome.keeper_seconds / outcome.wall_seconds);
         created.push(outcome.created as f64 / outcome.wall_seconds);
         many.push(build(&scratch, &ids, cores, WAITING)?.0);
     }
@@ -65,6 +66,7 @@ pub fn measure(pairs: u32) -> Result<Report> {
         name: "monitor",
         series: vec![
             few,
+            Series::new("share_of_core_keeper", "of that process 1 of the sandbox", Unit::Percent, keeper),
             Series::new(
                 "share_of_core_many",
                 format!("with {WAITING} more processes that wait"),

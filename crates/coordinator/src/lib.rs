@@ -58,7 +58,7 @@ pub enum Event {
         /// The package.
         package: PackageId,
         /// What was done for it; nothing where all of it was here.
-        stage: Option<StageResult>,
+        stage: Option<Box<StageResult>>,
         /// Why it cannot be had.
         outcome: Result<(), Failure>,
     },
@@ -208,7 +208,7 @@ struct Package {
     is_prepared: bool,
     is_fetched: bool,
     /// What fetching did, until there is a build to record it with.
-    fetch: Option<StageResult>,
+    fetch: Option<Box<StageResult>>,
     failures: retry::Failures,
     /// It is tried with nobody beside it from now on.
     is_alone: bool,

@@ -383,7 +383,7 @@ fn a_stage_is_told_for_how_long_it_could_use_several_cores() {
             left_behind: Vec::new(),
             measures: Measures::default(),
         };
-        run.send(Event::Progress { build: 1, progress: Progress::StageEnded(stage) });
+        run.send(Event::Progress { build: 1, progress: Progress::StageEnded(Box::new(stage)) });
         run.actions.iter().rev().find_map(|action| match action {
             Action::Record(Record::StageEnded { stage, .. }) => stage.parallel_seconds,
             _ => None,

@@ -34,7 +34,7 @@ pub enum Progress {
     /// A stage began.
     StageBegan(Stage),
     /// A stage ended.
-    StageEnded(StageResult),
+    StageEnded(Box<StageResult>),
     /// It goes on, and there is nothing else to say.
     Alive,
     /// What the build's processes hold now.

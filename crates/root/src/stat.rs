@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn a_name_may_be_anything() {
         for name in [&b"a) R 1 (b"[..], b"\xff\xfe", b") (", b"", b"sh -c\n(x)"] {
-            let line = [b"4711 (", name, LINE[LINE.find(") ").unwrap()..].as_bytes()].concat();
+            let line = [b"4711 (", name, &LINE.as_bytes()[LINE.find(") ").unwrap()..]].concat();
             let stat = ProcessStat::parse(&line).unwrap();
             assert_eq!((stat.parent, stat.threads, stat.resident_pages), (4700, 5, 2048));
             assert_eq!(stat.name, String::from_utf8_lossy(name));

@@ -223,7 +223,7 @@ impl Performance<'_> {
             result.work_bytes = self.work_bytes(root);
         }
         let finished = log.finish();
-        (self.tell)(Progress::StageEnded(result));
+        (self.tell)(Progress::StageEnded(Box::new(result)));
         let lacked = Lacked {
             memory: pressure::killed_for_memory() > killed_before,
             disk: !is_ok && !root.has_room_beside_it(),
@@ -300,7 +300,7 @@ impl Performance<'_> {
         let is_work_apart = root.is_work_apart();
         let work_bytes = result.work_bytes.filter(|_| !is_work_apart).unwrap_or(0);
         result.disk_bytes = Some(root.disk_bytes().saturating_sub(work_bytes));
-        (self.tell)(Progress::StageEnded(result));
+        (self.tell)(Progress::StageEnded(Box::new(result)));
         outcome
     }
 

@@ -115,7 +115,7 @@ impl Batch {
             left_behind: Vec::new(),
             measures: Measures::default(),
         };
-        Event::Fetched { package: self.package, stage: Some(stage), outcome }
+        Event::Fetched { package: self.package, stage: Some(Box::new(stage)), outcome }
     }
 }
 

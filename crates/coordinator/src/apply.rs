@@ -1,8 +1,9 @@
 //! The decisions.
 
+use crate::retry::Failures;
 use crate::{
-    Action, Coordinator, Event, Kept, LEASE_SECONDS, LeaseState, MACHINE, MACHINE_RETRIES_MAX, Notice,
-    Prepared,
+    Action, Coordinator, Event, Kept, LEASE_SECONDS, LeaseState, MACHINE, Manner, Notice, PAUSE_SECONDS,
+    Prepared, RetryPolicy,
 };
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::Output;
@@ -36,6 +37,7 @@ impl Coordinator {
             Event::Stop => self.stop(actions),
             Event::Tick => {
                 self.expire(now_seconds, actions);
+                self.try_what_is_due(now_seconds, actions);
                 self.hear(Heard::Tick, actions);
             }
         }
@@ -190,7 +192,7 @@ impl Coordinator {
         &mut self,
         now_seconds: f64,
         id: PackageId,
-        stage: Option<StageResult>,
+        stage: Option<Box<StageResult>>,
         outcome: Result<(), Failure>,
         actions: &mut Vec<Action>,
     ) {
@@ -212,6 +214,7 @@ impl Coordinator {
             Err(failure) => {
                 // A build that came no further than its first stage.
                 let reason = format!("{} failed: {}", failure.stage, failure.message);
+                let kind = failure.kind;
                 let build = self.next_build;
                 self.next_build += 1;
                 self.packages[id.index()].fetch = stage;
@@ -223,7 +226,58 @@ impl Coordinator {
                     failure: Some(failure),
                     is_reproducible: None,
                 }));
-                self.fail(id, &reason, actions);
+                match self.again(id, kind) {
+                    Some((Manner::AtOnce, _)) => {
+                        let why = format!("again, since {}: {reason}", RetryPolicy::reason(kind));
+                        self.move_to(id, PackageState::Ready, &why, None, actions);
+                        actions.push(Action::Fetch(id));
+                    }
+                    // Nobody fetches alone.
+                    Some((Manner::Later | Manner::Alone, pause_seconds)) => {
+                        self.wait_to_try(id, kind, pause_seconds, &reason, actions);
+                    }
+                    None => self.fail(id, &reason, actions),
+                }
+            }
+        }
+    }
+
+    /// Counts a failure. In what manner the package is tried again, if it is, and after which pause.
+    fn again(&mut self, id: PackageId, kind: FailureKind) -> Option<(Manner, f64)> {
+        let before = self.packages[id.index()].failures.count(kind, &self.retries)?;
+        let is_wanted = !self.is_stopping;
+        is_wanted.then(|| (RetryPolicy::manner(kind), PAUSE_SECONDS * f64::from(before + 1)))
+    }
+
+    /// Lets some time go by before a package is tried again.
+    fn wait_to_try(
+        &mut self,
+        id: PackageId,
+        kind: FailureKind,
+        pause_seconds: f64,
+        text: &str,
+        actions: &mut Vec<Action>,
+    ) {
+        let reason = format!("again in {pause_seconds} s, since {}: {text}", RetryPolicy::reason(kind));
+        self.hear(Heard::Hold(id), actions);
+        self.due_seconds.insert(id, self.now_seconds + pause_seconds);
+        self.move_to(id, PackageState::Ready, &reason, None, actions);
+    }
+
+    /// Goes on with packages whose pause is over.
+    fn try_what_is_due(&mut self, now_seconds: f64, actions: &mut Vec<Action>) {
+        let is_due = |(_, due): &(&PackageId, &f64)| **due <= now_seconds;
+        let due: Vec<PackageId> = self.due_seconds.iter().filter(is_due).map(|(id, _)| *id).collect();
+        for id in due {
+            self.due_seconds.remove(&id);
+            // Somebody may have skipped it, or asked for it anew, meanwhile.
+            if !self.is_expected(id) || !self.packages[id.index()].is_prepared || self.is_stopping {
+                continue;
+            }
+            if self.packages[id.index()].is_fetched {
+                self.hear(Heard::Release(id), actions);
+            } else {
+                actions.push(Action::Fetch(id));
             }
         }
     }
@@ -253,7 +307,7 @@ impl Coordinator {
             stages: Vec::new(),
         })));
         if let Some(stage) = package.fetch.take() {
-            actions.push(Action::Record(Record::StageEnded { build, stage }));
+            actions.push(Action::Record(Record::StageEnded { build, stage: *stage }));
         }
     }
 
@@ -304,7 +358,7 @@ impl Coordinator {
             stage.parallel_seconds = Some(lease.take_parallel_seconds(now_seconds).min(stage.wall_seconds));
             // Waiting counts as work, as it does in estimates.
             lease.core_seconds += stage.cpu_seconds.max(stage.wall_seconds);
-            actions.push(Action::Record(Record::StageEnded { build, stage }));
+            actions.push(Action::Record(Record::StageEnded { build, stage: *stage }));
         }
     }
 
@@ -357,26 +411,12 @@ impl Coordinator {
                 self.hear(Heard::Ended { package: id, outcome: Outcome::Lost }, actions);
             }
             Err(failure) => {
-                let package = &mut self.packages[id.index()];
                 let kind = failure.kind;
                 let text = format!("{} failed: {}", failure.stage, failure.message);
                 actions.push(record("failed", Some(failure)));
-                let again = match kind {
-                    _ if self.is_stopping => None,
-                    FailureKind::Machine if package.machine_failures < MACHINE_RETRIES_MAX => {
-                        package.machine_failures += 1;
-                        Some((Outcome::Lost, "again, since the machine was at fault"))
-                    }
-                    FailureKind::Memory if !package.is_memory_tried => {
-                        package.is_memory_tried = true;
-                        Some((Outcome::OutOfMemory, "again, alone, since there was not enough memory"))
-                    }
-                    _ => None,
-                };
-                match again {
-                    Some((outcome, why)) => {
-                        self.move_to(id, PackageState::Ready, &format!("{why}: {text}"), None, actions);
-                        self.hear(Heard::Ended { package: id, outcome }, actions);
+                match self.again(id, kind) {
+                    Some((manner, pause_seconds)) => {
+                        self.try_again(id, kind, manner, pause_seconds, &text, actions);
                     }
                     None => {
                         self.fail(id, &text, actions);
@@ -385,6 +425,35 @@ impl Coordinator {
                 }
             }
         }
+    }
+
+    /// Tries a package again whose build has ended.
+    fn try_again(
+        &mut self,
+        id: PackageId,
+        kind: FailureKind,
+        manner: Manner,
+        pause_seconds: f64,
+        text: &str,
+        actions: &mut Vec<Action>,
+    ) {
+        let mut outcome = Outcome::Lost;
+        let why = RetryPolicy::reason(kind);
+        match manner {
+            Manner::AtOnce => {
+                self.move_to(id, PackageState::Ready, &format!("again, since {why}: {text}"), None, actions);
+            }
+            Manner::Alone => {
+                // Once it is alone, it stays so.
+                if !std::mem::replace(&mut self.packages[id.index()].is_alone, true) {
+                    outcome = Outcome::OutOfMemory;
+                }
+                let reason = format!("again, alone, since {why}: {text}");
+                self.move_to(id, PackageState::Ready, &reason, None, actions);
+            }
+            Manner::Later => self.wait_to_try(id, kind, pause_seconds, text, actions),
+        }
+        self.hear(Heard::Ended { package: id, outcome }, actions);
     }
 
     fn is_same(&self, id: PackageId, outputs: &[Output]) -> bool {
@@ -432,14 +501,21 @@ impl Coordinator {
                 is_reproducible: None,
             }));
             actions.push(Action::Cancel { build });
+            let id = lease.package;
+            let why = RetryPolicy::reason(FailureKind::Lost);
+            let mut outcome = Outcome::Lost;
             if !lease.is_cancelled {
-                self.packages[lease.package.index()].build = None;
-                let reason = "again, since its worker was not heard of any more";
-                self.move_to(lease.package, PackageState::Ready, reason, None, actions);
+                self.packages[id.index()].build = None;
+                if self.again(id, FailureKind::Lost).is_some() {
+                    self.move_to(id, PackageState::Ready, &format!("again, since {why}"), None, actions);
+                } else {
+                    self.fail(id, why, actions);
+                    outcome = Outcome::Failed;
+                }
+            } else if self.packages[id.index()].state == PackageState::Skipped {
+                outcome = Outcome::Failed;
             }
-            let is_gone = self.packages[lease.package.index()].state == PackageState::Skipped;
-            let outcome = if is_gone { Outcome::Failed } else { Outcome::Lost };
-            self.hear(Heard::Ended { package: lease.package, outcome }, actions);
+            self.hear(Heard::Ended { package: id, outcome }, actions);
         }
     }
 
@@ -503,8 +579,9 @@ impl Coordinator {
     }
 
     fn retry(&mut self, id: PackageId, actions: &mut Vec<Action>) {
-        self.packages[id.index()].machine_failures = 0;
-        self.packages[id.index()].is_memory_tried = false;
+        self.packages[id.index()].failures = Failures::default();
+        self.packages[id.index()].is_alone = false;
+        self.due_seconds.remove(&id);
         self.hear(Heard::Hold(id), actions);
         self.hear(Heard::Retry(id), actions);
         self.move_to(id, PackageState::Waiting, "somebody asked to try it again", None, actions);

@@ -21,8 +21,11 @@
 //! the run ends. Downside: one thing happens at a time, which is enough for thousands of events a second.
 
 mod apply;
+mod retry;
 #[cfg(test)]
 mod tests;
+
+pub use retry::{Manner, PAUSE_SECONDS, RETRIES_MAX, RetryPolicy};
 
 use kilnyard_model::graph::{Graph, PackageId};
 use kilnyard_model::order::Output;
@@ -37,8 +40,6 @@ use std::sync::Arc;
 pub const LEASE_SECONDS: f64 = 120.0;
 /// The one machine that there is.
 const MACHINE: MachineId = MachineId(0);
-/// How often a package is tried again when the machine, not the package, was at fault.
-pub const MACHINE_RETRIES_MAX: u32 = 2;
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,7 +58,7 @@ pub enum Event {
         /// The package.
         package: PackageId,
         /// What was done for it; nothing where all of it was here.
-        stage: Option<StageResult>,
+        stage: Option<Box<StageResult>>,
         /// Why it cannot be had.
         outcome: Result<(), Failure>,
     },
@@ -207,10 +208,10 @@ struct Package {
     is_prepared: bool,
     is_fetched: bool,
     /// What fetching did, until there is a build to record it with.
-    fetch: Option<StageResult>,
-    machine_failures: u32,
-    /// It was ended for want of memory once, and is tried alone.
-    is_memory_tried: bool,
+    fetch: Option<Box<StageResult>>,
+    failures: retry::Failures,
+    /// It is tried with nobody beside it from now on.
+    is_alone: bool,
     build: Option<Number>,
 }
 
@@ -242,6 +243,9 @@ pub struct Coordinator {
     /// What was said last of who has how many cores.
     allotted: Vec<(Number, u32)>,
     leases: HashMap<Number, LeaseState>,
+    retries: RetryPolicy,
+    /// When packages are tried again for which some time has to go by.
+    due_seconds: BTreeMap<PackageId, f64>,
     next_build: Number,
     /// The time of the event that is being applied.
     now_seconds: f64,
@@ -266,8 +270,8 @@ impl Coordinator {
                 is_prepared: false,
                 is_fetched: false,
                 fetch: None,
-                machine_failures: 0,
-                is_memory_tried: false,
+                failures: retry::Failures::default(),
+                is_alone: false,
                 build: None,
             })
             .collect();
@@ -284,11 +288,18 @@ impl Coordinator {
             scheduler,
             allotted: Vec::new(),
             leases: HashMap::new(),
+            retries: RetryPolicy::default(),
+            due_seconds: BTreeMap::new(),
             next_build,
             now_seconds: 0.0,
             is_stopping: false,
             is_finished: false,
         }
+    }
+
+    /// The same with another policy of what is tried again.
+    pub fn with_retries(self, retries: RetryPolicy) -> Coordinator {
+        Coordinator { retries, ..self }
     }
 
     /// Where a package stands.

@@ -2,7 +2,7 @@
 
 use super::*;
 use kilnyard_model::order::{Key, Stage};
-use kilnyard_model::result::FailureKind;
+use kilnyard_model::result::{FailureKind, Measures};
 use kilnyard_schedule::{Basis, Limits, Machine, Work};
 use kilnyard_store::RequestKind;
 use std::collections::VecDeque;
@@ -228,10 +228,98 @@ fn a_silent_worker_loses_its_lease_and_its_late_result_does_not_count() {
 fn the_machines_faults_are_tried_again_but_not_for_ever() {
     let mut run = Run::new(&[("b", "a")], 1);
     run.send(Event::Begin);
-    for build in 1..=u64::from(MACHINE_RETRIES_MAX) {
+    let times = u64::from(RetryPolicy::default().times(FailureKind::Machine));
+    for build in 1..=times {
         assert_eq!(run.send(bad(build, FailureKind::Machine)), [(build + 1, "a".to_owned())]);
     }
-    run.send(bad(u64::from(MACHINE_RETRIES_MAX) + 1, FailureKind::Machine));
+    run.send(bad(times + 1, FailureKind::Machine));
+    assert_eq!(run.state("a"), PackageState::Failed);
+}
+
+#[test]
+fn what_a_signal_ended_waits_a_while() {
+    let mut run = Run::new(&[("b", "a"), ("d", "c")], 1);
+    run.send(Event::Begin);
+    let grants = run.send(bad(1, FailureKind::Signal));
+    assert_eq!(grants, [(2, "c".to_owned())], "others go on");
+    assert_eq!(
+        run.coordinator.reason(run.id("a")),
+        "again in 10 s, since a signal ended it: build failed: no"
+    );
+    run.send(good(2));
+    run.now_seconds = PAUSE_SECONDS - 1.0;
+    assert_eq!(run.send(good(3)), []);
+    assert_eq!(run.send(Event::Tick), []);
+    assert_eq!(run.finished(), None);
+    run.now_seconds = PAUSE_SECONDS;
+    assert_eq!(run.send(Event::Tick), [(4, "a".to_owned())]);
+    run.send(bad(4, FailureKind::Signal));
+    assert_eq!(run.state("a"), PackageState::Failed);
+}
+
+#[test]
+fn what_the_network_failed_is_fetched_again() {
+    let mut run = Run::new(&[("a", "a")], 1);
+    let fetches = |run: &Run| run.actions.iter().filter(|action| matches!(action, Action::Fetch(_))).count();
+    let failed = |run: &Run, kind| Event::Fetched {
+        package: run.id("a"),
+        stage: None,
+        outcome: Err(Failure {
+            stage: Stage::Fetch,
+            kind,
+            message: "no answer".into(),
+            line_number: None,
+            lines: vec![],
+        }),
+    };
+    // What is asked is not answered here.
+    let apply = |run: &mut Run, event| {
+        let mut actions = Vec::new();
+        run.coordinator.apply(run.now_seconds, event, &mut actions);
+        run.actions.extend(actions);
+    };
+    apply(&mut run, Event::Begin);
+    let key = Key { digest: "k".into(), lines: Vec::new() };
+    let prepared = Prepared::Build { reason: "new".into(), version: "1".into(), key };
+    let package = run.id("a");
+    apply(&mut run, Event::Prepared { package, prepared });
+    assert_eq!(fetches(&run), 1);
+    let event = failed(&run, FailureKind::Network);
+    apply(&mut run, event);
+    assert_eq!((fetches(&run), run.state("a")), (1, PackageState::Ready));
+    run.now_seconds = PAUSE_SECONDS;
+    apply(&mut run, Event::Tick);
+    assert_eq!(fetches(&run), 2);
+    let event = failed(&run, FailureKind::Fetch);
+    apply(&mut run, event);
+    assert_eq!(run.state("a"), PackageState::Failed, "that one comes to the same another time");
+    let builds = run.actions.iter().filter(|action| matches!(action, Action::Record(Record::BuildBegan(_))));
+    assert_eq!(builds.count(), 2, "each try is recorded");
+}
+
+#[test]
+fn a_worker_is_not_lost_for_ever() {
+    let mut run = Run::new(&[("a", "a")], 1);
+    run.send(Event::Begin);
+    let times = RetryPolicy::default().times(FailureKind::Lost);
+    for build in 1..=times {
+        run.now_seconds += LEASE_SECONDS + 1.0;
+        assert_eq!(run.send(Event::Tick), [(u64::from(build) + 1, "a".to_owned())]);
+    }
+    run.now_seconds += LEASE_SECONDS + 1.0;
+    assert_eq!(run.send(Event::Tick), []);
+    assert_eq!((run.state("a"), run.finished()), (PackageState::Failed, Some(RunState::Finished)));
+}
+
+#[test]
+fn somebody_says_what_is_tried_again() {
+    let mut run = Run::new(&[("a", "a")], 1);
+    let retries = RetryPolicy::with(&[(FailureKind::Machine, 0), (FailureKind::Memory, 2)].into()).unwrap();
+    run.coordinator = run.coordinator.with_retries(retries);
+    run.send(Event::Begin);
+    assert_eq!(run.send(bad(1, FailureKind::Memory)), [(2, "a".to_owned())]);
+    assert_eq!(run.send(bad(2, FailureKind::Memory)), [(3, "a".to_owned())]);
+    run.send(bad(3, FailureKind::Machine));
     assert_eq!(run.state("a"), PackageState::Failed);
 }
 
@@ -293,8 +381,9 @@ fn a_stage_is_told_for_how_long_it_could_use_several_cores() {
             is_ok: true,
             log: None,
             left_behind: Vec::new(),
+            measures: Measures::default(),
         };
-        run.send(Event::Progress { build: 1, progress: Progress::StageEnded(stage) });
+        run.send(Event::Progress { build: 1, progress: Progress::StageEnded(Box::new(stage)) });
         run.actions.iter().rev().find_map(|action| match action {
             Action::Record(Record::StageEnded { stage, .. }) => stage.parallel_seconds,
             _ => None,
@@ -370,7 +459,10 @@ fn in_every_seeded_run_dependencies_come_first_and_the_run_ends() {
                     Event::Tick
                 }
                 4 => good(random.below(60)),
-                5 if !open.is_empty() => bad(open.swap_remove(0).0, FailureKind::Machine),
+                5 if !open.is_empty() => {
+                    let kinds = [FailureKind::Machine, FailureKind::Signal, FailureKind::Disk];
+                    bad(open.swap_remove(0).0, kinds[random.below(3) as usize])
+                }
                 12 => Event::Wants { build: random.below(60), cores: random.below(5) as u32 },
                 13 => Event::Pressure([Pressure::Low, Pressure::High][random.below(2) as usize]),
                 14 if !open.is_empty() => bad(open.swap_remove(0).0, FailureKind::Memory),

@@ -380,6 +380,9 @@ pub struct Log {
 pub struct History {
     /// The builds of this package.
     pub package: Option<String>,
+    /// What each stage of them used as well.
+    #[arg(long, requires = "package")]
+    pub stages: bool,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -550,6 +553,8 @@ pub enum BenchName {
     Publish,
     /// The fakeroot beside plain calls, and beside other fakeroots that are installed.
     Fakeroot,
+    /// What watching a build costs.
+    Monitor,
     /// status, why, log and plan on a yard of 30,000 packages and 20 runs.
     Queries,
     /// Real builds whose cores follow rank, beside a fixed number of jobs for each.

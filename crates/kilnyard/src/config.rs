@@ -9,10 +9,13 @@ pub use pkgsrc::{Pkgsrc, Template as PkgsrcTemplate, one_line, template as pkgsr
 pub use root::DebianRoot;
 
 use crate::error::{Error, Result};
+use kilnyard_coordinator::RetryPolicy;
 use kilnyard_ecosystem::debian::relation;
 use kilnyard_ecosystem::pkgsrc::scan_file::is_location;
-use kilnyard_process::{Limits, LogLimits};
+use kilnyard_model::result::FailureKind;
+use kilnyard_process::{LimitRules, LogLimits};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// The whole file, as it is read.
@@ -26,6 +29,8 @@ struct File {
     pkgsrc: Option<Pkgsrc>,
     #[serde(default)]
     build: Build,
+    #[serde(default)]
+    retry: BTreeMap<FailureKind, u32>,
     #[serde(default)]
     repository: Repository,
 }
@@ -44,6 +49,8 @@ pub struct Config {
     pub family: Family,
     /// How builds are done.
     pub build: Build,
+    /// What is tried again.
+    pub retries: RetryPolicy,
     /// What the repository says of itself.
     pub repository: Repository,
 }
@@ -103,9 +110,17 @@ pub struct Build {
     /// Whether work folders may be in memory, where a build is expected to be small enough.
     pub work_in_memory: bool,
     /// The longest that one command of a stage may run.
-    pub wall_minutes_max: u64,
-    /// The longest that it may print nothing.
-    pub idle_minutes_max: u64,
+    pub wall_minutes_max: f64,
+    /// The CPU time that it may use in any case, if it is known what its stage took before.
+    pub cpu_minutes_min: f64,
+    /// The longest that it may do nothing at all, in any case.
+    pub hung_minutes_min: f64,
+    /// The longest that it may print nothing, in any case.
+    pub silent_minutes_min: f64,
+    /// What `silent-minutes-min` was called; it is read to say so.
+    idle_minutes_max: Option<f64>,
+    /// How many processes and threads it may have at once.
+    pub processes_max: u32,
     /// How much of a log is kept.
     pub log_mebibytes_max: u64,
     /// How many roots of failed builds are kept for `kilnyard shell`.
@@ -125,8 +140,12 @@ impl Default for Build {
             test: true,
             layers: Room(LAYERS_BYTES),
             work_in_memory: true,
-            wall_minutes_max: 12 * 60,
-            idle_minutes_max: 60,
+            wall_minutes_max: 12.0 * 60.0,
+            cpu_minutes_min: 120.0,
+            hung_minutes_min: 10.0,
+            silent_minutes_min: 60.0,
+            idle_minutes_max: None,
+            processes_max: 4096,
             log_mebibytes_max: 32,
             failed_roots_max: 10,
             mirror_bytes_per_second_min: 10_000,
@@ -206,14 +225,32 @@ impl Build {
         if self.slots == Some(0) || self.jobs == Some(0) {
             return Err("slots and jobs must be at least 1".to_owned());
         }
-        if self.wall_minutes_max == 0 || self.idle_minutes_max == 0 {
-            return Err("limits must be at least 1 minute".to_owned());
+        if let Some(minutes) = self.idle_minutes_max {
+            return Err(format!(
+                "idle-minutes-max is called silent-minutes-min now, and is the least that is allowed: a stage that is known \
+                 to be silent for longer is given ten times that; write silent-minutes-min = {minutes}"
+            ));
+        }
+        let minutes = [
+            ("wall-minutes-max", self.wall_minutes_max),
+            ("cpu-minutes-min", self.cpu_minutes_min),
+            ("hung-minutes-min", self.hung_minutes_min),
+            ("silent-minutes-min", self.silent_minutes_min),
+        ];
+        for (key, value) in minutes {
+            // What is no number is not within the bounds either.
+            if !(MINUTES_MIN..=MINUTES_MAX).contains(&value) {
+                return Err(format!(
+                    "{key} is {value}, and must be at least {MINUTES_MIN} (one second) and at most {MINUTES_MAX}"
+                ));
+            }
+        }
+        if self.processes_max < PROCESSES_MIN {
+            return Err(format!("processes-max is {}, and {PROCESSES_MIN} is the least", self.processes_max));
         }
         let bounded = [
             ("slots", self.slots.unwrap_or(1).into(), SLOTS_MAX),
             ("jobs", self.jobs.unwrap_or(1).into(), JOBS_MAX),
-            ("wall-minutes-max", self.wall_minutes_max, MINUTES_MAX),
-            ("idle-minutes-max", self.idle_minutes_max, MINUTES_MAX),
             ("log-mebibytes-max", self.log_mebibytes_max, LOG_MEBIBYTES_MAX),
         ];
         match bounded.into_iter().find(|(_, value, max)| value > max) {
@@ -234,10 +271,21 @@ const COMMON_TEMPLATE: &str = r#"[build]
 # layers = "20G"                   # dependencies, installed once for all builds (debian)
 # work-in-memory = true            # small work folders, where the family has them apart (pkgsrc)
 # wall-minutes-max = 720
-# idle-minutes-max = 60
+# cpu-minutes-min = 120            # or ten times what the stage took before
+# hung-minutes-min = 10            # nothing at all happens; or ten times the longest before
+# silent-minutes-min = 60          # nothing is printed; or ten times the longest before
+# processes-max = 4096             # processes and threads of a stage at once
 # log-mebibytes-max = 32
 # failed-roots-max = 10            # kept for `kilnyard shell`
 # mirror-bytes-per-second-min = 10000
+
+[retry]                            # how often failures of a kind are tried again (docs/monitor.md)
+# memory = 1                       # alone, with its files on the disk
+# disk = 1                         # alone
+# signal = 1                       # after a pause
+# network = 2                      # after a pause
+# machine = 2                      # at once
+# lost = 3                         # at once
 
 [repository]
 # origin = "Kilnyard"
@@ -262,8 +310,12 @@ impl Default for Repository {
 const SLOTS_MAX: u64 = 4096;
 /// The largest number of processes that build systems take without wrapping.
 const JOBS_MAX: u64 = 4096;
-/// A year: what is more is as good as no limit, and its seconds stay far from overflowing.
-const MINUTES_MAX: u64 = 366 * 24 * 60;
+/// A year: what is more is as good as no limit.
+const MINUTES_MAX: f64 = 366.0 * 24.0 * 60.0;
+/// A second: what is less would end everything.
+const MINUTES_MIN: f64 = 1.0 / 60.0;
+/// Even a small `make -j` has some processes and threads.
+const PROCESSES_MIN: u32 = 64;
 /// A tebibyte: no disk should be filled by one log.
 const LOG_MEBIBYTES_MAX: u64 = 1 << 20;
 
@@ -287,8 +339,9 @@ impl Config {
             }
         };
         let (packages, packages_file) = (file.packages, file.packages_file);
-        let config =
-            Config { packages, packages_file, family, build: file.build, repository: file.repository };
+        let retries = RetryPolicy::with(&file.retry).map_err(|reason| wrong(format!("retry: {reason}")))?;
+        let (build, repository) = (file.build, file.repository);
+        let config = Config { packages, packages_file, family, build, retries, repository };
         config.check().map_err(wrong)?;
         Ok(config)
     }
@@ -319,11 +372,14 @@ impl Config {
         }
     }
 
-    /// Limits of each command; how much memory there is is not the configuration's to say.
-    pub fn limits(&self) -> Limits {
-        Limits {
-            wall_seconds_max: self.build.wall_minutes_max * 60,
-            idle_seconds_max: self.build.idle_minutes_max * 60,
+    /// From what limits of each command follow; how much memory there is is not the configuration's to say.
+    pub fn limits(&self) -> LimitRules {
+        LimitRules {
+            wall_seconds_max: self.build.wall_minutes_max * 60.0,
+            cpu_seconds_min: self.build.cpu_minutes_min * 60.0,
+            hung_seconds_min: self.build.hung_minutes_min * 60.0,
+            silent_seconds_min: self.build.silent_minutes_min * 60.0,
+            processes_max: self.build.processes_max,
             memory_bytes_max: None,
         }
     }

@@ -7,12 +7,12 @@ use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_model::graph::PackageId;
-use kilnyard_model::result::PackageState as State;
+use kilnyard_model::result::{Measures, PackageState as State};
 use kilnyard_schedule::{Bound, Machine, Work};
 use kilnyard_store::{BuildRow, PackageRow, RunRow, RunState, Sqlite, Store};
 use kilnyard_web::{
     Counts, CycleCut, LeftOut, PackageState, PathStep, Report, ReportFailure, ReportOutput, ReportPackage,
-    ReportStage, RepositoryFacts,
+    ReportStage, ReportStalls, RepositoryFacts,
 };
 use std::collections::HashMap;
 
@@ -241,6 +241,13 @@ impl Facts<'_> {
                 wall_seconds: stage.wall_seconds,
                 cpu_seconds: stage.cpu_seconds,
                 memory_peak_bytes: stage.memory_peak_bytes,
+                user_seconds: stage.measures.user_seconds,
+                system_seconds: stage.measures.system_seconds,
+                read_bytes: stage.measures.read_bytes,
+                written_bytes: stage.measures.written_bytes,
+                processes: stage.measures.processes,
+                stalled: stalls(&stage.measures),
+                left_behind: stage.left_behind.clone(),
                 outcome: if stage.is_ok { "ok" } else { "failed" }.to_owned(),
                 log: stage.log.as_ref().map(|log| self.log(log)),
             })
@@ -294,6 +301,16 @@ fn plain_log(log: &str) -> String {
     let name = log.splitn(3, '/').nth(2).unwrap_or("").trim_end_matches(".log");
     let (package, file) = name.rsplit_once('/').unwrap_or(("", name));
     format!("{PLAIN_LOGS}/{}-{file}.txt", package.replace('/', ","))
+}
+
+fn stalls(measures: &Measures) -> Option<ReportStalls> {
+    let all = [measures.cpu_stalled_seconds, measures.memory_stalled_seconds, measures.io_stalled_seconds];
+    all.iter().any(Option::is_some).then(|| ReportStalls {
+        cpu_seconds: all[0].unwrap_or(0.0),
+        memory_seconds: all[1].unwrap_or(0.0),
+        io_seconds: all[2].unwrap_or(0.0),
+        is_of_machine: measures.is_stalled_of_machine,
+    })
 }
 
 fn state(state: State) -> PackageState {

@@ -17,9 +17,9 @@ use kilnyard_coordinator::{Action, Coordinator, Event, Kept, Notice, Prepared, S
 use kilnyard_mirror::DistfileStore;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::{BuildOrder, Stage};
-use kilnyard_model::result::PackageState;
+use kilnyard_model::result::{PackageState, StageSeen};
 use kilnyard_process::jobserver::Style;
-use kilnyard_process::{Limits, pressure};
+use kilnyard_process::{LimitRules, pressure};
 use kilnyard_protocol::{Lease, Progress};
 use kilnyard_schedule::{Files, Pressure};
 use kilnyard_store::{
@@ -47,7 +47,7 @@ const FULL_DISK_PAUSE: Duration = Duration::from_secs(1);
 /// What is done when cores are given to builds; reads after "failed to".
 const SHARING: &str = "share out the cores";
 
-/// How many builds of a package are looked at for what its work folder takes.
+/// How many builds of a package are looked at for what its work folder takes, and what its stages took.
 const BUILDS_LOOKED_AT: usize = 5;
 
 /// What a run is told.
@@ -129,7 +129,8 @@ impl Run<'_> {
             }
         };
         let next_build = self.store.next_build().map_err(store_error)?;
-        let coordinator = Coordinator::new(run, starts, self.planned.scheduler()?, next_build);
+        let coordinator = Coordinator::new(run, starts, self.planned.scheduler()?, next_build)
+            .with_retries(self.yard.config.retries.clone());
         self.drive(run, resumed.is_some(), coordinator, view)
     }
 
@@ -248,7 +249,7 @@ impl Run<'_> {
         let settings = Settings {
             yard: self.yard.folder.clone(),
             ids: self.yard.ids()?,
-            limits: Limits {
+            limits: LimitRules {
                 memory_bytes_max: self.planned.shape.machine.memory_bytes,
                 ..self.yard.config.limits()
             },
@@ -292,6 +293,7 @@ impl Run<'_> {
                 cores,
                 is_pressed: Pressure::Low,
                 orders: HashMap::new(),
+                seen: HashMap::new(),
                 to_prepare: Vec::new(),
                 slots,
                 fetchers,
@@ -321,6 +323,16 @@ fn lost(builds: &[BuildRow]) -> Vec<Record> {
     lost.collect()
 }
 
+/// What the work folder of a package's last build held. One that failed tells only what is needed at the least.
+fn work_bytes(builds: &[BuildRow], guessed_bytes: u64) -> Option<u64> {
+    builds.iter().find_map(|build| {
+        let known = || build.stages.iter().filter_map(|stage| Some((stage.stage, stage.work_bytes?)));
+        let whole = known().find(|(stage, _)| *stage == Stage::Collect).map(|(_, bytes)| bytes);
+        let part = || known().map(|(_, bytes)| bytes).max();
+        whole.or_else(|| part().map(|bytes| bytes.max(guessed_bytes)))
+    })
+}
+
 fn left_out(rows: &[PackageRow]) -> Vec<(String, String)> {
     let left_out = rows.iter().filter(|row| row.state == PackageState::LeftOut);
     left_out.map(|row| (row.name.clone(), row.reason.clone())).collect()
@@ -338,6 +350,8 @@ struct Driver<'a, 'scope> {
     /// How the machine was off for memory when somebody last looked.
     is_pressed: Pressure,
     orders: HashMap<PackageId, BuildOrder>,
+    /// What the stages of these packages took before.
+    seen: HashMap<PackageId, Vec<StageSeen>>,
     /// Ready packages of which it is not worked out yet what they need.
     to_prepare: Vec<PackageId>,
     slots: slots::Slots<'scope>,
@@ -506,6 +520,7 @@ impl Driver<'_, '_> {
                     {
                         // Of a large tree they are too many to keep; a retry makes another one.
                         self.orders.remove(package);
+                        self.seen.remove(package);
                     }
                     self.tell(&notice, view);
                 }
@@ -535,8 +550,10 @@ impl Driver<'_, '_> {
         let revision = self.coordinator.next_revision(package);
         let order = match workshop.order(package, revision, self.run.planned.shape.jobs) {
             Ok(mut order) => {
+                let builds = self.run.store.builds_of(&name, BUILDS_LOOKED_AT).map_err(store_error)?;
+                self.seen.insert(package, StageSeen::of(builds.iter().flat_map(|build| &build.stages)));
                 if let Some(work) = &mut order.work
-                    && let Some(bytes) = self.work_bytes(&name, work.expected_bytes)?
+                    && let Some(bytes) = work_bytes(&builds, work.expected_bytes)
                 {
                     work.expected_bytes = bytes;
                 }
@@ -556,17 +573,6 @@ impl Driver<'_, '_> {
         let prepared = Prepared::Build { reason, version: order.version.clone(), key: order.key.clone() };
         self.orders.insert(package, order);
         Ok(prepared)
-    }
-
-    /// What the work folder of a package's last build held. One that failed tells only what is needed at the least.
-    fn work_bytes(&self, name: &str, guessed_bytes: u64) -> Result<Option<u64>> {
-        let builds = self.run.store.builds_of(name, BUILDS_LOOKED_AT).map_err(store_error)?;
-        Ok(builds.iter().find_map(|build| {
-            let known = || build.stages.iter().filter_map(|stage| Some((stage.stage, stage.work_bytes?)));
-            let whole = known().find(|(stage, _)| *stage == Stage::Collect).map(|(_, bytes)| bytes);
-            let part = || known().map(|(_, bytes)| bytes).max();
-            whole.or_else(|| part().map(|bytes| bytes.max(guessed_bytes)))
-        }))
     }
 
     /// Whether a file of these outputs was found gone or not whole when the run was planned.
@@ -596,6 +602,7 @@ impl Driver<'_, '_> {
             slot,
             files,
             order: order.clone(),
+            seen: self.seen.get(&package).cloned().unwrap_or_default(),
             checks_reproducible: self.run.options.checks_reproducible,
         };
         let path = jobserver_path(&self.run.yard.folder, build);

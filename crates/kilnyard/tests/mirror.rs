@@ -264,7 +264,8 @@ fn what_is_wrong_in_the_configuration_is_named() {
     with("release", "releese").says(&["releese", &format!("line {line}")]);
     with("[build]", "[build]\nslots = 0").says(&["slots"]);
     with("[build]", "[build]\njobs = -1").says(&["jobs"]);
-    with("[build]", "[build]\nidle-minutes-max = 0").says(&["at least 1 minute"]);
+    with("[build]", "[build]\nhung-minutes-min = 0").says(&["hung-minutes-min", "one second"]);
+    with("[build]", "[build]\nidle-minutes-max = 90").says(&["write silent-minutes-min = 90"]);
     with("[build]", "[build]\nlog-mebibytes-max = \"many\"").says(&["log-mebibytes-max"]);
     with("[build]", "[biuld]").says(&["biuld"]);
     with("[debian]", "[debian]\nversion-suffix = \"-1\"").says(&["version-suffix"]);
@@ -283,7 +284,9 @@ fn values_beyond_all_bounds_are_refused() {
     let good = tiny.yard.read("kilnyard.toml");
     for (key, value) in [
         ("wall-minutes-max", "9223372036854775807"),
-        ("idle-minutes-max", "9223372036854775807"),
+        ("silent-minutes-min", "9223372036854775807"),
+        ("hung-minutes-min", "nan"),
+        ("processes-max", "9"),
         ("log-mebibytes-max", "9223372036854775807"),
         ("slots", "4000000000"),
         ("jobs", "4000000000"),

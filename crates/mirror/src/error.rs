@@ -232,6 +232,21 @@ impl FetchError {
         }
     }
 
+    /// Whether it may be better another time: the network failed, or a server was busy.
+    pub fn is_passing(&self) -> bool {
+        match self.root() {
+            FetchError::Failed { failed, .. } => {
+                failed.iter().any(|attempt| attempt.error.outlook() == Outlook::Passing)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether there was no room for the file.
+    pub fn is_disk_full(&self) -> bool {
+        matches!(self.root(), FetchError::DiskFull { .. })
+    }
+
     /// Was it the caller who ended it?
     pub fn is_cancelled(&self) -> bool {
         matches!(self.root(), FetchError::Cancelled { .. })

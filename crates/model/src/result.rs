@@ -85,17 +85,34 @@ impl fmt::Display for PackageState {
 }
 
 /// What kind of thing went wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
     /// A command ended with an error.
     Command,
     /// A stage took too long.
     WallLimit,
-    /// A stage was silent for too long.
-    IdleLimit,
+    /// A stage used too much CPU time.
+    CpuLimit,
+    /// A stage did nothing at all for too long: it waits for what does not come.
+    Hung,
+    /// A stage used CPU time for too long, and neither printed anything nor began a process: it does not end.
+    Spinning,
+    /// A stage began processes and printed nothing for too long. It was called `idle-limit` once, whatever it did.
+    #[serde(alias = "idle-limit")]
+    Silent,
     /// There was not enough memory.
     Memory,
+    /// It had too many processes at once.
+    Processes,
+    /// There was not enough room on the disk.
+    Disk,
+    /// A signal ended the command that nobody of the package is known to have sent.
+    Signal,
+    /// It asked for the network, which builds do not have.
+    NoNetwork,
+    /// The network failed while something was fetched.
+    Network,
     /// A file could not be had.
     Fetch,
     /// What the package needs cannot be installed.
@@ -106,24 +123,83 @@ pub enum FailureKind {
     Test,
     /// The machine is at fault and not the package.
     Machine,
+    /// Its worker was not heard of any more.
+    Lost,
     /// It was ended on request.
     Cancelled,
 }
 
 impl FailureKind {
+    /// All kinds.
+    pub const ALL: [FailureKind; 19] = [
+        FailureKind::Command,
+        FailureKind::WallLimit,
+        FailureKind::CpuLimit,
+        FailureKind::Hung,
+        FailureKind::Spinning,
+        FailureKind::Silent,
+        FailureKind::Memory,
+        FailureKind::Processes,
+        FailureKind::Disk,
+        FailureKind::Signal,
+        FailureKind::NoNetwork,
+        FailureKind::Network,
+        FailureKind::Fetch,
+        FailureKind::Dependencies,
+        FailureKind::Outputs,
+        FailureKind::Test,
+        FailureKind::Machine,
+        FailureKind::Lost,
+        FailureKind::Cancelled,
+    ];
+
     /// The kind's name.
     pub fn as_str(self) -> &'static str {
         match self {
             FailureKind::Command => "command",
             FailureKind::WallLimit => "wall-limit",
-            FailureKind::IdleLimit => "idle-limit",
+            FailureKind::CpuLimit => "cpu-limit",
+            FailureKind::Hung => "hung",
+            FailureKind::Spinning => "spinning",
+            FailureKind::Silent => "silent",
             FailureKind::Memory => "memory",
+            FailureKind::Processes => "processes",
+            FailureKind::Disk => "disk",
+            FailureKind::Signal => "signal",
+            FailureKind::NoNetwork => "no-network",
+            FailureKind::Network => "network",
             FailureKind::Fetch => "fetch",
             FailureKind::Dependencies => "dependencies",
             FailureKind::Outputs => "outputs",
             FailureKind::Test => "test",
             FailureKind::Machine => "machine",
+            FailureKind::Lost => "lost",
             FailureKind::Cancelled => "cancelled",
+        }
+    }
+
+    /// Whether it may come from the circumstances and not from the package, so that it may be gone another time.
+    pub fn is_transient(self) -> bool {
+        match self {
+            FailureKind::Memory
+            | FailureKind::Disk
+            | FailureKind::Signal
+            | FailureKind::Network
+            | FailureKind::Machine
+            | FailureKind::Lost => true,
+            FailureKind::Command
+            | FailureKind::WallLimit
+            | FailureKind::CpuLimit
+            | FailureKind::Hung
+            | FailureKind::Spinning
+            | FailureKind::Silent
+            | FailureKind::Processes
+            | FailureKind::NoNetwork
+            | FailureKind::Fetch
+            | FailureKind::Dependencies
+            | FailureKind::Outputs
+            | FailureKind::Test
+            | FailureKind::Cancelled => false,
         }
     }
 }
@@ -169,8 +245,77 @@ pub struct StageResult {
     pub is_ok: bool,
     /// Its log, relative to the yard, without the suffix of the compression.
     pub log: Option<String>,
-    /// Processes that it left running and that were ended.
+    /// Processes that it left running and that were ended, and what it left in shared memory.
     pub left_behind: Vec<String>,
+    /// What else was measured.
+    #[serde(default)]
+    pub measures: Measures,
+}
+
+/// What is measured of a stage besides its times and its memory. Stages that were recorded before it was measured have
+/// none of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Measures {
+    /// User time of all its processes; with the system time it is the CPU time, where no sandbox had to be killed.
+    pub user_seconds: f64,
+    /// Their system time.
+    pub system_seconds: f64,
+    /// Bytes that were read from disks.
+    pub read_bytes: u64,
+    /// Bytes that were written, or were to be written, to disks.
+    pub written_bytes: u64,
+    /// Processes and threads that were begun.
+    pub processes: u64,
+    /// For how long some process waited for a core, if the kernel counts it.
+    pub cpu_stalled_seconds: Option<f64>,
+    /// The same of memory.
+    pub memory_stalled_seconds: Option<f64>,
+    /// The same of a disk.
+    pub io_stalled_seconds: Option<f64>,
+    /// Whether what is stalled is that of all processes of the machine.
+    pub is_stalled_of_machine: bool,
+    /// The longest in which nothing at all happened.
+    pub still_seconds_max: f64,
+    /// The longest in which nothing was printed.
+    pub silent_seconds_max: f64,
+}
+
+/// What a stage of a package took at the most in builds that went well: from this its limits are learned.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StageSeen {
+    /// Which stage.
+    pub stage: Stage,
+    /// User and system time of all its processes.
+    pub cpu_seconds: f64,
+    /// The longest in which nothing at all happened.
+    pub still_seconds: f64,
+    /// The longest in which nothing was printed.
+    pub silent_seconds: f64,
+}
+
+impl StageSeen {
+    /// Of these results of a package's stages; those that failed say nothing.
+    pub fn of<'a>(stages: impl IntoIterator<Item = &'a StageResult>) -> Vec<StageSeen> {
+        let mut all: Vec<StageSeen> = Vec::new();
+        for StageResult { stage, cpu_seconds, measures, .. } in stages.into_iter().filter(|stage| stage.is_ok)
+        {
+            let at = all.iter().position(|seen| seen.stage == *stage).unwrap_or_else(|| {
+                all.push(StageSeen {
+                    stage: *stage,
+                    cpu_seconds: 0.0,
+                    still_seconds: 0.0,
+                    silent_seconds: 0.0,
+                });
+                all.len() - 1
+            });
+            let seen = &mut all[at];
+            seen.cpu_seconds = seen.cpu_seconds.max(*cpu_seconds);
+            seen.still_seconds = seen.still_seconds.max(measures.still_seconds_max);
+            seen.silent_seconds = seen.silent_seconds.max(measures.silent_seconds_max);
+        }
+        all
+    }
 }
 
 #[cfg(test)]
@@ -184,5 +329,30 @@ mod tests {
             assert_eq!(serde_json::to_string(&state).unwrap(), format!("\"{state}\""));
             assert!(!state.is_there() || state.is_final());
         }
+    }
+
+    #[test]
+    fn kinds_are_known_by_their_names_and_by_one_of_before() {
+        for kind in FailureKind::ALL {
+            assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{}\"", kind.as_str()));
+        }
+        assert_eq!(serde_json::from_str::<FailureKind>("\"idle-limit\"").unwrap(), FailureKind::Silent);
+    }
+
+    #[test]
+    fn a_stage_that_was_recorded_before_more_was_measured_is_read() {
+        let before = r#"{"stage":"build","started_seconds":1.0,"wall_seconds":2.0,"cpu_seconds":3.0,
+            "memory_peak_bytes":4,"is_ok":true,"log":null,"left_behind":[]}"#;
+        let stage: StageResult = serde_json::from_str(before).unwrap();
+        assert_eq!((stage.cpu_seconds, stage.measures), (3.0, Measures::default()));
+        let silent = |is_ok, silent_seconds_max| StageResult {
+            is_ok,
+            measures: Measures { silent_seconds_max, ..Measures::default() },
+            ..stage.clone()
+        };
+        let seen = StageSeen::of(&[stage.clone(), silent(true, 7.0), silent(false, 99.0)]);
+        let expected =
+            StageSeen { stage: Stage::Build, cpu_seconds: 3.0, still_seconds: 0.0, silent_seconds: 7.0 };
+        assert_eq!(seen, [expected]);
     }
 }

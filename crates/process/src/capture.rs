@@ -139,8 +139,13 @@ mod tests {
         let captured = run("sleep 7272 & echo $!; sleep 7272", limits);
         assert_eq!(captured.end, CaptureEnd::WallLimit);
         let sleeper = String::from_utf8(captured.output).unwrap();
-        let state = std::fs::read_to_string(format!("/proc/{}/stat", sleeper.trim())).unwrap_or_default();
-        assert!(state.is_empty() || state.contains(") Z "), "{state}");
+        // It was killed, and needs a moment of a core to be gone.
+        let state = || std::fs::read_to_string(format!("/proc/{}/stat", sleeper.trim())).unwrap_or_default();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !state().is_empty() && !state().contains(") Z ") {
+            assert!(Instant::now() < deadline, "{}", state());
+            std::thread::sleep(Duration::from_millis(5));
+        }
         assert_eq!(run("cat /dev/zero", LIMITS).end, CaptureEnd::OutputLimit);
     }
 

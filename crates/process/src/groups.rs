@@ -11,7 +11,7 @@ pub(crate) enum Hierarchy {
     Version2,
 }
 
-/// This process's own group in a hierarchy.
+/// A process's group in a hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// Where the hierarchy can be seen.
@@ -23,8 +23,14 @@ pub(crate) struct Place {
 impl Place {
     /// Of this process, as the kernel says; none where the hierarchy cannot be seen.
     pub(crate) fn own(hierarchy: Hierarchy) -> Option<Place> {
-        let read = |path| std::fs::read(path).ok().map(|text| String::from_utf8_lossy(&text).into_owned());
-        Place::from(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?, hierarchy)
+        Place::of(hierarchy, std::process::id())
+    }
+
+    /// Of another process.
+    pub(crate) fn of(hierarchy: Hierarchy, process: u32) -> Option<Place> {
+        let read = |path: &str| Some(String::from_utf8_lossy(&std::fs::read(path).ok()?).into_owned());
+        let group = read(&format!("/proc/{process}/cgroup"))?;
+        Place::from(&read("/proc/self/mountinfo")?, &group, hierarchy)
     }
 
     /// From the text of `/proc/PID/mountinfo` and of `/proc/PID/cgroup`.

@@ -1,43 +1,44 @@
 //! Runs one command of a stage in its sandbox, and knows what became of it.
 //!
-//! [`run`] pumps the output into a bounded [`Log`], reads the sandbox's reports, and ends the whole tree
-//! when a limit is passed or when it is told to. It returns a [`Outcome`] that names things: the exit
-//! code, the limit, the processes that hung or were left behind. Decisions (is the command failed, is it
-//! tried again) are the caller's.
+//! [`run`] moves the output into a bounded [`Log`], reads the sandbox's reports, and ends the whole tree when a limit is
+//! passed or when it is told to. It returns an [`Outcome`] that names things: the exit code, the limit with a
+//! [`Portrait`] of who hung on what, the processes that were left behind with who started them, and what all of it used.
+//! Whether a command gets on is decided by `progress`, which is pure. What becomes of it (is the command failed, is it tried
+//! again) is the caller's.
 //!
-//! Known downside: memory is sampled, five times a second, as the sum of resident memory; what several
-//! processes share counts in each.
+//! What is counted, and how: user and system time by the kernel, of all processes that somebody waited for
+//! (getrusage(2)); bytes of disks likewise (`/proc/1/io` of the sandbox, to which the kernel adds those of all that were
+//! waited for); processes and threads that were begun by the numbers that the pid namespace gave; memory by samples, five a
+//! second, fewer where there are thousands of processes; stalls by the kernel (PSI).
+//!
+//! Known downside: memory is the sum of resident memory; what several processes share counts in each. A child that nobody
+//! waits for, since its parent ignores the end of children, is not in the times.
 
+mod births;
+mod calls;
 mod capture;
 mod clock;
 mod groups;
 pub mod jobserver;
+mod leftovers;
+mod limits;
 mod log;
+mod portrait;
 pub mod pressure;
+mod progress;
+mod stalls;
 mod tree;
+mod watch;
 pub mod weight;
 
+pub use births::hears_of_births;
 pub use capture::{CaptureEnd, CaptureLimits, Captured, capture};
 pub use clock::{now_seconds, own_cpu_seconds};
+pub use limits::{LEARNED_TIMES, LimitRules, Limits, Passed, Seen};
 pub use log::{Log, LogFacts, LogLimits, read_log};
-
-use kilnyard_root::{Report, Sandbox};
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdout};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::{Duration, Instant};
-
-/// Limits of one command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// The longest it may run.
-    pub wall_seconds_max: u64,
-    /// The longest it may be silent.
-    pub idle_seconds_max: u64,
-    /// The most memory that its processes may hold; not bounded where it is absent.
-    pub memory_bytes_max: Option<u64>,
-}
+pub use portrait::{Portrait, Sighting};
+pub use stalls::Stalls;
+pub use watch::run;
 
 /// What the processes of a command are doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,16 +52,12 @@ pub struct Sample {
 }
 
 /// How a command ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum End {
     /// By itself, with this exit code (128 and the signal, where one killed it).
     Exit(i32),
-    /// It ran longer than its limit; the processes that were running then.
-    WallLimit(Vec<String>),
-    /// It printed nothing for longer than its limit; the processes that were running then.
-    IdleLimit(Vec<String>),
-    /// Its processes held more memory than its limit; those that were running then.
-    MemoryLimit(Vec<String>),
+    /// It was ended, since it had passed a limit; what its processes were doing then.
+    Limit(Passed, Box<Portrait>),
     /// The caller cancelled it.
     Cancelled,
     /// The log could not be written: this is no fault of the build.
@@ -78,164 +75,50 @@ pub struct Outcome {
     pub wall_seconds: f64,
     /// User and system time of all its processes.
     pub cpu_seconds: f64,
-    /// The largest sum of resident memory that was sampled.
+    /// User time of those that were waited for; nothing where the sandbox had to be killed.
+    pub user_seconds: f64,
+    /// Their system time.
+    pub system_seconds: f64,
+    /// The largest sum of resident memory that was sampled, or what the largest process held if that is more.
     pub memory_peak_bytes: u64,
-    /// Processes that it left running; they were ended.
+    /// Bytes that were read from disks.
+    pub read_bytes: u64,
+    /// Bytes that were written, or are to be written, to disks.
+    pub written_bytes: u64,
+    /// Processes and threads that were begun.
+    pub created: u64,
+    /// User and system time of process 1 of the sandbox, which counts the others.
+    pub keeper_seconds: f64,
+    /// What was waited for.
+    pub stalls: Stalls,
+    /// The longest time in which nothing was printed, no process begun and no CPU time used.
+    pub still_seconds_max: f64,
+    /// The longest time in which nothing was printed.
+    pub silent_seconds_max: f64,
+    /// Processes that it left running, with who started them; they were ended.
     pub left_behind: Vec<String>,
+    /// What it left in memory that processes share; it is gone with the sandbox.
+    pub left_in_memory: Vec<String>,
 }
 
-/// How often limits and the cancel flag are looked at.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// How much output is taken at once.
-const CHUNK_BYTES: usize = 64 << 10;
-
-/// Runs the sandbox to its end; what it prints goes into `output`. `enter` is called with the number of the sandbox's
-/// outer process before that one starts any other; `observe` is told what its processes are doing.
-pub fn run(
-    sandbox: &Sandbox,
-    output: &mut (dyn Write + Send),
-    limits: Limits,
-    cancel: &AtomicBool,
-    enter: &dyn Fn(u32),
-    observe: &mut dyn FnMut(Sample),
-) -> Outcome {
-    let started = Instant::now();
-    let mut outcome = Outcome {
-        end: End::Cancelled,
-        wall_seconds: 0.0,
-        cpu_seconds: 0.0,
-        memory_peak_bytes: 0,
-        left_behind: Vec::new(),
-    };
-    match sandbox.spawn_after(enter) {
-        Ok(mut child) => outcome.end = watch(&mut child, output, limits, cancel, observe, &mut outcome),
-        Err(error) => outcome.end = End::SandboxFailed(format!("failed to start a sandbox: {error}")),
-    }
-    outcome.wall_seconds = started.elapsed().as_secs_f64();
-    outcome
-}
-
-fn watch(
-    child: &mut Child,
-    log: &mut (dyn Write + Send),
-    limits: Limits,
-    cancel: &AtomicBool,
-    observe: &mut dyn FnMut(Sample),
-    outcome: &mut Outcome,
-) -> End {
-    let (Some(output), Some(errors)) = (child.stdout.take(), child.stderr.take()) else {
-        return End::SandboxFailed("the sandbox has no output".to_owned());
-    };
-    let started = Instant::now();
-    let last_output_millis = AtomicU64::new(0);
-    let (sender, reports) = mpsc::channel();
-    let outer = child.id();
-    std::thread::scope(|scope| {
-        let pump = scope.spawn(|| pump(output, log, started, &last_output_millis));
-        scope.spawn(move || {
-            for line in BufReader::new(errors).lines().map_while(Result::ok) {
-                let report = serde_json::from_str::<Report>(&line).map_err(|_| line);
-                if sender.send(report).is_err() {
-                    break;
-                }
-            }
-        });
-        let mut end = None;
-        let mut failure = None;
-        loop {
-            match reports.recv_timeout(LOOK_INTERVAL) {
-                Ok(Ok(Report::Ended { code, cpu_seconds, .. })) => {
-                    outcome.cpu_seconds = cpu_seconds;
-                    end.get_or_insert(End::Exit(code));
-                }
-                Ok(Ok(Report::Sample { processes, runnable, memory_bytes, cpu_seconds })) => {
-                    // The last word of a command that is ended before it can be waited for.
-                    outcome.cpu_seconds = outcome.cpu_seconds.max(cpu_seconds);
-                    outcome.memory_peak_bytes = outcome.memory_peak_bytes.max(memory_bytes);
-                    observe(Sample { processes, runnable, memory_bytes });
-                    let is_over = |bytes| limits.memory_bytes_max.is_some_and(|max| bytes > max);
-                    // What processes share counts in each of them, so that the sum is looked at again.
-                    if end.is_none() && is_over(memory_bytes) && is_over(tree::memory_bytes(outer)) {
-                        end = Some(End::MemoryLimit(tree::below(outer)));
-                        let _ = child.kill();
-                    }
-                }
-                Ok(Ok(Report::LeftBehind { processes })) => {
-                    outcome.left_behind =
-                        processes.into_iter().map(|(number, line)| format!("{line} ({number})")).collect();
-                }
-                Ok(Ok(Report::Failed { step, error, .. })) => {
-                    failure.get_or_insert(format!("failed to {step}: {error}"));
-                }
-                Ok(Ok(Report::Started)) => {}
-                Ok(Err(line)) => {
-                    failure.get_or_insert(line);
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
-            }
-            if end.is_none() {
-                end = limit_passed(limits, started, &last_output_millis, cancel, outer);
-                if end.is_some() {
-                    // The kernel ends everything below; the loop goes on until the last report is read.
-                    let _ = child.kill();
-                }
-            }
-        }
-        let _ = child.wait();
-        if let Ok(Err(error)) = pump.join() {
-            return End::LogFailed(error.to_string());
-        }
-        match (end, failure) {
-            (
-                Some(end @ (End::WallLimit(_) | End::IdleLimit(_) | End::MemoryLimit(_) | End::Cancelled)),
-                _,
-            ) => end,
-            (_, Some(failure)) => End::SandboxFailed(failure),
-            (Some(end), None) => end,
-            (None, None) => End::SandboxFailed("the sandbox was killed from outside".to_owned()),
-        }
-    })
-}
-
-fn limit_passed(
-    limits: Limits,
-    started: Instant,
-    last_output_millis: &AtomicU64,
-    cancel: &AtomicBool,
-    outer: u32,
-) -> Option<End> {
-    if cancel.load(Ordering::Relaxed) {
-        return Some(End::Cancelled);
-    }
-    let elapsed = started.elapsed();
-    if elapsed.as_secs() >= limits.wall_seconds_max {
-        return Some(End::WallLimit(tree::below(outer)));
-    }
-    let silent = elapsed.saturating_sub(Duration::from_millis(last_output_millis.load(Ordering::Relaxed)));
-    (silent.as_secs() >= limits.idle_seconds_max).then(|| End::IdleLimit(tree::below(outer)))
-}
-
-/// Moves output into the log. After an error it goes on reading, so that the command does not block.
-fn pump(
-    mut output: ChildStdout,
-    log: &mut (dyn Write + Send),
-    started: Instant,
-    last_output_millis: &AtomicU64,
-) -> io::Result<()> {
-    let mut chunk = vec![0; CHUNK_BYTES];
-    let mut outcome = Ok(());
-    loop {
-        match output.read(&mut chunk) {
-            Ok(0) => return outcome,
-            Ok(count) => {
-                last_output_millis.store(started.elapsed().as_millis() as u64, Ordering::Relaxed);
-                if outcome.is_ok() {
-                    outcome = log.write_all(&chunk[..count]);
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+impl Outcome {
+    fn of(end: End) -> Outcome {
+        Outcome {
+            end,
+            wall_seconds: 0.0,
+            cpu_seconds: 0.0,
+            user_seconds: 0.0,
+            system_seconds: 0.0,
+            memory_peak_bytes: 0,
+            read_bytes: 0,
+            written_bytes: 0,
+            created: 0,
+            keeper_seconds: 0.0,
+            stalls: Stalls::default(),
+            still_seconds_max: 0.0,
+            silent_seconds_max: 0.0,
+            left_behind: Vec::new(),
+            left_in_memory: Vec::new(),
         }
     }
 }

@@ -1,12 +1,13 @@
-//! Real commands in real sandboxes: limits, floods, cancellation.
+//! Real commands in real sandboxes: limits, floods, cancellation, who is left, what was used. A root is made of the
+//! machine's own `/usr`, so that nothing needs to be fetched.
 
-use kilnyard_process::{End, Limits, Log, LogLimits, Outcome, read_log, run};
+use kilnyard_process::{End, Limits, Log, LogLimits, Outcome, Passed, Portrait, Sample, read_log, run};
 use kilnyard_root::sandbox::Task;
-use kilnyard_root::{IdMap, Sandbox, User, View, probe};
+use kilnyard_root::{Access, IdMap, Operation, ProcessStat, Sandbox, User, View, probe, root_operations};
 use libtest_mimic::{Arguments, Failed, Trial};
+use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 fn main() {
     kilnyard_root::sandbox::become_sandbox_if_asked();
@@ -17,10 +18,20 @@ fn main() {
     };
     let tests = vec![
         test("an_exit_code_and_the_output_come_back", an_exit_code_and_the_output_come_back),
-        test("a_silent_command_is_ended_and_named", a_silent_command_is_ended_and_named),
+        test("who_sleeps_hangs_and_it_is_told_on_what", who_sleeps_hangs_and_it_is_told_on_what),
+        test("who_works_alone_at_one_thing_spins", who_works_alone_at_one_thing_spins),
+        test("who_begins_processes_and_prints_nothing_is_silent", who_is_silent),
+        test("who_prints_is_bounded_by_cpu_time", who_prints_is_bounded_by_cpu_time),
         test("a_command_that_takes_too_long_is_ended", a_command_that_takes_too_long_is_ended),
+        test("who_begins_too_many_processes_is_ended", who_begins_too_many_processes_is_ended),
+        test("who_eats_memory_is_ended", who_eats_memory_is_ended),
+        test("who_waits_for_a_lock_and_who_has_it_are_told", who_waits_for_a_lock),
         test("a_flood_fills_no_disk_and_keeps_its_tail", a_flood_fills_no_disk_and_keeps_its_tail),
         test("a_cancelled_command_is_ended", a_cancelled_command_is_ended),
+        test("who_ignores_being_asked_ends_all_the_same", who_ignores_being_asked_ends_all_the_same),
+        test("a_stopped_sandbox_is_killed_with_all_below_it", a_stopped_sandbox_is_killed),
+        test("who_is_left_behind_is_named_with_who_started_it", who_is_left_behind_is_named),
+        test("what_was_used_is_told", what_was_used_is_told),
         test("a_log_that_cannot_be_written_is_the_machines_fault", a_log_that_cannot_be_written),
     ];
     let conclusion = libtest_mimic::run(&arguments, tests);
@@ -34,42 +45,103 @@ fn ids() -> Result<IdMap, String> {
     IdMap::of_this_user(&std::env::var("USER").unwrap_or_default()).map_err(|error| error.to_string())
 }
 
+fn open(folder: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
 /// Why these tests cannot run here.
 fn missing() -> Option<String> {
-    use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().ok()?;
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).ok()?;
+    open(folder.path());
     let tried = ids().and_then(|ids| probe::try_root(folder.path(), &ids).map_err(|error| error.to_string()));
     tried.err()
 }
 
-const LIMITS: Limits = Limits { wall_seconds_max: 60, idle_seconds_max: 60, memory_bytes_max: None };
+const LIMITS: Limits = Limits {
+    wall_seconds_max: 60.0,
+    cpu_seconds_max: None,
+    hung_seconds_max: 60.0,
+    silent_seconds_max: 60.0,
+    memory_bytes_max: None,
+    processes_max: None,
+};
 
-fn sandbox(script: &str) -> Sandbox {
-    Sandbox {
-        folder: "/".into(),
-        ids: ids().unwrap(),
-        view: View::Machine,
-        user: User::Root,
-        task: Task::Program(["/bin/sh", "-c", script].map(str::to_owned).into()),
-        directory: "/".into(),
-        environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
-        is_interactive: false,
-        has_network: false,
+struct Yard(tempfile::TempDir);
+
+impl Yard {
+    fn new() -> Yard {
+        let (folder, ids) = (tempfile::tempdir().unwrap(), ids().unwrap());
+        open(folder.path());
+        let make = |part: &str| {
+            fs::create_dir_all(folder.path().join(part)).unwrap();
+            probe::give_to_root(&folder.path().join(part), &ids).unwrap();
+        };
+        for part in ["", "/usr", "/proc", "/sys", "/dev", "/run", "/tmp"] {
+            make(&format!("base{part}"));
+        }
+        for part in ["root", "root/upper", "root/work", "root/merged"] {
+            make(part);
+        }
+        for link in ["bin", "lib", "lib64", "sbin"] {
+            std::os::unix::fs::symlink(format!("usr/{link}"), folder.path().join("base").join(link)).unwrap();
+        }
+        Yard(folder)
+    }
+
+    fn sandbox(&self, script: &str) -> Sandbox {
+        let mut operations = root_operations(&["base".into()], Path::new("root"), &[]);
+        let usr =
+            Operation::Bind { source: "/usr".into(), target: "root/merged/usr".into(), access: Access::Read };
+        operations.insert(1, usr);
+        Sandbox {
+            folder: self.0.path().into(),
+            ids: ids().unwrap(),
+            view: View::Root(operations),
+            user: User::Root,
+            task: Task::Program(["/bin/sh", "-c", script].map(str::to_owned).into()),
+            directory: "/".into(),
+            environment: vec![("PATH".into(), "/usr/sbin:/usr/bin:/sbin:/bin".into())],
+            is_interactive: false,
+            has_network: false,
+        }
     }
 }
 
-fn perform(script: &str, limits: Limits, log_limits: LogLimits, cancel: &AtomicBool) -> (Outcome, String) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("stage.log");
+fn perform(
+    script: &str,
+    limits: Limits,
+    log_limits: LogLimits,
+    cancel: &AtomicBool,
+    observe: &mut dyn FnMut(Sample),
+) -> (Outcome, String) {
+    let yard = Yard::new();
+    let path = yard.0.path().join("stage.log");
     let mut log = Log::create(&path, log_limits).unwrap();
-    let outcome = run(&sandbox(script), &mut log, limits, cancel, &|_| {}, &mut |_| {});
+    let outcome = run(&yard.sandbox(script), &mut log, limits, cancel, &|_| {}, observe);
     log.finish().unwrap();
     (outcome, read_log(&path).unwrap())
 }
 
 fn simple(script: &str, limits: Limits) -> (Outcome, String) {
-    perform(script, limits, LogLimits::default(), &AtomicBool::new(false))
+    perform(script, limits, LogLimits::default(), &AtomicBool::new(false), &mut |_| {})
+}
+
+/// Which limit was passed, and what was going on then.
+fn passed(outcome: &Outcome) -> Result<(Passed, &Portrait), Failed> {
+    match &outcome.end {
+        End::Limit(passed, portrait) => Ok((*passed, portrait)),
+        other => Err(format!("{other:?}").into()),
+    }
+}
+
+/// How many processes of this machine have this argument.
+fn processes_with(argument: &str) -> usize {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    entries
+        .filter_map(|entry| fs::read(entry.path().join("cmdline")).ok())
+        .filter(|line| line.split(|b| *b == 0).any(|part| part == argument.as_bytes()))
+        .count()
 }
 
 fn an_exit_code_and_the_output_come_back() -> Result<(), Failed> {
@@ -79,47 +151,175 @@ fn an_exit_code_and_the_output_come_back() -> Result<(), Failed> {
     Ok(())
 }
 
-fn a_silent_command_is_ended_and_named() -> Result<(), Failed> {
-    let (outcome, log) = simple("echo begun; sleep 5151; true", Limits { idle_seconds_max: 1, ..LIMITS });
-    let End::IdleLimit(processes) = outcome.end else { return Err(format!("{:?}", outcome.end).into()) };
-    assert!(processes.iter().any(|line| line == "sleep 5151 [waiting]"), "{processes:?}");
+fn who_sleeps_hangs_and_it_is_told_on_what() -> Result<(), Failed> {
+    let limits = Limits { hung_seconds_max: 1.0, ..LIMITS };
+    let script = "echo begun; mkfifo /fifo; sleep 5151 & cat < /fifo 9<&0; true";
+    let (outcome, log) = simple(script, limits);
+    let (passed, portrait) = passed(&outcome)?;
+    assert_eq!(passed, Passed::Hung);
+    let sleeper = portrait.processes.iter().find(|process| process.line == "sleep 5151").unwrap();
+    assert_eq!(sleeper.state, "waits");
+    assert!(sleeper.waits.as_deref().is_some_and(|waits| waits.contains("nanosleep")), "{sleeper:?}");
+    assert!(sleeper.depth == 1 && !sleeper.is_parent, "{portrait:?}");
+    // The shell waits until somebody writes.
+    let reader = portrait.processes.iter().find(|process| process.waits.as_deref() == Some("openat"));
+    assert!(reader.is_some(), "{portrait:?}");
+    assert_eq!(portrait.output, ["begun"]);
+    let summary = portrait.summary();
+    assert!(summary.starts_with("sleep 5151 (") && summary.contains("nanosleep"), "{summary}");
     assert_eq!(log, "begun\n");
+    assert_eq!(processes_with("5151"), 0);
+    Ok(())
+}
+
+fn who_works_alone_at_one_thing_spins() -> Result<(), Failed> {
+    let limits = Limits { hung_seconds_max: 2.0, silent_seconds_max: 4.0, ..LIMITS };
+    let (outcome, _) = simple("echo begun; while :; do :; done", limits);
+    let (passed, portrait) = passed(&outcome)?;
+    assert_eq!(passed, Passed::Spinning, "{portrait:?}");
+    assert!(outcome.still_seconds_max < 2.0 && outcome.silent_seconds_max >= 4.0, "{outcome:?}");
+    assert!(outcome.cpu_seconds > 0.5, "{outcome:?}");
+    Ok(())
+}
+
+fn who_is_silent() -> Result<(), Failed> {
+    let limits = Limits { hung_seconds_max: 2.0, silent_seconds_max: 4.0, ..LIMITS };
+    let (outcome, _) = simple("while :; do sleep 0.1; done", limits);
+    assert_eq!(passed(&outcome)?.0, Passed::Silent);
+    Ok(())
+}
+
+fn who_prints_is_bounded_by_cpu_time() -> Result<(), Failed> {
+    let limits = Limits { cpu_seconds_max: Some(0.5), ..LIMITS };
+    let (outcome, _) = simple("while :; do echo busy; done", limits);
+    assert_eq!(passed(&outcome)?.0, Passed::Cpu);
     Ok(())
 }
 
 fn a_command_that_takes_too_long_is_ended() -> Result<(), Failed> {
     let script = "while :; do echo busy; sleep 0.1; done";
-    let (outcome, log) = simple(script, Limits { wall_seconds_max: 1, ..LIMITS });
-    assert!(matches!(outcome.end, End::WallLimit(_)), "{:?}", outcome.end);
+    let (outcome, log) = simple(script, Limits { wall_seconds_max: 1.0, ..LIMITS });
+    assert_eq!(passed(&outcome)?.0, Passed::Wall);
     assert!(log.starts_with("busy\n"), "{log}");
+    Ok(())
+}
+
+fn who_begins_too_many_processes_is_ended() -> Result<(), Failed> {
+    let script = "for i in $(seq 95); do sleep 5353 & done; wait";
+    let (outcome, _) = simple(script, Limits { processes_max: Some(100), ..LIMITS });
+    let (passed, portrait) = passed(&outcome)?;
+    assert_eq!(passed, Passed::Processes);
+    assert!(portrait.processes.len() + portrait.processes_more > 50, "{portrait:?}");
+    assert_eq!(processes_with("5353"), 0);
+    Ok(())
+}
+
+fn who_eats_memory_is_ended() -> Result<(), Failed> {
+    let script = "head -c 400M /dev/zero | tail -c 300M | sleep 5454";
+    let (outcome, _) = simple(script, Limits { memory_bytes_max: Some(100 << 20), ..LIMITS });
+    assert_eq!(passed(&outcome)?.0, Passed::Memory);
+    assert!(outcome.memory_peak_bytes > 100 << 20, "{outcome:?}");
+    Ok(())
+}
+
+fn who_waits_for_a_lock() -> Result<(), Failed> {
+    let script = "flock /lock sleep 5555 & sleep 0.3; flock /lock true";
+    let (outcome, _) = simple(script, Limits { hung_seconds_max: 1.0, ..LIMITS });
+    let (_, portrait) = passed(&outcome)?;
+    let waits = portrait.processes.iter().find(|process| process.line == "flock /lock true").unwrap();
+    let waits = waits.waits.clone().unwrap_or_default();
+    assert!(waits.starts_with("flock of /lock, for a lock that flock /lock sleep 5555 ("), "{waits}");
     Ok(())
 }
 
 fn a_flood_fills_no_disk_and_keeps_its_tail() -> Result<(), Failed> {
     let limits = LogLimits { head_bytes_max: 1 << 20, tail_bytes_max: 4096 };
     let script = "echo first; head -c 10G /dev/zero | tr '\\0' x; echo; echo last";
-    let (outcome, log) = perform(script, LIMITS, limits, &AtomicBool::new(false));
+    let (outcome, log) = perform(script, LIMITS, limits, &AtomicBool::new(false), &mut |_| {});
     assert_eq!(outcome.end, End::Exit(0));
     assert!(log.len() < (1 << 20) + 8192, "{} bytes", log.len());
     assert!(log.starts_with("first\n") && log.ends_with("x\nlast\n"));
     Ok(())
 }
 
+/// Cancels a command as soon as it has so many processes.
+fn cancelled_with(processes: u32, script: &str) -> (Outcome, String) {
+    let cancel = AtomicBool::new(false);
+    let mut observe = |sample: Sample| {
+        if sample.processes >= processes {
+            cancel.store(true, Ordering::Relaxed);
+        }
+    };
+    perform(script, LIMITS, LogLimits::default(), &cancel, &mut observe)
+}
+
 fn a_cancelled_command_is_ended() -> Result<(), Failed> {
-    static CANCEL: AtomicBool = AtomicBool::new(false);
-    std::thread::spawn(|| {
-        std::thread::sleep(Duration::from_millis(300));
-        CANCEL.store(true, Ordering::Relaxed);
-    });
-    let (outcome, _) = perform("sleep 5252", LIMITS, LogLimits::default(), &CANCEL);
+    let (outcome, _) = cancelled_with(1, "sleep 5252");
     assert_eq!(outcome.end, End::Cancelled);
+    assert_eq!(processes_with("5252"), 0);
+    Ok(())
+}
+
+fn who_ignores_being_asked_ends_all_the_same() -> Result<(), Failed> {
+    let script = "trap 'echo asked' TERM; setsid sh -c 'trap : TERM INT HUP; kill -STOP $$; sleep 5656' & \
+                  while :; do sleep 0.1; done";
+    let (outcome, log) = cancelled_with(3, script);
+    assert_eq!(outcome.end, End::Cancelled);
+    assert!(log.ends_with("asked\n"), "{log}");
+    assert_eq!(processes_with("5656"), 0);
+    Ok(())
+}
+
+fn a_stopped_sandbox_is_killed() -> Result<(), Failed> {
+    let cancel = AtomicBool::new(false);
+    // Process 1 of the sandbox hears of nothing while it is stopped.
+    let stop = |_| {
+        let is_command = |line: &[u8]| line == b"sleep\x005757\x00";
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let Ok(line) = fs::read(entry.path().join("cmdline")) else { continue };
+            let Ok(stat) = fs::read(entry.path().join("stat")) else { continue };
+            if is_command(&line)
+                && let Some(stat) = ProcessStat::parse(&stat)
+            {
+                let first = rustix::process::Pid::from_raw(stat.parent).unwrap();
+                rustix::process::kill_process(first, rustix::process::Signal::STOP).unwrap();
+                cancel.store(true, Ordering::Relaxed);
+            }
+        }
+    };
+    let (outcome, _) = perform("exec sleep 5757", LIMITS, LogLimits::default(), &cancel, &mut { stop });
+    assert_eq!(outcome.end, End::Cancelled);
+    assert_eq!(processes_with("5757"), 0);
+    Ok(())
+}
+
+fn who_is_left_behind_is_named() -> Result<(), Failed> {
+    let (outcome, _) = simple("cd /tmp; setsid sleep 5858 > /dev/null 2>&1 & sleep 0.5; echo done", LIMITS);
+    assert_eq!(outcome.end, End::Exit(0));
+    let [left] = &outcome.left_behind[..] else { return Err(format!("{:?}", outcome.left_behind).into()) };
+    assert!(left.starts_with("sleep 5858 (") && left.contains(" in /tmp"), "{left}");
+    assert!(left.contains("started by "), "{left}");
+    assert_eq!(processes_with("5858"), 0);
+    Ok(())
+}
+
+fn what_was_used_is_told() -> Result<(), Failed> {
+    let script = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; true & true & wait; sleep 0.5; :";
+    let (outcome, _) = simple(script, LIMITS);
+    assert_eq!((outcome.end.clone(), outcome.created), (End::Exit(0), 4), "{outcome:?}");
+    assert!(outcome.user_seconds > 0.0 && outcome.cpu_seconds >= outcome.user_seconds, "{outcome:?}");
+    assert!(outcome.memory_peak_bytes > 0, "{outcome:?}");
+    let has_stalls = Path::new("/proc/pressure/cpu").exists();
+    assert_eq!(outcome.stalls.cpu_seconds.is_some(), has_stalls, "{outcome:?}");
+    assert!(outcome.still_seconds_max > 0.2 && outcome.silent_seconds_max >= outcome.still_seconds_max);
     Ok(())
 }
 
 fn a_log_that_cannot_be_written() -> Result<(), Failed> {
     let mut log = Log::create(Path::new("/dev/full"), LogLimits::default())?;
     let cancel = AtomicBool::new(false);
-    let outcome = run(&sandbox("echo text"), &mut log, LIMITS, &cancel, &|_| {}, &mut |_| {});
+    let yard = Yard::new();
+    let outcome = run(&yard.sandbox("echo text"), &mut log, LIMITS, &cancel, &|_| {}, &mut |_| {});
     let End::LogFailed(error) = outcome.end else { return Err(format!("{:?}", outcome.end).into()) };
     assert!(error.contains("No space left"), "{error}");
     Ok(())

@@ -4,7 +4,7 @@
 //! is data that can be sent: on one machine it goes through a channel, and nothing in it assumes so.
 
 use kilnyard_model::order::{BuildOrder, Output, Stage};
-use kilnyard_model::result::{Failure, StageResult};
+use kilnyard_model::result::{Failure, StageResult, StageSeen};
 use kilnyard_schedule::Files;
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +21,8 @@ pub struct Lease {
     pub files: Files,
     /// What is built.
     pub order: BuildOrder,
+    /// What its stages took before.
+    pub seen: Vec<StageSeen>,
     /// Whether it is built twice, to compare the bytes.
     pub checks_reproducible: bool,
 }
@@ -32,7 +34,7 @@ pub enum Progress {
     /// A stage began.
     StageBegan(Stage),
     /// A stage ended.
-    StageEnded(StageResult),
+    StageEnded(Box<StageResult>),
     /// It goes on, and there is nothing else to say.
     Alive,
     /// What the build's processes hold now.

@@ -19,7 +19,9 @@ mod ids;
 mod operation;
 pub mod probe;
 pub mod sandbox;
+mod stat;
 
 pub use ids::{IdError, IdMap};
 pub use operation::{Access, LAYERS_MAX, Operation, base_operations, root_operations};
 pub use sandbox::{Report, Sandbox, User, View};
+pub use stat::ProcessStat;

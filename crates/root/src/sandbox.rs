@@ -6,16 +6,19 @@
 //!    its standard input, takes the user namespace (a helper that stays outside writes the id map), then
 //!    the others, and waits;
 //! 2. the *first* one, process 1 of the new pid namespace, performs the operations, starts the command,
-//!    reaps every orphan, samples memory, and at the command's end names who is left and leaves;
+//!    reaps every orphan, counts what there is, ends all of it when it is told to, and at the command's end names who is
+//!    left, ends that too, and leaves;
 //! 3. the command.
 //!
 //! Standard output is the log of the command (its standard error goes there too); standard error carries
-//! [`Report`]s, one JSON object a line. Each process asks the kernel to be killed when its parent dies,
+//! [`Report`]s, one JSON object a line. Standard input, behind the description, takes [`Order`]s. Each process asks the kernel to be killed when its parent dies,
 //! so that killing any of them, or Kilnyard, ends all below it.
 
+mod census;
 mod confine;
 mod execute;
 mod inner;
+mod keeper;
 mod outer;
 mod overlay;
 mod system;
@@ -84,6 +87,60 @@ pub struct Sandbox {
     pub has_network: bool,
 }
 
+/// Bounds of what all processes of a sandbox may do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bounds {
+    /// How many processes and threads each of its users may have at once.
+    pub processes_max: Option<u32>,
+}
+
+/// What is read by the program that becomes a sandbox.
+#[derive(Serialize, Deserialize)]
+struct Specification {
+    sandbox: Sandbox,
+    bounds: Bounds,
+}
+
+/// What a sandbox can be told while its command runs, one byte each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// End all processes: ask them to (SIGTERM), give them [`GRACE`], and kill who is left then.
+    End,
+    /// Kill all processes at once.
+    Kill,
+    /// Those who were left behind have been looked at: they can be ended.
+    Looked,
+}
+
+impl Order {
+    const ALL: [(Order, u8); 3] = [(Order::End, b'e'), (Order::Kill, b'k'), (Order::Looked, b'l')];
+
+    /// The byte that says it.
+    pub fn byte(self) -> u8 {
+        Order::ALL.iter().find(|(order, _)| *order == self).map_or(b'k', |(_, byte)| *byte)
+    }
+
+    fn parse(byte: u8) -> Option<Order> {
+        Order::ALL.iter().find(|(_, known)| *known == byte).map(|(order, _)| *order)
+    }
+}
+
+/// How long processes that were asked to end have for it.
+pub const GRACE: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// A process that outlived its command.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leftover {
+    /// Its number inside.
+    pub number: i32,
+    /// Its command line.
+    pub line: String,
+    /// The folder that it is in, seen from inside.
+    pub directory: Option<String>,
+    /// Who started it, and who started that one, as far as they were seen: command lines with numbers.
+    pub started_by: Vec<String>,
+}
+
 /// What a sandbox says of itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -94,24 +151,50 @@ pub enum Report {
     Sample {
         /// How many there are.
         processes: u32,
+        /// How many threads they have.
+        threads: u32,
         /// How many of them run, or could run if they had a core.
         runnable: u32,
         /// The sum of their resident memory; shared pages count in each.
         memory_bytes: u64,
-        /// The sum of user and system time of those that live.
+        /// User and system time of all that lives and of all that was waited for.
         cpu_seconds: f64,
+        /// How many processes and threads were begun so far.
+        created: u64,
     },
-    /// Processes that the command left running; they are killed.
+    /// What the command left running, the first few; all of it is ended when [`Order::Looked`] comes, or a moment later.
     LeftBehind {
-        /// Number inside and command line of each, the first few.
-        processes: Vec<(i32, String)>,
+        /// The processes.
+        processes: Vec<Leftover>,
+        /// Numbers and command lines of the latest that ended, of those that were seen for some time.
+        ended: Vec<(i32, String)>,
+    },
+    /// What the command left in memory that processes share, the first few; it goes with the sandbox.
+    LeftInMemory {
+        /// A name for each.
+        things: Vec<String>,
+    },
+    /// What all processes used that have no clock: the last word of process 1.
+    Used {
+        /// Bytes that were read from disks.
+        read_bytes: u64,
+        /// Bytes that were written, or are to be written, to disks.
+        written_bytes: u64,
+        /// How many processes and threads were begun.
+        created: u64,
+        /// User and system time of process 1 itself.
+        own_seconds: f64,
     },
     /// The command ended.
     Ended {
         /// Its exit code, or 128 and the signal that killed it.
         code: i32,
-        /// User and system time of all processes of the sandbox that were waited for.
-        cpu_seconds: f64,
+        /// User time of all processes of the sandbox that were waited for.
+        user_seconds: f64,
+        /// Their system time.
+        system_seconds: f64,
+        /// The largest memory that one of them ever held.
+        largest_bytes: u64,
     },
     /// The sandbox could not be made.
     Failed {
@@ -127,13 +210,15 @@ pub enum Report {
 impl Sandbox {
     /// Starts the sandbox: its standard output is the command's log, its standard error the reports.
     pub fn spawn(&self) -> io::Result<Child> {
-        self.spawn_after(&|_| {})
+        let mut child = self.spawn_within(Bounds::default(), &|_| {})?;
+        drop(child.stdin.take());
+        Ok(child)
     }
 
-    /// The same, but `enter` is called with the number of the outer process before that one starts any other: what it is
-    /// put into then, all of the sandbox is in.
-    pub fn spawn_after(&self, enter: &dyn Fn(u32)) -> io::Result<Child> {
-        let specification = serde_json::to_vec(self).map_err(io::Error::other)?;
+    /// The same within bounds, and its standard input takes [`Order`]s. `enter` is called with the number of the outer
+    /// process before that one starts any other: what it is put into then, all of the sandbox is in.
+    pub fn spawn_within(&self, bounds: Bounds, enter: &dyn Fn(u32)) -> io::Result<Child> {
+        let specification = self.specification(bounds)?;
         let mut child = this_program()
             .args([ARGUMENT, "-"])
             .stdin(Stdio::piped())
@@ -142,7 +227,11 @@ impl Sandbox {
             .spawn()?;
         // It does nothing before it has read what it is to be.
         enter(child.id());
-        let written = child.stdin.take().map(|mut stdin| stdin.write_all(&specification));
+        let length = (specification.len() as u64).to_le_bytes();
+        let written = child.stdin.as_mut().map(|stdin| {
+            stdin.write_all(&length)?;
+            stdin.write_all(&specification)
+        });
         if let Some(Err(error)) = written {
             // It died before it had read; what it said, if anything, is in its reports.
             if error.kind() != io::ErrorKind::BrokenPipe {
@@ -154,9 +243,14 @@ impl Sandbox {
         Ok(child)
     }
 
+    fn specification(&self, bounds: Bounds) -> io::Result<Vec<u8>> {
+        let specification = Specification { sandbox: self.clone(), bounds };
+        serde_json::to_vec(&specification).map_err(io::Error::other)
+    }
+
     /// Runs the sandbox on this process's own terminal and waits; the command's exit code.
     pub fn run_interactively(&self, specification_file: &std::path::Path) -> io::Result<i32> {
-        fs_err::write(specification_file, serde_json::to_vec(self).map_err(io::Error::other)?)?;
+        fs_err::write(specification_file, self.specification(Bounds::default())?)?;
         let status = this_program().arg(ARGUMENT).arg(specification_file).status();
         fs_err::remove_file(specification_file)?;
         Ok(status?.code().unwrap_or(1))

@@ -1,11 +1,11 @@
 //! Real namespaces, real mounts, real processes. A root is made of the machine's own `/usr`, so that
 //! nothing needs to be fetched.
 
-use kilnyard_root::sandbox::{RunError, Task};
+use kilnyard_root::sandbox::{Bounds, Order, RunError, Task};
 use kilnyard_root::{Access, IdMap, Operation, Report, Sandbox, User, View, probe, root_operations};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,10 @@ fn main() {
         test("what_is_written_goes_to_the_upper_layer", what_is_written_goes_to_the_upper_layer),
         test("hundreds_of_layers_lie_above_each_other", hundreds_of_layers_lie_above_each_other),
         test("processes_left_behind_are_named_and_ended", processes_left_behind_are_named_and_ended),
+        test("who_started_a_daemon_is_told_when_it_is_gone", who_started_a_daemon_is_told_when_it_is_gone),
+        test("what_was_used_is_told_last", what_was_used_is_told_last),
+        test("no_more_processes_are_begun_than_may_be", no_more_processes_are_begun_than_may_be),
+        test("who_ignores_being_asked_is_killed", who_ignores_being_asked_is_killed),
         test("killing_the_outer_process_ends_all", killing_the_outer_process_ends_all),
         test("memory_is_sampled_and_time_is_counted", memory_is_sampled_and_time_is_counted),
         test("a_refused_step_is_named", a_refused_step_is_named),
@@ -246,13 +250,79 @@ fn processes_left_behind_are_named_and_ended(yard: &Yard) -> Result<(), Failed> 
     let child = yard.sandbox(User::Root, "setsid sleep 4242 >/dev/null 2>&1 & sleep 0.3").spawn()?;
     let reports = reports(child);
     let named = reports.iter().find_map(|report| match report {
-        Report::LeftBehind { processes } => Some(processes.clone()),
+        Report::LeftBehind { processes, .. } => Some(processes.clone()),
         _ => None,
     });
     let named = named.ok_or("nobody was named")?;
     assert_eq!(named.len(), 1, "{named:?}");
-    assert_eq!(named[0].1, "sleep 4242");
+    assert_eq!(named[0].line, "sleep 4242");
+    assert_eq!(named[0].directory.as_deref(), Some("/"));
     assert_eq!(processes_with("4242"), 0);
+    Ok(())
+}
+
+fn who_started_a_daemon_is_told_when_it_is_gone(yard: &Yard) -> Result<(), Failed> {
+    // A daemon in a session of its own, whose parent has ended a second ago, and ignores what asks it to end.
+    let script = "sh -c 'sh -c \"trap : TERM; sleep 0.6; (setsid sh -c \\\"trap : TERM; sleep 4949; :\\\" &)\" & sleep 1.5; exit 0'; exit 0";
+    let reports = reports(yard.sandbox(User::Root, script).spawn()?);
+    let named = reports.iter().find_map(|report| match report {
+        Report::LeftBehind { processes, .. } => Some(processes.clone()),
+        _ => None,
+    });
+    let named = named.ok_or("nobody was named")?;
+    let daemon = named.iter().find(|left| left.line.starts_with("sh -c trap")).ok_or(format!("{named:?}"))?;
+    let sleeper = named.iter().find(|left| left.line == "sleep 4949").ok_or(format!("{named:?}"))?;
+    assert!(sleeper.started_by[0].starts_with(&format!("{} ({})", daemon.line, daemon.number)), "{named:?}");
+    assert_eq!(processes_with("4949"), 0);
+    Ok(())
+}
+
+fn what_was_used_is_told_last(yard: &Yard) -> Result<(), Failed> {
+    let script = "for i in 1 2 3 4 5; do true | true; done; head -c 3000000 /dev/zero > /f; \
+                  echo x > /dev/shm/left; ipcmk -Q > /dev/null; :";
+    let reports = reports(yard.sandbox(User::Root, script).spawn()?);
+    let [
+        ..,
+        Report::LeftInMemory { things },
+        Report::Used { created, written_bytes, .. },
+        Report::Ended { code: 0, .. },
+    ] = &reports[..]
+    else {
+        return Err(format!("{reports:?}").into());
+    };
+    // The command itself, ten of a pipe each, head, ipcmk.
+    assert_eq!(*created, 13, "{reports:?}");
+    assert!(*written_bytes == 0 || *written_bytes >= 3_000_000, "{written_bytes}");
+    assert_eq!(things[0], "/dev/shm/left of 2 bytes");
+    assert!(things[1].starts_with("System V message queue "), "{things:?}");
+    Ok(())
+}
+
+fn no_more_processes_are_begun_than_may_be(yard: &Yard) -> Result<(), Failed> {
+    let bounds = Bounds { processes_max: Some(20) };
+    // The sandbox's own two are root's. Each sandbox counts for itself.
+    for (user, expected) in [(User::Root, 16), (PLAIN, 18), (User::Root, 16)] {
+        let script = "(for i in $(seq 40); do sleep 4545 & echo begun; done) 2> /dev/null; exit 0";
+        let mut child = yard.sandbox(user, script).spawn_within(bounds, &|_| {})?;
+        let mut log = String::new();
+        child.stdout.take().unwrap().read_to_string(&mut log)?;
+        child.wait()?;
+        assert_eq!(log.lines().count(), expected, "{user:?}");
+    }
+    assert_eq!(processes_with("4545"), 0);
+    Ok(())
+}
+
+fn who_ignores_being_asked_is_killed(yard: &Yard) -> Result<(), Failed> {
+    let script = "trap 'echo asked' TERM; echo ready; while :; do sleep 0.1; done";
+    let mut child = yard.sandbox(PLAIN, script).spawn_within(Bounds::default(), &|_| {})?;
+    let mut log = BufReader::new(child.stdout.take().unwrap());
+    let mut said = String::new();
+    log.read_line(&mut said)?;
+    child.stdin.take().unwrap().write_all(&[Order::End.byte()])?;
+    log.read_to_string(&mut said)?;
+    assert_eq!(said, "ready\nasked\n", "it is asked once, and is gone");
+    assert_eq!(child.wait()?.code(), Some(137));
     Ok(())
 }
 
@@ -291,9 +361,11 @@ fn memory_is_sampled_and_time_is_counted(yard: &Yard) -> Result<(), Failed> {
         _ => None,
     });
     assert!(peak.max().unwrap_or(0) > 100_000_000, "{reports:?}");
-    let Some(Report::Ended { cpu_seconds, code, .. }) = reports.last() else { return Err("no end".into()) };
+    let Some(Report::Ended { user_seconds, system_seconds, code, largest_bytes }) = reports.last() else {
+        return Err("no end".into());
+    };
     assert_eq!(*code, 0);
-    assert!(*cpu_seconds > 0.0);
+    assert!(user_seconds + system_seconds > 0.0 && *largest_bytes > 100_000_000, "{reports:?}");
     Ok(())
 }
 

@@ -41,6 +41,6 @@ pub use error::WebError;
 pub use page::page;
 pub use report::{
     Counts, CycleCut, LeftOut, PackageState, PathStep, Report, ReportFailure, ReportOutput, ReportPackage,
-    ReportStage, RepositoryFacts, RunState, SCHEMA,
+    ReportStage, ReportStalls, RepositoryFacts, RunState, SCHEMA,
 };
 pub use write::{PAGE_FILE, REPORT_FILE, write};

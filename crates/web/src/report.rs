@@ -233,10 +233,48 @@ pub struct ReportStage {
     /// The most memory that it held at one time.
     #[serde(default)]
     pub memory_peak_bytes: u64,
+    /// Its user time, as far as it is known apart.
+    #[serde(default, serialize_with = "number")]
+    pub user_seconds: f64,
+    /// Its system time, as far as it is known apart.
+    #[serde(default, serialize_with = "number")]
+    pub system_seconds: f64,
+    /// Bytes that it read from disks.
+    #[serde(default)]
+    pub read_bytes: u64,
+    /// Bytes that it wrote to disks.
+    #[serde(default)]
+    pub written_bytes: u64,
+    /// Processes and threads that it began.
+    #[serde(default)]
+    pub processes: u64,
+    /// For how long some process waited for a core, for memory, for a disk, where it was counted.
+    #[serde(default)]
+    pub stalled: Option<ReportStalls>,
+    /// Processes that it left running and that were ended, and what it left in shared memory.
+    #[serde(default)]
+    pub left_behind: Vec<String>,
     /// How it ended: `ok`, `skipped`, `running`; every other word is a way to fail.
     pub outcome: String,
     /// Its log: a path relative to the folder of the report.
     pub log: Option<String>,
+}
+
+/// What a stage waited for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ReportStalls {
+    /// For a core.
+    #[serde(default, serialize_with = "number")]
+    pub cpu_seconds: f64,
+    /// For memory.
+    #[serde(default, serialize_with = "number")]
+    pub memory_seconds: f64,
+    /// For a disk.
+    #[serde(default, serialize_with = "number")]
+    pub io_seconds: f64,
+    /// Whether it is what all processes of the machine waited.
+    #[serde(default)]
+    pub is_of_machine: bool,
 }
 
 impl ReportStage {

@@ -5,7 +5,7 @@ mod markup;
 
 use kilnyard_web::{
     Counts, CycleCut, LeftOut, PackageState, PathStep, Report, ReportFailure, ReportOutput, ReportPackage,
-    ReportStage, RepositoryFacts, RunState, page,
+    ReportStage, ReportStalls, RepositoryFacts, RunState, page,
 };
 use markup::check;
 use proptest::collection::vec;
@@ -58,8 +58,8 @@ fn state() -> impl Strategy<Value = PackageState> {
 }
 
 fn stage() -> impl Strategy<Value = ReportStage> {
-    (text(), seconds(), seconds(), seconds(), any::<u64>(), text(), option::of(text())).prop_map(
-        |(name, started_seconds, wall_seconds, cpu_seconds, memory_peak_bytes, outcome, log)| ReportStage {
+    (text(), seconds(), seconds(), seconds(), any::<u64>(), text(), option::of(text()), text()).prop_map(
+        |(
             name,
             started_seconds,
             wall_seconds,
@@ -67,6 +67,18 @@ fn stage() -> impl Strategy<Value = ReportStage> {
             memory_peak_bytes,
             outcome,
             log,
+            name_of_what_was_left,
+        )| ReportStage {
+            name,
+            started_seconds,
+            wall_seconds,
+            cpu_seconds,
+            memory_peak_bytes,
+            outcome,
+            log,
+            left_behind: vec![name_of_what_was_left],
+            stalled: Some(ReportStalls::default()),
+            ..ReportStage::default()
         },
     )
 }

@@ -1,15 +1,17 @@
 //! One build from beginning to end.
 
 use crate::memory::{WorkFolder, used_bytes};
+use crate::verdict::{self, Lacked};
 use crate::{RootFolder, Share, Worker, tools};
 use kilnyard_ecosystem::telling_lines;
 use kilnyard_mirror::{Sha256Hex, Wanted};
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::{BuildOrder, Input, Output, Stage, StageOrder};
-use kilnyard_model::result::{Failure, FailureKind, StageResult};
+use kilnyard_model::result::{Failure, FailureKind, Measures, StageResult};
 use kilnyard_model::text;
 use kilnyard_process::{
-    End, Log, LogLimits, Outcome, Sample, now_seconds, own_cpu_seconds, pressure, read_log,
+    End, Limits, Log, LogLimits, Outcome, Portrait, Sample, Seen, now_seconds, own_cpu_seconds, pressure,
+    read_log,
 };
 use kilnyard_protocol::{BuildResult, Lease, Progress};
 use kilnyard_schedule::Files;
@@ -176,6 +178,7 @@ impl Performance<'_> {
             is_ok: false,
             log: None,
             left_behind: Vec::new(),
+            measures: Measures::default(),
         }
     }
 
@@ -188,6 +191,7 @@ impl Performance<'_> {
         result.log = Some(relative);
         let mut end = End::Exit(0);
         let killed_before = pressure::killed_for_memory();
+        let limits = settings.limits.limits(self.seen(order.stage));
         let enter = |process| {
             // Without its weight it builds all the same.
             let _ = self.share.membership.enter(process);
@@ -206,29 +210,34 @@ impl Performance<'_> {
                 Stage::Build | Stage::Install => root.building_sandbox(command),
                 _ => root.sandbox(command),
             };
-            let limits = settings.limits;
             let outcome =
                 kilnyard_process::run(&sandbox, &mut log, limits, self.cancel, &enter, &mut observe);
             add(&mut result, &outcome);
+            let remarks = remarks(&outcome, &limits);
             end = outcome.end;
+            if let Err(error) = log.write(remarks.as_bytes())
+                && end == End::Exit(0)
+            {
+                end = End::LogFailed(error.to_string());
+            }
             if end != End::Exit(0) {
                 break;
             }
         }
         result.wall_seconds = started.elapsed().as_secs_f64();
-        result.is_ok = end == End::Exit(0);
-        if !result.is_ok {
+        let is_ok = end == End::Exit(0);
+        result.is_ok = is_ok;
+        if !is_ok {
             // A build that failed is tried again, and needs as much at the least.
             result.work_bytes = self.work_bytes(root);
         }
         let finished = log.finish();
-        (self.tell)(Progress::StageEnded(result));
-        if let Some(mut failure) = self.failure(order.stage, end, &path) {
-            // The kernel does not say whose process it killed: whoever failed meanwhile is tried again.
-            if failure.kind == FailureKind::Command && pressure::killed_for_memory() > killed_before {
-                failure.kind = FailureKind::Memory;
-                failure.message = format!("the machine ran out of memory: {}", failure.message);
-            }
+        (self.tell)(Progress::StageEnded(Box::new(result)));
+        let lacked = Lacked {
+            memory: pressure::killed_for_memory() > killed_before,
+            disk: !is_ok && !root.has_room_beside_it(),
+        };
+        if let Some(failure) = failure(order.stage, end, &limits, &path, lacked) {
             return Err(failure);
         }
         finished.map(|_| ()).map_err(|error| machine(order.stage, error))
@@ -248,45 +257,14 @@ impl Performance<'_> {
         (relative, path)
     }
 
-    fn failure(&self, stage: Stage, end: End, log: &Path) -> Option<Failure> {
-        let hung = |what: &str, processes: Vec<String>| match &processes[..] {
-            [] => what.to_owned(),
-            _ => format!("{what}; running then: {}", processes.join(", ")),
-        };
-        let limits = self.worker.settings.limits;
-        let (kind, message) = match end {
-            End::Exit(0) => return None,
-            End::Exit(code) => (FailureKind::Command, format!("the command ended with {code}")),
-            End::WallLimit(processes) => {
-                let what = format!("it was not done after {} s", limits.wall_seconds_max);
-                (FailureKind::WallLimit, hung(&what, processes))
-            }
-            End::IdleLimit(processes) => {
-                let what = format!("it printed nothing for {} s", limits.idle_seconds_max);
-                (FailureKind::IdleLimit, hung(&what, processes))
-            }
-            End::MemoryLimit(processes) => {
-                let mebibytes = limits.memory_bytes_max.unwrap_or(0) >> 20;
-                let what = format!("its processes held more than {mebibytes} MiB");
-                (FailureKind::Memory, hung(&what, processes))
-            }
-            End::Cancelled => (FailureKind::Cancelled, "it was cancelled".to_owned()),
-            End::LogFailed(error) => (FailureKind::Machine, format!("its log could not be written: {error}")),
-            End::SandboxFailed(error) => (FailureKind::Machine, error),
-        };
-        let mut failure = Failure { stage, kind, message, line_number: None, lines: Vec::new() };
-        let telling = read_log(log).ok().and_then(|text| telling_lines(&text));
-        if let (Some(telling), false) = (telling, kind == FailureKind::Machine) {
-            if kind == FailureKind::Command {
-                failure.message = telling.lines[telling.index].trim().to_owned();
-                if stage == Stage::Test {
-                    failure.kind = FailureKind::Test;
-                }
-            }
-            failure.line_number = Some(telling.line_number);
-            failure.lines = telling.lines;
-        }
-        Some(failure)
+    /// What a stage of the package took before, as far as it is known.
+    fn seen(&self, stage: Stage) -> Option<Seen> {
+        let seen = self.lease.seen.iter().find(|seen| seen.stage == stage)?;
+        Some(Seen {
+            cpu_seconds: seen.cpu_seconds,
+            still_seconds: seen.still_seconds,
+            silent_seconds: seen.silent_seconds,
+        })
     }
 
     fn collect(&self, order: &BuildOrder, root: &RootFolder) -> Result<Vec<Output>, Failure> {
@@ -331,7 +309,7 @@ impl Performance<'_> {
         let is_work_apart = root.is_work_apart();
         let work_bytes = result.work_bytes.filter(|_| !is_work_apart).unwrap_or(0);
         result.disk_bytes = Some(root.disk_bytes().saturating_sub(work_bytes));
-        (self.tell)(Progress::StageEnded(result));
+        (self.tell)(Progress::StageEnded(Box::new(result)));
         outcome
     }
 
@@ -381,7 +359,7 @@ impl Performance<'_> {
             Err(error) if error.is_cancelled() => {
                 Err(failed(FailureKind::Cancelled, "it was cancelled".to_owned()))
             }
-            Err(error) => Err(failed(FailureKind::Fetch, format!("failed to {error}"))),
+            Err(error) => Err(failed(verdict::of_fetch(&error), format!("failed to {error}"))),
         }
     }
 }
@@ -405,11 +383,95 @@ pub(crate) fn write_log(path: &Path, limits: LogLimits, text: &str) -> io::Resul
     log.finish().map(|_| ())
 }
 
+/// How many lines about what hung are kept beside the log.
+const HUNG_LINES_MAX: usize = 60;
+/// What the lines begin with that Kilnyard writes into a log.
+const REMARK: &str = "kilnyard: ";
+
+/// Why a stage failed, if it did.
+fn failure(stage: Stage, end: End, limits: &Limits, log: &Path, lacked: Lacked) -> Option<Failure> {
+    let mut failure = machine(stage, "");
+    match end {
+        End::Exit(0) => return None,
+        End::Exit(code) => {
+            let text = read_log(log).unwrap_or_default();
+            let telling = telling_lines(&text);
+            let told = telling.as_ref().map(|telling| telling.lines[telling.index].trim());
+            failure.kind = verdict::of_exit(stage, code, told, &text, lacked);
+            let what = told.map_or_else(|| format!("the command ended with {code}"), str::to_owned);
+            failure.message = format!("{}{what}", verdict::preface(failure.kind));
+            if let Some(telling) = telling {
+                failure.line_number = Some(telling.line_number);
+                failure.lines = telling.lines;
+            }
+        }
+        End::Limit(passed, portrait) => {
+            failure.kind = verdict::of_limit(passed);
+            let what = passed.words(limits);
+            failure.message = format!("{what}; running then: {}", portrait.summary());
+            let remark = format!("{REMARK}{what}");
+            let text = read_log(log).unwrap_or_default();
+            failure.line_number = text
+                .lines()
+                .enumerate()
+                .filter(|(_, line)| *line == remark)
+                .last()
+                .map(|(at, _)| at as u64 + 1);
+            failure.lines = hung_lines(&portrait);
+        }
+        End::Cancelled => {
+            failure.kind = FailureKind::Cancelled;
+            failure.message = "it was cancelled".to_owned();
+        }
+        End::LogFailed(error) => {
+            failure.kind = if lacked.disk { FailureKind::Disk } else { FailureKind::Machine };
+            failure.message = format!("its log could not be written: {error}");
+        }
+        End::SandboxFailed(error) => failure.message = error,
+    }
+    Some(failure)
+}
+
+/// What hung, fit to be shown.
+pub(crate) fn hung_lines(portrait: &Portrait) -> Vec<String> {
+    portrait.lines().iter().take(HUNG_LINES_MAX).map(|line| text::line(line)).collect()
+}
+
+/// What is said in the log of how a command ended.
+fn remarks(outcome: &Outcome, limits: &Limits) -> String {
+    let mut lines = Vec::new();
+    if let End::Limit(passed, portrait) = &outcome.end {
+        lines.push(passed.words(limits));
+        lines.extend(portrait.lines());
+    }
+    lines.extend(outcome.left_behind.iter().map(|process| format!("left behind, and ended: {process}")));
+    lines.extend(outcome.left_in_memory.iter().map(|thing| format!("left in shared memory: {thing}")));
+    // The last line of the command may have no end.
+    let first = if lines.is_empty() { "" } else { "\n" };
+    lines.iter().fold(first.to_owned(), |all, line| format!("{all}{REMARK}{}\n", text::line(line)))
+}
+
 /// Adds what a command used to what its stage used.
 fn add(result: &mut StageResult, outcome: &Outcome) {
     result.cpu_seconds += outcome.cpu_seconds;
     result.memory_peak_bytes = result.memory_peak_bytes.max(outcome.memory_peak_bytes);
-    result.left_behind.extend(outcome.left_behind.iter().map(|process| text::line(process)));
+    let left = outcome.left_behind.iter().chain(&outcome.left_in_memory);
+    result.left_behind.extend(left.map(|process| text::line(process)));
+    let sum = |one: Option<f64>, other: Option<f64>| Some(one.unwrap_or(0.0) + other?);
+    let (measures, stalls) = (result.measures, outcome.stalls);
+    result.measures = Measures {
+        user_seconds: measures.user_seconds + outcome.user_seconds,
+        system_seconds: measures.system_seconds + outcome.system_seconds,
+        read_bytes: measures.read_bytes + outcome.read_bytes,
+        written_bytes: measures.written_bytes + outcome.written_bytes,
+        processes: measures.processes + outcome.created,
+        cpu_stalled_seconds: sum(measures.cpu_stalled_seconds, stalls.cpu_seconds),
+        memory_stalled_seconds: sum(measures.memory_stalled_seconds, stalls.memory_seconds),
+        io_stalled_seconds: sum(measures.io_stalled_seconds, stalls.io_seconds),
+        is_stalled_of_machine: stalls.is_of_machine,
+        still_seconds_max: measures.still_seconds_max.max(outcome.still_seconds_max),
+        silent_seconds_max: measures.silent_seconds_max.max(outcome.silent_seconds_max),
+    };
 }
 
 /// A command as a person would read it: scripts and long lists are cut.

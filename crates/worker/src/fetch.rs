@@ -4,8 +4,9 @@
 //! all commands have ended well; each goes under its name at once, so that nobody sees a part of it. No two fetch
 //! the same file at the same time: whoever wants to claims its files before, and does something else where he gets none.
 
-use crate::build::{machine, shown};
+use crate::build::{hung_lines, machine, shown};
 use crate::roots::without_links;
+use crate::verdict::{self, Lacked};
 use crate::{RootFolder, Worker};
 use kilnyard_ecosystem::telling_lines;
 use kilnyard_model::order::{BuildOrder, FetchFile, FetchOrder, Input, Stage};
@@ -80,14 +81,19 @@ impl Worker {
             output.add(format!("+ {}\n", shown(&command.arguments)).as_bytes());
             let mut sandbox = root.sandbox(command);
             sandbox.has_network = true;
-            let limits = self.settings.limits;
+            let limits = self.settings.limits.limits(None);
             let outcome = kilnyard_process::run(&sandbox, &mut output, limits, cancel, &|_| {}, &mut |_| {});
             fetched.cpu_seconds += outcome.cpu_seconds;
             fetched.failure = match outcome.end {
                 End::Exit(0) => continue,
-                End::Exit(code) => Some(told(&output.bytes, &format!("the command ended with {code}"))),
-                End::WallLimit(_) | End::IdleLimit(_) | End::MemoryLimit(_) => {
-                    Some(failure(FailureKind::Fetch, "it was not done within the limits of a stage"))
+                End::Exit(code) => Some(told(&output.bytes, code)),
+                End::Limit(passed, portrait) => {
+                    let running = portrait.summary();
+                    let message = text::lines(&format!("{}; running then: {running}", passed.words(&limits)));
+                    Some(Failure {
+                        lines: hung_lines(&portrait),
+                        ..failure(verdict::of_limit(passed), &message)
+                    })
                 }
                 End::Cancelled => Some(failure(FailureKind::Cancelled, "it was cancelled")),
                 End::LogFailed(error) | End::SandboxFailed(error) => Some(machine(Stage::Fetch, error)),
@@ -104,9 +110,13 @@ fn failure(kind: FailureKind, message: &str) -> Failure {
 }
 
 /// The failure of commands, by the line of their output that tells most.
-fn told(output: &[u8], otherwise: &str) -> Failure {
-    let mut failure = failure(FailureKind::Fetch, otherwise);
-    if let Some(telling) = telling_lines(&String::from_utf8_lossy(output)) {
+fn told(output: &[u8], code: i32) -> Failure {
+    let mut failure = failure(FailureKind::Fetch, &format!("the command ended with {code}"));
+    let output = String::from_utf8_lossy(output);
+    let telling = telling_lines(&output);
+    let told = telling.as_ref().map(|telling| telling.lines[telling.index].trim());
+    failure.kind = verdict::of_exit(Stage::Fetch, code, told, &output, Lacked::default());
+    if let Some(telling) = telling {
         failure.message = text::lines(telling.lines[telling.index].trim());
         failure.lines = telling.lines;
     }

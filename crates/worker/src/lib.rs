@@ -18,16 +18,18 @@ mod memory;
 mod remover;
 mod roots;
 mod tools;
+mod verdict;
 
 pub use cores::{Cores, Share};
 pub use fetch::{Claim, Fetched};
 pub use memory::{sweep_memory, work_folders_in_memory};
 pub use roots::{RootFolder, base_sandbox};
 pub use tools::{JobserverStyle, jobserver_path};
+pub use verdict::of_fetch as kind_of_fetch_failure;
 
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_mirror::DistfileStore;
-use kilnyard_process::{Limits, LogLimits};
+use kilnyard_process::{LimitRules, LogLimits};
 use kilnyard_root::IdMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -42,8 +44,8 @@ pub struct Settings {
     pub yard: PathBuf,
     /// The ids of its roots.
     pub ids: IdMap,
-    /// Limits of each stage.
-    pub limits: Limits,
+    /// From what the limits of each stage follow.
+    pub limits: LimitRules,
     /// How much of each log is kept.
     pub log_limits: LogLimits,
     /// Whether outputs are installed and removed in a clean root.

@@ -11,6 +11,7 @@ mod child;
 mod convert;
 pub mod fakeroot;
 mod figures;
+mod monitor;
 mod overhead;
 mod publish;
 mod queries;
@@ -35,6 +36,7 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Bench) -> Result<ExitC
         BenchName::Check => check::measure(&yard()?, options.pairs)?,
         BenchName::Publish => publish::measure(options.pairs)?,
         BenchName::Fakeroot => fakeroot::measure(options.pairs, options.source.as_deref())?,
+        BenchName::Monitor => monitor::measure(options.pairs)?,
         BenchName::Schedule => schedule::measure(options.pairs)?,
         BenchName::Queries => queries::measure(options.pairs)?,
         BenchName::Tree => match &options.scan {

@@ -6,6 +6,7 @@ use crate::config::Family;
 use crate::error::{Context, Error, Kind, Result};
 use crate::words;
 use crate::yard::{Yard, store_error};
+use kilnyard_model::result::StageResult;
 use kilnyard_store::bob_history::{self, BobBuild};
 use kilnyard_store::{BuildRow, RunRow, Store};
 use serde_json::json;
@@ -31,7 +32,11 @@ pub fn run(yard: &Yard, options: &cli::History) -> Result<ExitCode> {
             if options.json {
                 return print_json(&builds.iter().map(build_json).collect());
             }
-            print(&builds.iter().map(build_line).collect::<String>())
+            let text = builds.iter().map(|build| {
+                let stages = build.stages.iter().filter(|_| options.stages).map(stage_line);
+                std::iter::once(build_line(build)).chain(stages).collect::<String>()
+            });
+            print(&text.collect::<String>())
         }
         None => {
             let mut rows = Vec::new();
@@ -135,4 +140,37 @@ fn build_line(build: &BuildRow) -> String {
         words::size(memory_peak_bytes(build)),
         why.lines().next().unwrap_or("")
     )
+}
+
+fn stage_line(stage: &StageResult) -> String {
+    let measures = &stage.measures;
+    let stalled = [
+        ("core", measures.cpu_stalled_seconds),
+        ("memory", measures.memory_stalled_seconds),
+        ("disk", measures.io_stalled_seconds),
+    ];
+    let stalled: Vec<String> = stalled
+        .iter()
+        .filter_map(|(what, seconds)| Some(format!("{what} {}", words::duration((*seconds)?))))
+        .collect();
+    let mut line = format!(
+        "  {:<10} wall {:>10}  user {:>10}  system {:>10}  peak {:>10}  read {:>10}  written {:>10}  {:>6} processes",
+        stage.stage.as_str(),
+        words::duration(stage.wall_seconds),
+        words::duration(measures.user_seconds),
+        words::duration(measures.system_seconds),
+        words::size(stage.memory_peak_bytes),
+        words::size(measures.read_bytes),
+        words::size(measures.written_bytes),
+        measures.processes,
+    );
+    if !stalled.is_empty() {
+        let whose = if measures.is_stalled_of_machine { " (of the whole machine)" } else { "" };
+        let _ = write!(line, "  stalled for {}{whose}", stalled.join(", "));
+    }
+    line.push('\n');
+    for left in &stage.left_behind {
+        let _ = writeln!(line, "    left behind: {left}");
+    }
+    line
 }

@@ -11,6 +11,8 @@ use serde_json::json;
 use std::fmt::Write;
 use std::process::ExitCode;
 
+/// How many tries are looked at.
+const ATTEMPTS_MAX: usize = 20;
 /// How long a chain of blame is followed.
 const CHAIN_MAX: usize = 50;
 
@@ -34,7 +36,10 @@ pub fn run(yard: &Yard, options: &crate::cli::Package) -> Result<ExitCode> {
     let Some(row) = left_out.or(in_run).or(now) else {
         return Err(unknown(yard, &store, name)?);
     };
-    let build = store.builds_of(name, 1).map_err(store_error)?.into_iter().next();
+    let mut builds = store.builds_of(name, ATTEMPTS_MAX).map_err(store_error)?;
+    // The tries of one run belong together.
+    let last_run = builds.first().map(|build| build.run);
+    builds.retain(|build| Some(build.run) == last_run);
     let chain = chain(&store, run.as_ref().map(|run| run.number), &row)?;
     if options.json {
         return print_json(&json!({
@@ -47,15 +52,20 @@ pub fn run(yard: &Yard, options: &crate::cli::Package) -> Result<ExitCode> {
                 "package": row.name, "state": row.state, "reason": row.reason,
             })).collect::<Vec<_>>(),
             "dependencies": planned.map(|planned| planned.dependencies),
-            "build": build.as_ref().map(|build| json!({
-                "build": build.number,
-                "run": build.run,
-                "outcome": build.outcome,
-                "failure": build.failure,
-            })),
+            "build": builds.first().map(build_json),
+            "attempts": builds.iter().rev().map(build_json).collect::<Vec<_>>(),
         }));
     }
-    print(&text(yard, &row, build.as_ref(), &chain))
+    print(&text(yard, &row, &builds, &chain))
+}
+
+fn build_json(build: &BuildRow) -> serde_json::Value {
+    json!({
+        "build": build.number,
+        "run": build.run,
+        "outcome": build.outcome,
+        "failure": build.failure,
+    })
 }
 
 /// From a package to the one that is to blame in the end.
@@ -70,7 +80,8 @@ fn chain(store: &Sqlite, run: Option<u64>, row: &PackageRow) -> Result<Vec<Packa
     Ok(chain)
 }
 
-fn text(yard: &Yard, row: &PackageRow, build: Option<&BuildRow>, chain: &[PackageRow]) -> String {
+/// `builds` are the tries of one run, the latest first.
+fn text(yard: &Yard, row: &PackageRow, builds: &[BuildRow], chain: &[PackageRow]) -> String {
     let version = if row.version.is_empty() { String::new() } else { format!(" {}", row.version) };
     let mut text = format!("{}{version} is {}\n", row.name, row.state);
     for (index, line) in row.reason.lines().enumerate() {
@@ -80,7 +91,14 @@ fn text(yard: &Yard, row: &PackageRow, build: Option<&BuildRow>, chain: &[Packag
     for blamed in chain {
         let _ = writeln!(text, "  {} is {}: {}", blamed.name, blamed.state, blamed.reason);
     }
-    if let Some(build) = build {
+    for (try_number, build) in builds.iter().skip(1).rev().enumerate() {
+        let how = build.failure.as_ref().map_or_else(String::new, |failure| {
+            format!(": {} ({}): {}", failure.stage, failure.kind.as_str(), failure.message)
+        });
+        let how = how.lines().next().unwrap_or_default();
+        let _ = writeln!(text, "  try {}, build {}: {}{how}", try_number + 1, build.number, build.outcome);
+    }
+    if let Some(build) = builds.first() {
         let when = words::time(build.started_seconds);
         let _ =
             writeln!(text, "  last build: {} in run {}, {when}, {}", build.number, build.run, build.outcome);
@@ -88,6 +106,11 @@ fn text(yard: &Yard, row: &PackageRow, build: Option<&BuildRow>, chain: &[Packag
             let _ = writeln!(text, "  {} ({}): {}", failure.stage, failure.kind.as_str(), failure.message);
             for line in &failure.lines {
                 let _ = writeln!(text, "    {line}");
+            }
+            let left =
+                build.stages.iter().flat_map(|stage| stage.left_behind.iter().map(move |left| (stage, left)));
+            for (stage, left) in left {
+                let _ = writeln!(text, "  {} left behind: {left}", stage.stage);
             }
             let _ = write!(text, "  more: kilnyard log {}", row.name);
             let has_root = RootFolder::failed_path(&yard.folder, &row.name).is_dir();

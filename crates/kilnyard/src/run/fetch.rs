@@ -9,10 +9,10 @@ use kilnyard_coordinator::Event;
 use kilnyard_mirror::{DistfileStore, FetchError, Progress, Sha256Hex, Wanted};
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::{BuildOrder, FetchOrder, Input, Stage};
-use kilnyard_model::result::{Failure, FailureKind, StageResult};
+use kilnyard_model::result::{Failure, FailureKind, Measures, StageResult};
 use kilnyard_process::{Log, LogLimits, now_seconds, own_cpu_seconds};
 use kilnyard_store::Number;
-use kilnyard_worker::{Fetched, Worker};
+use kilnyard_worker::{Fetched, Worker, kind_of_fetch_failure};
 use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -113,8 +113,9 @@ impl Batch {
             is_ok: outcome.is_ok(),
             log: Some(self.log.0.clone()),
             left_behind: Vec::new(),
+            measures: Measures::default(),
         };
-        Event::Fetched { package: self.package, stage: Some(stage), outcome }
+        Event::Fetched { package: self.package, stage: Some(Box::new(stage)), outcome }
     }
 }
 
@@ -345,7 +346,10 @@ impl Fetcher {
             Err(FetchError::Cancelled { .. }) => {
                 Err(Failure { kind: FailureKind::Cancelled, ..failed("it was cancelled".to_owned()) })
             }
-            Err(error) => Err(failed(format!("failed to {error}"))),
+            Err(error) => {
+                let kind = kind_of_fetch_failure(&error);
+                Err(Failure { kind, ..failed(format!("failed to {error}")) })
+            }
         }
     }
 }

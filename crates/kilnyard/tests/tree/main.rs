@@ -1,7 +1,7 @@
 //! Yards of a miniature pkgsrc, built by the real make in real roots.
 //!
 //! The base root comes from the mirror that this machine's apt uses, once for all trials. `odd` looks at one run of
-//! every odd package that there is; `changes` has what is built again and why, `cores` who has how many of them, `scans` how a tree is asked in a root,
+//! every odd package that there is, `misbehaves` at one of all that do; `changes` has what is built again and why, `cores` who has how many of them, `scans` how a tree is asked in a root,
 //! `refusals` what is wrong from the beginning, `ordinary` that
 //! root is not needed, and `disasters` what may happen to Kilnyard meanwhile.
 
@@ -12,6 +12,7 @@ mod changes;
 mod cores;
 mod disasters;
 mod fixtures;
+mod misbehaves;
 mod odd;
 mod ordinary;
 mod refusals;
@@ -26,6 +27,7 @@ fn main() {
     let shared: &'static Option<Shared> = Box::leak(Box::new(shared.ok()));
     let groups = [
         odd::CASES,
+        misbehaves::CASES,
         changes::CASES,
         cores::CASES,
         scans::CASES,

@@ -1,22 +1,16 @@
-//! Process 1 of the sandbox: the root, the command, the orphans, the samples.
+//! Process 1 of the sandbox: the root, and the command; [`keeper`] watches it then.
 
 use super::outer::{StepError, at, say, say_failed};
-use super::{Report, Sandbox, Task, User, View, confine, execute, system};
+use super::{Bounds, Report, Sandbox, Task, User, View, confine, execute, keeper, system};
 use crate::Operation;
 use std::ffi::CString;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
-/// How often memory is sampled: a peak shorter than this can be missed.
-const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
-/// How many processes left behind are named.
-const LEFT_BEHIND_NAMED_MAX: usize = 20;
-/// How many bytes of a command line are told.
-const COMMAND_LINE_BYTES_MAX: usize = 200;
-
-pub(super) fn run(sandbox: &Sandbox) -> i32 {
-    match start(sandbox) {
+/// `orders` is where Kilnyard tells what is to be done with the command, if it will.
+pub(super) fn run(sandbox: &Sandbox, bounds: Bounds, orders: Option<OwnedFd>) -> i32 {
+    match start(sandbox, bounds, orders) {
         Ok(code) => code,
         Err(error) => {
             say_failed(error);
@@ -25,7 +19,7 @@ pub(super) fn run(sandbox: &Sandbox) -> i32 {
     }
 }
 
-fn start(sandbox: &Sandbox) -> Result<i32, StepError> {
+fn start(sandbox: &Sandbox, bounds: Bounds, orders: Option<OwnedFd>) -> Result<i32, StepError> {
     // Seen from the new pid namespace the parent has no number.
     at("follow the outer process", system::die_with_parent(0))?;
     if let View::Root(operations) = &sandbox.view {
@@ -42,19 +36,18 @@ fn start(sandbox: &Sandbox) -> Result<i32, StepError> {
             let environment: Vec<String> =
                 sandbox.environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
             let environment = prepare(&environment)?;
-            // The signal is waited for with a time limit, so it must not be delivered otherwise.
-            block_child_signal(libc::SIG_BLOCK);
+            let keeper = at("listen for the end of the command", keeper::Keeper::new(orders))?;
             match at("start the command", system::fork())? {
                 None => {
-                    block_child_signal(libc::SIG_UNBLOCK);
-                    let error = become_command(sandbox, &arguments, &environment);
+                    keeper::unblock_child_signal();
+                    let error = become_command(sandbox, bounds, &arguments, &environment);
                     say_failed(error);
                     // SAFETY: ends this process at once.
                     unsafe { libc::_exit(125) }
                 }
                 Some(command) => {
                     say(&Report::Started);
-                    Ok(watch(command, matches!(sandbox.view, View::Root(_))))
+                    Ok(keeper.keep(command, matches!(sandbox.view, View::Root(_))))
                 }
             }
         }
@@ -85,7 +78,12 @@ fn remove(folders: &[PathBuf]) -> Result<i32, StepError> {
     Ok(0)
 }
 
-fn become_command(sandbox: &Sandbox, arguments: &[CString], environment: &[CString]) -> StepError {
+fn become_command(
+    sandbox: &Sandbox,
+    bounds: Bounds,
+    arguments: &[CString],
+    environment: &[CString],
+) -> StepError {
     let error = |step: &str, error: io::Error| (step.to_owned(), error);
     if !sandbox.is_interactive {
         // SAFETY: numbers alone. A session of its own, so that no terminal can be reached.
@@ -107,6 +105,11 @@ fn become_command(sandbox: &Sandbox, arguments: &[CString], environment: &[CStri
             // Two of them cannot be ignored in the first place, and say so.
             libc::signal(signal, libc::SIG_DFL);
         }
+    }
+    if let Some(count) = bounds.processes_max
+        && let Err(e) = system::limit_processes(count)
+    {
+        return error("limit how many processes there can be", e);
     }
     if let User::Plain { user, group } = sandbox.user {
         if let Err(e) = system::become_user(user, group) {
@@ -151,104 +154,4 @@ fn execute_program(arguments: &[CString], environment: &[CString]) -> StepError 
     // SAFETY: both lists end with a null pointer and their strings outlive the call.
     unsafe { libc::execvpe(program.as_ptr(), arguments_list.as_ptr(), environment_list.as_ptr()) };
     (format!("run {}", program.to_string_lossy()), io::Error::last_os_error())
-}
-
-fn child_signal() -> libc::sigset_t {
-    // SAFETY: an all-zero set is valid to be made empty and added to.
-    unsafe {
-        let mut set: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut set);
-        libc::sigaddset(&mut set, libc::SIGCHLD);
-        set
-    }
-}
-
-fn block_child_signal(how: libc::c_int) {
-    let set = child_signal();
-    // SAFETY: the set is valid; the old one is not asked for.
-    unsafe { libc::sigprocmask(how, &set, std::ptr::null_mut()) };
-}
-
-/// Reaps children and samples until the command has ended; its exit code.
-fn watch(command: libc::pid_t, has_own_processes: bool) -> i32 {
-    let set = child_signal();
-    let mut sampled_at = Instant::now();
-    loop {
-        let timeout = libc::timespec { tv_sec: 0, tv_nsec: SAMPLE_INTERVAL.subsec_nanos().into() };
-        // SAFETY: the set and the timeout live to the end of the call; no information is asked for.
-        unsafe { libc::sigtimedwait(&set, std::ptr::null_mut(), &timeout) };
-        while let Ok((pid, status, _)) = system::wait(-1, libc::WNOHANG) {
-            if pid == 0 {
-                break;
-            }
-            if pid == command {
-                let (code, _) = system::code_of(status);
-                if has_own_processes {
-                    name_who_is_left();
-                }
-                return code;
-            }
-        }
-        if has_own_processes && sampled_at.elapsed() >= SAMPLE_INTERVAL {
-            sampled_at = Instant::now();
-            sample();
-        }
-    }
-}
-
-/// The processes of the sandbox besides this one: `/proc` shows no others.
-fn processes() -> impl Iterator<Item = (i32, PathBuf)> {
-    std::fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {
-        let number: i32 = entry.file_name().to_str()?.parse().ok()?;
-        (number != 1).then(|| (number, entry.path()))
-    })
-}
-
-fn sample() {
-    // SAFETY: no preconditions.
-    let (page, ticks) = unsafe { (libc::sysconf(libc::_SC_PAGESIZE), libc::sysconf(libc::_SC_CLK_TCK)) };
-    let (mut count, mut runnable, mut pages, mut time) = (0, 0, 0, 0);
-    for (_, folder) in processes() {
-        // Fields after the name: state is the first, utime the 12th, stime the 13th, rss the 22nd (proc(5)).
-        let Some(fields) = stat_fields(&folder) else { continue };
-        let field = |index: usize| fields.get(index).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
-        count += 1;
-        runnable += u32::from(fields.first().is_some_and(|state| state == "R"));
-        pages += field(21);
-        time += field(11) + field(12);
-    }
-    say(&Report::Sample {
-        processes: count,
-        runnable,
-        memory_bytes: pages * page as u64,
-        cpu_seconds: time as f64 / ticks as f64,
-    });
-}
-
-fn stat_fields(folder: &Path) -> Option<Vec<String>> {
-    let text = std::fs::read(folder.join("stat")).ok()?;
-    let text = String::from_utf8_lossy(&text);
-    let (_, rest) = text.rsplit_once(')')?;
-    Some(rest.split_whitespace().map(str::to_owned).collect())
-}
-
-fn name_who_is_left() {
-    let mut left = Vec::new();
-    for (number, folder) in processes() {
-        let is_gone = stat_fields(&folder).is_none_or(|fields| fields.first().is_some_and(|s| s == "Z"));
-        if is_gone || left.len() == LEFT_BEHIND_NAMED_MAX {
-            continue;
-        }
-        let read = |name: &str| {
-            let line = std::fs::read(folder.join(name)).unwrap_or_default();
-            let line = &line[..line.len().min(COMMAND_LINE_BYTES_MAX)];
-            String::from_utf8_lossy(line).replace('\0', " ").trim().to_owned()
-        };
-        // In the moment in which it becomes another program it has no command line.
-        let line = Some(read("cmdline")).filter(|line| !line.is_empty());
-        left.push((number, line.unwrap_or_else(|| read("comm"))));
-    }
-    if !left.is_empty() {
-        say(&Report::LeftBehind { processes: left });
-    }
 }

@@ -1,11 +1,15 @@
 //! The outer process: namespaces, then waiting.
 
-use super::{Report, Sandbox, inner, system};
+use super::{Report, Specification, inner, system};
 use crate::IdMap;
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Descriptions have some ten kilobytes; a root of hundreds of layers some more.
+const SPECIFICATION_BYTES_MAX: u64 = 64 << 20;
 
 /// A step that failed, with the words that follow "failed to".
 pub(super) type StepError = (String, io::Error);
@@ -14,10 +18,16 @@ pub(super) fn at<T>(step: impl Into<String>, result: io::Result<T>) -> Result<T,
     result.map_err(|error| (step.into(), error))
 }
 
+/// Whether a person sits at the other end, who is told only what went wrong.
+static IS_FOR_A_PERSON: AtomicBool = AtomicBool::new(false);
+
 pub(super) fn say(report: &Report) {
+    if IS_FOR_A_PERSON.load(Ordering::Relaxed) && !matches!(report, Report::Failed { .. }) {
+        return;
+    }
     if let Ok(mut line) = serde_json::to_vec(report) {
         line.push(b'\n');
-        // One write a line: lines of several processes stay whole. Nobody listens in a shell's sandbox.
+        // One write a line: lines of several processes stay whole.
         let _ = io::stderr().write_all(&line);
     }
 }
@@ -39,7 +49,8 @@ pub(super) fn run(source: &OsStr) -> i32 {
 fn enter(source: &OsStr) -> Result<i32, StepError> {
     // SAFETY: no preconditions.
     at("follow Kilnyard", system::die_with_parent(unsafe { libc::getppid() }))?;
-    let sandbox = at("read the sandbox's description", read(source))?;
+    let (Specification { sandbox, bounds }, orders) = at("read the sandbox's description", read(source))?;
+    IS_FOR_A_PERSON.store(sandbox.is_interactive, Ordering::Relaxed);
     at(format!("enter {}", sandbox.folder.display()), std::env::set_current_dir(&sandbox.folder))?;
     enter_user_namespace(&sandbox.ids)?;
     let mut spaces = libc::CLONE_NEWNS
@@ -54,8 +65,10 @@ fn enter(source: &OsStr) -> Result<i32, StepError> {
     let private = libc::MS_PRIVATE | libc::MS_REC;
     at("keep mounts private", system::mount("none", "/".as_ref(), "", private, ""))?;
     match at("start process 1", system::fork())? {
-        None => std::process::exit(inner::run(&sandbox)),
+        None => std::process::exit(inner::run(&sandbox, bounds, orders)),
         Some(first) => {
+            // The first process alone is to hear of the end of who gives orders.
+            drop(orders);
             let (_, status, usage) = at("wait for process 1", system::wait(first, 0))?;
             // Process 1 tells of a signal that ended the command by its own exit code.
             let (code, signal) = system::code_of(status);
@@ -63,23 +76,39 @@ fn enter(source: &OsStr) -> Result<i32, StepError> {
                 let error = io::Error::other(format!("signal {signal} killed it"));
                 return Err(("keep process 1 of the sandbox".to_owned(), error));
             }
-            say(&Report::Ended { code, cpu_seconds: system::cpu_seconds(&usage) });
+            let (user_seconds, system_seconds) = system::user_and_system_seconds(&usage);
+            // In units of 1024 bytes (getrusage(2)).
+            let largest_bytes = usage.ru_maxrss.max(0) as u64 * 1024;
+            say(&Report::Ended { code, user_seconds, system_seconds, largest_bytes });
             Ok(code)
         }
     }
 }
 
-fn read(source: &OsStr) -> io::Result<Sandbox> {
-    let mut text = Vec::new();
-    if source == "-" {
-        io::stdin().read_to_end(&mut text)?;
-        let null = fs_err::File::open("/dev/null")?;
-        // SAFETY: both descriptors are open; 0 is standard input, which nobody else uses here.
-        system::check(unsafe { libc::dup2(null.as_raw_fd(), 0) })?;
-    } else {
-        text = fs_err::read(source)?;
+/// What is to be done, and where orders come from. On standard input there is a length of eight bytes before it, so that
+/// not one byte of what follows is taken.
+fn read(source: &OsStr) -> io::Result<(Specification, Option<OwnedFd>)> {
+    if source != "-" {
+        return Ok((serde_json::from_slice(&fs_err::read(source)?).map_err(io::Error::other)?, None));
     }
-    serde_json::from_slice(&text).map_err(io::Error::other)
+    // SAFETY: the descriptor 0 is open; a copy of it has no other owner. It is one that no command inherits.
+    let orders = unsafe {
+        let copy = system::check(libc::fcntl(0, libc::F_DUPFD_CLOEXEC, 10))?;
+        OwnedFd::from_raw_fd(copy)
+    };
+    let mut input = std::fs::File::from(orders);
+    let mut length = [0; 8];
+    input.read_exact(&mut length)?;
+    let length = u64::from_le_bytes(length);
+    if length > SPECIFICATION_BYTES_MAX {
+        return Err(io::Error::other(format!("it is of {length} bytes")));
+    }
+    let mut text = vec![0; length as usize];
+    input.read_exact(&mut text)?;
+    let null = fs_err::File::open("/dev/null")?;
+    // SAFETY: both descriptors are open; 0 is standard input, which nobody else uses here.
+    system::check(unsafe { libc::dup2(null.as_raw_fd(), 0) })?;
+    Ok((serde_json::from_slice(&text).map_err(io::Error::other)?, Some(input.into())))
 }
 
 /// Takes a user namespace. The map must be written by a process outside of it.

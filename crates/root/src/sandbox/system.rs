@@ -101,8 +101,23 @@ pub(super) fn code_of(status: libc::c_int) -> (i32, Option<i32>) {
     }
 }
 
+/// User time, and system time.
+pub(super) fn user_and_system_seconds(usage: &libc::rusage) -> (f64, f64) {
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    (seconds(usage.ru_utime), seconds(usage.ru_stime))
+}
+
 /// User and system time.
 pub(super) fn cpu_seconds(usage: &libc::rusage) -> f64 {
-    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+    let (user, system) = user_and_system_seconds(usage);
+    user + system
+}
+
+/// Lets each user of this user namespace have no more processes and threads than so. The kernel counts those of every
+/// namespace for themselves, and asks nobody here who is root.
+pub(super) fn limit_processes(count: u32) -> io::Result<()> {
+    let limit = libc::rlimit { rlim_cur: count.into(), rlim_max: count.into() };
+    // SAFETY: the limit lives to the end of the call.
+    check(unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &limit) })?;
+    Ok(())
 }

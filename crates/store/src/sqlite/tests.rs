@@ -4,7 +4,7 @@ use super::*;
 use crate::RunState;
 use crate::{MEASURED_MAX, MeasuredStage};
 use kilnyard_model::order::{Key, Output, Stage};
-use kilnyard_model::result::{Failure, FailureKind, StageResult};
+use kilnyard_model::result::{Failure, FailureKind, Measures, StageResult};
 
 fn run_row() -> RunRow {
     RunRow {
@@ -75,6 +75,7 @@ fn stage(stage: Stage, cpu_seconds: f64) -> StageResult {
         is_ok: true,
         log: None,
         left_behind: Vec::new(),
+        measures: Measures::default(),
     }
 }
 

@@ -6,6 +6,7 @@ mod blocked;
 mod expected;
 mod failures;
 mod head;
+mod left_behind;
 mod packages;
 mod remains;
 mod repository;
@@ -69,6 +70,7 @@ fn sections(view: &View<'_>) -> Vec<Section> {
         timeline::section(view),
         expected::section(view),
         slowest::section(view),
+        left_behind::section(view),
         remains::cycles(view),
         remains::left_out(view),
         packages::section(view),

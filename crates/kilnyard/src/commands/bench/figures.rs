@@ -39,6 +39,7 @@ pub enum Unit {
     Seconds,
     Bytes,
     Ratio,
+    Percent,
 }
 
 impl Unit {
@@ -50,6 +51,7 @@ impl Unit {
             Unit::Seconds => format!("{value:.2} s"),
             Unit::Bytes => words::size(value as u64),
             Unit::Ratio => format!("{value:.3}"),
+            Unit::Percent => format!("{:.2} %", value * 100.0),
         }
     }
 }

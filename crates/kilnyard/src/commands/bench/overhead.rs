@@ -280,7 +280,7 @@ impl Bench<'_> {
         let outcome = kilnyard_process::run(
             &sandbox,
             &mut log,
-            config.limits(),
+            config.limits().limits(None),
             signals::cancel(),
             &|_| {},
             &mut |_| {},

@@ -11,7 +11,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::plan;
 use crate::yard::{Yard, store_error};
 use kilnyard_model::order::Stage;
-use kilnyard_model::result::{Failure, FailureKind, PackageState, StageResult};
+use kilnyard_model::result::{Failure, FailureKind, Measures, PackageState, StageResult};
 use kilnyard_process::Log;
 use kilnyard_store::{BuildRow, PackageRow, Plan, PlanRow, Record, RunRow, RunState, Sqlite, Store};
 use serde_json::{Map, Value, json};
@@ -212,6 +212,7 @@ fn build_records(run: u64, build: u64, number: usize, began: f64, state: Package
             is_ok: !(is_failed && *stage == Stage::Build),
             log: (*stage != Stage::Collect).then(|| log_path(run, build, number, *stage)),
             left_behind: Vec::new(),
+            measures: Measures::default(),
         };
         Record::StageEnded { build, stage: result }
     }));

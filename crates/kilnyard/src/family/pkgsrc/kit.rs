@@ -174,7 +174,7 @@ fn bootstrap(
     let log_path = yard.path("logs/kit.log");
     let mut log =
         Log::create(&log_path, yard.config.log_limits()).context(Kind::Machine, "write logs/kit.log")?;
-    let limits = yard.config.limits();
+    let limits = yard.config.limits().limits(None);
     let outcome =
         kilnyard_process::run(&root.sandbox(&order), &mut log, limits, cancel, &|_| {}, &mut |_| {});
     log.finish().context(Kind::Machine, "write logs/kit.log")?;

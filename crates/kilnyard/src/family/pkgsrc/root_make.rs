@@ -84,17 +84,21 @@ impl RootMake {
             directory: format!("{TREE}/{directory}"),
             environment,
         };
+        let wall_seconds_max = LIMITS.wall_seconds_max as f64;
         let limits = Limits {
-            wall_seconds_max: LIMITS.wall_seconds_max,
-            idle_seconds_max: LIMITS.wall_seconds_max,
+            wall_seconds_max,
+            cpu_seconds_max: None,
+            hung_seconds_max: wall_seconds_max,
+            silent_seconds_max: wall_seconds_max,
             memory_bytes_max: None,
+            processes_max: None,
         };
         let mut output = Bounded { bytes: Vec::new(), is_over: false };
         let sandbox = root.sandbox(&order);
         let outcome = kilnyard_process::run(&sandbox, &mut output, limits, cancel, &|_| {}, &mut |_| {});
         let end = match outcome.end {
             End::Exit(code) => CaptureEnd::Exit(code),
-            End::WallLimit(_) | End::IdleLimit(_) | End::MemoryLimit(_) => CaptureEnd::WallLimit,
+            End::Limit(..) => CaptureEnd::WallLimit,
             End::Cancelled => CaptureEnd::Cancelled,
             End::LogFailed(_) if output.is_over => CaptureEnd::OutputLimit,
             End::LogFailed(error) | End::SandboxFailed(error) => return Err(io::Error::other(error)),

@@ -1,0 +1,148 @@
+//! One package for each way to misbehave, in one run: each ends in the verdict that its name says, and the run goes on.
+
+use crate::fixtures::{Packages, Shared, Trial, processes};
+use crate::support::tree::MiniTree;
+use std::path::Path;
+
+pub const CASES: &[Trial] = &[
+    ("each_way_to_misbehave_has_its_verdict", each_way_to_misbehave),
+    ("what_a_signal_ended_is_tried_again_and_told", what_a_signal_ended),
+];
+
+/// What each does. Numbers of seconds tell their processes from others.
+const PACKAGES: [(&str, &str); 12] = [
+    ("bad/hangs-asleep", "do-build:\n\t@echo waiting; sleep 616101"),
+    ("bad/spins", "do-build:\n\t@echo spinning; while :; do :; done"),
+    (
+        "bad/leaves-a-daemon",
+        "do-build:\n\t@sh -c 'sleep 0.5; (setsid sleep 616102 > /dev/null 2>&1 &) ; exit 0'; sleep 0.6; echo done",
+    ),
+    ("bad/eats-memory", "do-build:\n\t@head -c 900M /dev/zero | tail -c 800M | sleep 616103"),
+    ("bad/fills-the-disk", "do-build:\n\t@head -c 1200M /dev/zero > /dev/shm/all-of-it"),
+    ("bad/forks", "do-build:\n\t@sh -c 'while :; do sleep 616104 & done'"),
+    ("bad/writes-outside", "do-build:\n\t@touch /usr/bin/kilnyard-was-here"),
+    ("bad/wants-the-network", "do-build:\n\t@bash -c 'exec 3<>/dev/tcp/192.0.2.1/80'"),
+    ("bad/floods-the-log", "do-build:\n\t@head -c 20000000 /dev/zero | tr '\\0' x; echo; echo the end"),
+    ("bad/ignores-the-end", "do-build:\n\t@trap '' TERM INT HUP; while :; do sleep 0.3; done"),
+    ("good/one", ""),
+    ("good/two", "DEPENDS= one-[0-9]*:../../good/one"),
+];
+
+/// Package, where it stands in the end, the kind of its failure, and what is said of it.
+const VERDICTS: [(&str, &str, &str, &[&str]); 12] = [
+    ("bad/hangs-asleep", "failed", "hung", &["it hangs: for 3.0 s", "sleep 616101 (", "nanosleep"]),
+    ("bad/spins", "failed", "spinning", &["it spins: for 6.0 s", "[runs"]),
+    ("bad/leaves-a-daemon", "built", "", &[]),
+    ("bad/eats-memory", "failed", "memory", &["more than 512 MiB", "sleep 616103 ("]),
+    ("bad/fills-the-disk", "failed", "disk", &["No space left on device"]),
+    ("bad/forks", "failed", "processes", &[]),
+    ("bad/writes-outside", "failed", "command", &["Permission denied"]),
+    (
+        "bad/wants-the-network",
+        "failed",
+        "no-network",
+        &["which builds do not have", "Network is unreachable"],
+    ),
+    ("bad/floods-the-log", "built", "", &[]),
+    ("bad/ignores-the-end", "failed", "silent", &["it is silent: for 6.0 s"]),
+    ("good/one", "built", "", &[]),
+    ("good/two", "built", "", &[]),
+];
+
+fn each_way_to_misbehave(shared: &Shared) {
+    let tree = MiniTree::new(&PACKAGES);
+    let yard = shared.yard("misbehaves", &tree, &[]);
+    yard.change("# hung-minutes-min = 10", "hung-minutes-min = 0.05 #");
+    yard.change("# silent-minutes-min = 60", "silent-minutes-min = 0.1 #");
+    yard.change("# processes-max = 4096", "processes-max = 200 #");
+    yard.change("# memory = \"8G\"", "memory = \"512M\" #");
+    let ended = yard.build().exits(1).says(&["4 built, 8 failed"]);
+    for (package, state, kind, texts) in VERDICTS {
+        let why = yard.why(package);
+        assert_eq!(why["state"], state, "{package}: {why}\n{ended:?}");
+        if state == "built" {
+            continue;
+        }
+        let failure = &why["build"]["failure"];
+        assert_eq!((&failure["stage"], &failure["kind"]), (&"build".into(), &kind.into()), "{why}");
+        let message = failure["message"].as_str().unwrap();
+        for text in texts {
+            assert!(message.contains(text), "{package}: {text} is not in {message}");
+        }
+        yard.run(&["why", package]).exits(0).says(texts);
+    }
+    what_hung_is_shown(&yard);
+    what_was_left_is_named(&yard);
+    // Who lacked something was tried again, alone; who is at fault was not.
+    let tries = |package: &str| yard.why(package)["attempts"].as_array().unwrap().len();
+    assert_eq!(
+        ["bad/eats-memory", "bad/fills-the-disk", "bad/hangs-asleep", "bad/forks"].map(tries),
+        [2, 2, 1, 1]
+    );
+    yard.run(&["why", "bad/eats-memory"]).exits(0).says(&["try 1, build ", "(memory)"]);
+    let log = yard.run(&["log", "bad/floods-the-log", "build", "--all"]).exits(0).says(&["the end"]).stdout;
+    assert!(log.len() < 4 << 20, "{} bytes", log.len());
+    assert!(!Path::new("/usr/bin/kilnyard-was-here").exists());
+    let left: Vec<String> = processes().into_iter().filter(|line| line.contains("61610")).collect();
+    assert_eq!(left, [""; 0]);
+    yard.is_clean();
+}
+
+/// The log and the report have all of what a person needs to see why something hung.
+fn what_hung_is_shown(yard: &crate::support::Yard) {
+    let log = yard.run(&["log", "bad/hangs-asleep"]).exits(0);
+    log.says(&[
+        "waiting\n",
+        "kilnyard: it hangs: for 3.0 s",
+        "sleep 616101 (",
+        "kilnyard: the last that was printed:",
+    ]);
+    let failure = &yard.why("bad/hangs-asleep")["build"]["failure"];
+    let lines = failure["lines"].to_string();
+    assert!(lines.contains("sleep 616101 (") && lines.contains("| in "), "{lines}");
+    let number = failure["line_number"].as_u64().unwrap() as usize;
+    let text = yard.run(&["log", "bad/hangs-asleep", "--all"]).exits(0).stdout;
+    assert!(text.lines().nth(number - 1).unwrap().starts_with("kilnyard: it hangs"), "{text}");
+    assert!(yard.read("report/index.html").contains("it hangs: for 3.0 s"));
+}
+
+fn what_was_left_is_named(yard: &crate::support::Yard) {
+    let history = yard.run(&["history", "bad/leaves-a-daemon", "--json"]).exits(0).json();
+    let stages = history[0]["stages"].as_array().unwrap();
+    let build = stages.iter().find(|stage| stage["stage"] == "build").unwrap();
+    let left = build["left_behind"][0].as_str().unwrap();
+    assert!(left.starts_with("sleep 616102 ("), "{left}");
+    let measures = &build["measures"];
+    assert!(measures["processes"].as_u64().unwrap() > 5, "{build}");
+    assert!(measures["user_seconds"].as_f64().unwrap() > 0.0, "{build}");
+    yard.run(&["history", "bad/leaves-a-daemon", "--stages"]).exits(0).says(&[
+        "  build ",
+        " processes",
+        "left behind: sleep 616102 (",
+    ]);
+    yard.run(&["log", "bad/leaves-a-daemon", "build"])
+        .exits(0)
+        .says(&["kilnyard: left behind, and ended: sleep 616102"]);
+    assert!(yard.read("report/index.html").contains("Left behind by builds"));
+}
+
+fn what_a_signal_ended(shared: &Shared) {
+    let tree = MiniTree::new(&[("odd/killed", "do-build:\n\t@echo killing; kill -9 $$PPID; sleep 1")]);
+    let yard = shared.yard("signal", &tree, &[]);
+    yard.change("# signal = 1", "signal = 1 #");
+    yard.build().exits(1);
+    let why = yard.why("odd/killed");
+    let kinds: Vec<&str> = why["attempts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|build| build["failure"]["kind"].as_str().unwrap())
+        .collect();
+    assert_eq!(kinds, ["signal", "signal"], "{why}");
+    yard.change("signal = 1 #", "signal = 0 #");
+    yard.run(&["build", "--force", "odd/killed"]).exits(1);
+    assert_eq!(yard.why("odd/killed")["attempts"].as_array().unwrap().len(), 1);
+    yard.change("signal = 0 #", "cancelled = 1 #");
+    yard.run(&["plan"]).exits(2).says(&["retry", "cancelled"]);
+    yard.is_clean();
+}

@@ -1,0 +1,351 @@
+//! Who began whom: every fork of the processes of sandboxes, as the kernel tells it at once (its process connector,
+//! Documentation/driver-api/connector.rst, linux/cn_proc.h).
+//!
+//! A daemon forks twice, so that its parent is gone when somebody looks; only who heard of both forks can say who began it.
+//! One socket serves all commands that run at a time. What comes is read some times a second, and only forks are asked
+//! for. Numbers of the sandbox's own pid namespace are found by counting, since it gives them in order: each process and
+//! thread that is begun below process 1 takes the next one.
+//!
+//! The kernel tells this in the first namespaces alone, and ordinary users since Linux 6.6. Elsewhere nobody hears of
+//! anything, and there are the samples of the sandbox. Where events were lost, or a fork failed half-way, numbers would be
+//! wrong: so it is asked for one that is known, and nothing is told if that one is not as it should be.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
+
+/// How long events may lie in the socket: the kernel keeps some ten thousand.
+const READ_EVERY: Duration = Duration::from_millis(200);
+/// What the socket may hold.
+static BUFFER_BYTES: libc::c_int = 8 << 20;
+/// How many processes of a sandbox are followed: four bytes each.
+const BIRTHS_MAX: usize = 1 << 20;
+/// How many living processes are known before it is looked who has gone.
+const LIVING_MAX: usize = 1 << 16;
+
+/// How many events are taken at once, and the room for each: they are of less than a hundred bytes.
+const AT_ONCE: usize = 64;
+const MESSAGE_BYTES: usize = 128;
+
+// linux/connector.h and linux/cn_proc.h.
+const NETLINK_CONNECTOR: libc::c_int = 11;
+const CN_IDX_PROC: u32 = 1;
+const CN_VAL_PROC: u32 = 1;
+const PROC_CN_MCAST_LISTEN: u32 = 1;
+const PROC_EVENT_FORK: u32 = 1;
+/// Of `struct nlmsghdr`, and of it with `struct cn_msg` behind it, to the beginning of `struct proc_event`.
+const NETLINK_HEAD: usize = 16;
+const EVENT_AT: usize = 36;
+/// To the numbers of a fork: behind `what`, `cpu` and the time.
+const FORK_AT: usize = EVENT_AT + 16;
+
+/// A process that is followed: the sandbox's outer one, or one below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Member {
+    /// The outer process of this sandbox.
+    Outer(u32),
+    /// One of the line of the `child`-th child of an outer process, with its number inside if that child is process 1.
+    Inner { outer: u32, child: usize, number: u32 },
+}
+
+/// All that is known of births. Pure: what happened is told to it.
+#[derive(Debug, Default)]
+pub(crate) struct Kin {
+    living: HashMap<u32, Member>,
+    /// Of each outer process its children in order: of each the parents of the processes below it, by their numbers inside.
+    parents: HashMap<u32, Vec<Vec<u32>>>,
+}
+
+impl Kin {
+    fn follow(&mut self, outer: u32) {
+        self.forget(outer);
+        self.living.insert(outer, Member::Outer(outer));
+        self.parents.insert(outer, Vec::new());
+    }
+
+    fn forget(&mut self, outer: u32) {
+        self.parents.remove(&outer);
+        self.living.retain(|_, member| match member {
+            Member::Outer(other) | Member::Inner { outer: other, .. } => *other != outer,
+        });
+    }
+
+    /// A process or a thread was begun; `parent` and `leader` are processes, and `leader` is `number` if it is no thread.
+    fn born(&mut self, parent: u32, number: u32, leader: u32) {
+        // Of a thread the kernel tells the parent of its process.
+        let known = if number == leader { parent } else { leader };
+        let Some(member) = self.living.get(&known).copied() else {
+            // A number that was one of ours is somebody else's now.
+            self.living.remove(&number);
+            return;
+        };
+        let new = match member {
+            Member::Outer(outer) => {
+                let children = self.parents.entry(outer).or_default();
+                // Numbers 0, which nobody has, and 1, whose parent is outside.
+                children.push(vec![0, 0]);
+                Member::Inner { outer, child: children.len() - 1, number: 1 }
+            }
+            Member::Inner { outer, child, number: parent } => {
+                let parents = self.parents.get_mut(&outer).and_then(|children| children.get_mut(child));
+                let Some(parents) = parents.filter(|parents| parents.len() < BIRTHS_MAX) else { return };
+                parents.push(parent);
+                Member::Inner { outer, child, number: (parents.len() - 1) as u32 }
+            }
+        };
+        if number == leader {
+            self.living.insert(number, new);
+        }
+    }
+
+    /// Who began a process of a sandbox, the nearest first, by numbers inside; none if it is not known for sure. `outside`
+    /// is its number on this machine, by which the count is proved.
+    fn ancestors(&self, outer: u32, number: u32, outside: u32) -> Option<Vec<u32>> {
+        let children = self.parents.get(&outer)?;
+        let last = children.len().checked_sub(1)?;
+        // The last child that the outer process began is process 1: those before it only write maps of ids.
+        if self.living.get(&outside) != Some(&Member::Inner { outer, child: last, number }) {
+            return None;
+        }
+        let parents = &children[last];
+        let mut ancestors = Vec::new();
+        let mut next = *parents.get(number as usize)?;
+        // A parent has a smaller number than its child.
+        while next > 1 {
+            ancestors.push(next);
+            next = *parents.get(next as usize)?;
+        }
+        Some(ancestors)
+    }
+}
+
+/// A listener for all sandboxes of this process.
+struct Births {
+    socket: OwnedFd,
+    kin: Mutex<Kin>,
+}
+
+/// That of this process; none where the kernel does not allow it.
+fn births() -> Option<&'static Births> {
+    static BIRTHS: OnceLock<Option<Births>> = OnceLock::new();
+    let births = BIRTHS.get_or_init(|| listen().ok().map(|socket| Births { socket, kin: Mutex::default() }));
+    static READER: OnceLock<()> = OnceLock::new();
+    births.as_ref().inspect(|births| {
+        READER.get_or_init(|| {
+            let read = || {
+                loop {
+                    std::thread::sleep(READ_EVERY);
+                    let mut kin = births.kin();
+                    births.read(&mut kin);
+                }
+            };
+            // Without the thread the socket overflows, and nothing is told.
+            let _ = std::thread::Builder::new().name("births".to_owned()).spawn(read);
+        });
+    })
+}
+
+impl Births {
+    fn kin(&self) -> MutexGuard<'_, Kin> {
+        self.kin.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Takes all events that are there, many at a time.
+    fn read(&self, kin: &mut Kin) {
+        let mut room = [[0_u8; MESSAGE_BYTES]; AT_ONCE];
+        loop {
+            let mut places = room
+                .each_mut()
+                .map(|place| libc::iovec { iov_base: place.as_mut_ptr().cast(), iov_len: place.len() });
+            let mut messages = places.each_mut().map(|place| {
+                // SAFETY: an all-zero header is a valid one.
+                let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
+                message.msg_hdr.msg_iov = place;
+                message.msg_hdr.msg_iovlen = 1;
+                message
+            });
+            // SAFETY: all headers, places and their room live to the end of the call.
+            let count = unsafe {
+                let length = messages.len() as libc::c_uint;
+                let (fd, now) = (self.socket.as_raw_fd(), std::ptr::null_mut());
+                libc::recvmmsg(fd, messages.as_mut_ptr(), length, libc::MSG_DONTWAIT as _, now)
+            };
+            match usize::try_from(count) {
+                Ok(count) => {
+                    let lengths = messages.map(|message| message.msg_len as usize);
+                    for (place, length) in room.iter().zip(lengths).take(count) {
+                        if let Some((parent, number, leader)) = parse(&place[..length.min(MESSAGE_BYTES)]) {
+                            kin.born(parent, number, leader);
+                        }
+                    }
+                    if count < AT_ONCE {
+                        break;
+                    }
+                }
+                // Some were lost: what is counted from now on is wrong.
+                Err(_) if io::Error::last_os_error().raw_os_error() == Some(libc::ENOBUFS) => {
+                    *kin = Kin::default();
+                }
+                Err(_) => break,
+            }
+        }
+        if kin.living.len() > LIVING_MAX {
+            kin.living.retain(|number, _| std::path::Path::new(&format!("/proc/{number}")).exists());
+        }
+    }
+}
+
+/// Follows a sandbox as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Followed {
+    outer: u32,
+}
+
+/// Follows what a sandbox's outer process begins from now on.
+pub(crate) fn follow(outer: u32) -> Followed {
+    if let Some(births) = births() {
+        let mut kin = births.kin();
+        // What happened before was told of somebody else who had that number.
+        births.read(&mut kin);
+        kin.follow(outer);
+    }
+    Followed { outer }
+}
+
+impl Followed {
+    /// See [`Kin::ancestors`].
+    pub(crate) fn ancestors(&self, number: u32, outside: u32) -> Option<Vec<u32>> {
+        let births = births()?;
+        let mut kin = births.kin();
+        births.read(&mut kin);
+        kin.ancestors(self.outer, number, outside)
+    }
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        if let Some(births) = births() {
+            births.kin().forget(self.outer);
+        }
+    }
+}
+
+/// Whether the kernel tells this process of forks.
+pub fn hears_of_births() -> bool {
+    births().is_some()
+}
+
+/// Parent, number and process of a fork.
+fn parse(message: &[u8]) -> Option<(u32, u32, u32)> {
+    let word = |at: usize| Some(u32::from_ne_bytes(message.get(at..at + 4)?.try_into().ok()?));
+    if word(NETLINK_HEAD)? != CN_IDX_PROC || word(EVENT_AT)? != PROC_EVENT_FORK {
+        return None;
+    }
+    // parent_pid, parent_tgid, child_pid, child_tgid.
+    Some((word(FORK_AT + 4)?, word(FORK_AT + 8)?, word(FORK_AT + 12)?))
+}
+
+fn listen() -> io::Result<OwnedFd> {
+    // SAFETY: makes a new descriptor.
+    let socket =
+        unsafe { libc::socket(libc::PF_NETLINK, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, NETLINK_CONNECTOR) };
+    let socket = check(socket)?;
+    // SAFETY: it was just made and has no other owner.
+    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    let fd = socket.as_raw_fd();
+    for option in [libc::SO_RCVBUF, libc::SO_RCVBUFFORCE] {
+        // An ordinary user gets what the machine allows.
+        // SAFETY: the value lives to the end of the call.
+        unsafe {
+            let length = size_of_val(&BUFFER_BYTES) as libc::socklen_t;
+            libc::setsockopt(fd, libc::SOL_SOCKET, option, (&raw const BUFFER_BYTES).cast(), length);
+        }
+    }
+    // SAFETY: an all-zero address is a valid one, and lives to the end of the call.
+    check(unsafe {
+        let mut address: libc::sockaddr_nl = std::mem::zeroed();
+        address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
+        address.nl_groups = CN_IDX_PROC;
+        libc::bind(fd, (&raw const address).cast(), size_of_val(&address) as libc::socklen_t)
+    })?;
+    // The longer request names the events that are wanted; kernels before 6.6 know the shorter one alone.
+    let wanted = [PROC_CN_MCAST_LISTEN, PROC_EVENT_FORK];
+    ask(fd, &wanted).or_else(|_| ask(fd, &wanted[..1]))?;
+    Ok(socket)
+}
+
+fn ask(fd: libc::c_int, words: &[u32]) -> io::Result<()> {
+    let data: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let mut message = Vec::new();
+    let length = (EVENT_AT + data.len()) as u32;
+    // struct nlmsghdr: length, type (NLMSG_DONE) with no flags, sequence, port.
+    let kind = libc::NLMSG_DONE as u16;
+    message.extend(length.to_ne_bytes());
+    message.extend([kind.to_ne_bytes(), 0_u16.to_ne_bytes()].concat());
+    message.extend([0_u8; 8]);
+    // struct cn_msg: id, sequence, acknowledgement, length, flags.
+    message.extend([CN_IDX_PROC.to_ne_bytes(), CN_VAL_PROC.to_ne_bytes()].concat());
+    message.extend([0_u8; 8]);
+    message.extend([(data.len() as u16).to_ne_bytes(), 0_u16.to_ne_bytes()].concat());
+    message.extend(data);
+    // SAFETY: there are as many bytes as are said.
+    let sent = unsafe { libc::send(fd, message.as_ptr().cast(), message.len(), 0) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An outer process 100 that begins a helper 101 with one of its own, then process 1.
+    fn kin() -> Kin {
+        let mut kin = Kin::default();
+        kin.follow(100);
+        for (parent, number) in [(100, 101), (101, 102), (100, 103)] {
+            kin.born(parent, number, number);
+        }
+        kin
+    }
+
+    #[test]
+    fn numbers_inside_are_counted_and_who_began_whom_stays_known() {
+        let mut kin = kin();
+        kin.born(103, 104, 104); // 2, the command
+        kin.born(104, 105, 105); // 3
+        kin.born(103, 106, 104); // 4, a thread of the command
+        kin.born(105, 107, 107); // 5, which ends at once
+        kin.born(107, 108, 108); // 6, the daemon
+        kin.born(1, 9, 9);
+        assert_eq!(kin.ancestors(100, 6, 108), Some(vec![5, 3, 2]));
+        assert_eq!(kin.ancestors(100, 2, 104), Some(vec![]));
+        assert_eq!(kin.ancestors(100, 7, 108), None, "somebody was not heard of");
+        assert_eq!(kin.ancestors(100, 6, 105), None);
+        assert_eq!(kin.ancestors(7, 6, 108), None);
+        // The number of one that ended is given to a stranger.
+        kin.born(1, 108, 108);
+        assert_eq!(kin.ancestors(100, 6, 108), None);
+        kin.forget(100);
+        assert!(kin.living.is_empty() && kin.parents.is_empty());
+    }
+
+    #[test]
+    fn what_is_no_fork_is_passed_over() {
+        let mut message = vec![0; EVENT_AT];
+        message[NETLINK_HEAD..NETLINK_HEAD + 4].copy_from_slice(&CN_IDX_PROC.to_ne_bytes());
+        for word in [PROC_EVENT_FORK, 0, 0, 0, 10, 11, 12, 13] {
+            message.extend(u32::to_ne_bytes(word));
+        }
+        assert_eq!(parse(&message), Some((11, 12, 13)));
+        for cut in 0..message.len() {
+            assert_eq!(parse(&message[..cut]), None);
+        }
+        message[EVENT_AT] = 2;
+        assert_eq!(parse(&message), None);
+    }
+}

@@ -1,0 +1,395 @@
+//! What the processes of a command are doing at one moment: to say what hangs, and on what.
+//!
+//! All of it is read from `/proc`, from outside of the sandbox, where numbers are those of the machine. Any of these
+//! processes may vanish or become another program between two looks: what cannot be read is left out. What may be seen
+//! depends on who looks: the kernel's stack is shown to root alone.
+
+use crate::calls;
+use crate::tree::{self, Member};
+use kilnyard_root::ProcessStat;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+/// How many processes are shown.
+const PROCESSES_MAX: usize = 40;
+/// How many are named in one sentence.
+const TOLD_MAX: usize = 3;
+/// How much of a command line is shown.
+const LINE_CHARS_MAX: usize = 200;
+/// How many open files of a process are shown, and how many are looked at.
+const FILES_MAX: usize = 8;
+const FILES_LOOKED_AT_MAX: usize = 1024;
+/// How many calls of the kernel's stack are shown.
+const STACK_MAX: usize = 6;
+/// How much of a file of `/proc` is read: command lines may be megabytes.
+const READ_BYTES_MAX: u64 = 64 << 10;
+/// How many last lines of the output are shown, and how much of each.
+const OUTPUT_LINES_MAX: usize = 10;
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Portrait {
+    /// The processes, parents before children.
+    pub processes: Vec<Sighting>,
+    /// How many there were besides.
+    pub processes_more: usize,
+    /// The last lines of what was printed.
+    pub output: Vec<String>,
+}
+
+/// One process.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sighting {
+    /// Its number on this machine.
+    pub number: i32,
+    /// How far below the command it is.
+    pub depth: usize,
+    /// Its command line, or its name where it has none.
+    pub line: String,
+    /// What it does, by the kernel's words.
+    pub state: &'static str,
+    /// Whether it has a child among these.
+    pub is_parent: bool,
+    /// How long it has been there.
+    pub age_seconds: f64,
+    /// Its user and system time.
+    pub cpu_seconds: f64,
+    /// How many threads it has.
+    pub threads: u32,
+    /// What it waits for: the call, and what that is about.
+    pub waits: Option<String>,
+    /// Where in the kernel it waits.
+    pub channel: Option<String>,
+    /// The kernel's stack, the innermost first.
+    pub stack: Vec<String>,
+    /// Files that tell something: pipes, sockets, terminals, and what it waits for.
+    pub files: Vec<String>,
+}
+
+impl Portrait {
+    /// Of all processes below a sandbox's outer one. `log` is the pipe that takes what is printed, by the name that links
+    /// to it have.
+    pub(crate) fn take(outer: u32, log: Option<&str>, output: &[u8]) -> Portrait {
+        let members = tree::below(outer);
+        let shown = &members[..members.len().min(PROCESSES_MAX)];
+        let files: Vec<Vec<(i32, String)>> =
+            shown.iter().map(|member| descriptors(member.stat.number)).collect();
+        let mut holders: BTreeMap<&str, Vec<i32>> = BTreeMap::new();
+        for (member, files) in shown.iter().zip(&files) {
+            for (_, target) in files {
+                let holders = holders.entry(target).or_default();
+                if holders.last() != Some(&member.stat.number) {
+                    holders.push(member.stat.number);
+                }
+            }
+        }
+        let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+        let around = Around { members: shown, holders, log, locks: &locks, uptime_seconds: uptime_seconds() };
+        Portrait {
+            processes: shown.iter().zip(&files).map(|(member, files)| around.sight(member, files)).collect(),
+            processes_more: members.len() - shown.len(),
+            output: last_lines(output),
+        }
+    }
+
+    /// One sentence: who does not get on, and what it waits for; the processes that wait only for their children are left
+    /// out.
+    pub fn summary(&self) -> String {
+        let last = self.processes.iter().filter(|process| !process.is_parent);
+        let told: Vec<String> = last.clone().take(TOLD_MAX).map(Sighting::summary).collect();
+        let more = last.count() - told.len() + self.processes_more;
+        match (told.is_empty(), more) {
+            (true, _) => "no process was there any more".to_owned(),
+            (false, 0) => told.join("; "),
+            (false, more) => format!("{}; and {more} more", told.join("; ")),
+        }
+    }
+
+    /// All of it, for a log.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for process in &self.processes {
+            process.write(&mut lines);
+        }
+        if self.processes_more > 0 {
+            lines.push(format!("and {} more processes", self.processes_more));
+        }
+        if !self.output.is_empty() {
+            lines.push("the last that was printed:".to_owned());
+            lines.extend(self.output.iter().map(|line| format!("  {line}")));
+        }
+        lines
+    }
+}
+
+impl Sighting {
+    fn summary(&self) -> String {
+        let what = match &self.waits {
+            Some(waits) => format!("{}: {waits}", self.state),
+            None => self.state.to_owned(),
+        };
+        format!("{} ({}) [{what}]", self.line, self.number)
+    }
+
+    fn write(&self, lines: &mut Vec<String>) {
+        let indent = "  ".repeat(self.depth);
+        let mut line = format!("{indent}{} ({}) {}", self.line, self.number, self.state);
+        let _ = write!(line, ", {:.0} s old, {:.2} s of CPU time", self.age_seconds, self.cpu_seconds);
+        if self.threads > 1 {
+            let _ = write!(line, ", {} threads", self.threads);
+        }
+        lines.push(line);
+        let mut more = |text: String| lines.push(format!("{indent}  | {text}"));
+        if let Some(waits) = &self.waits {
+            more(format!("in {waits}"));
+        }
+        match (&self.channel, self.stack.is_empty()) {
+            (_, false) => more(format!("in the kernel: {}", self.stack.join(" < "))),
+            (Some(channel), true) => more(format!("in the kernel: {channel}")),
+            (None, true) => {}
+        }
+        for file in &self.files {
+            more(format!("has {file}"));
+        }
+    }
+}
+
+/// What a process is seen beside.
+struct Around<'a> {
+    members: &'a [Member],
+    /// Who has a file open, by what links to it say.
+    holders: BTreeMap<&'a str, Vec<i32>>,
+    log: Option<&'a str>,
+    locks: &'a str,
+    uptime_seconds: f64,
+}
+
+impl Around<'_> {
+    fn sight(&self, member: &Member, files: &[(i32, String)]) -> Sighting {
+        let ProcessStat { number, .. } = member.stat;
+        let read = |name: &str| read(Path::new(&format!("/proc/{number}/{name}")));
+        let call = calls::parse(&read("syscall"));
+        let awaited = call.as_ref().and_then(|call| call.descriptor);
+        let ticks = ticks_per_second();
+        let stack = read("stack");
+        let stack =
+            stack.lines().filter_map(|line| line.split(' ').nth(1)?.split('+').next()).take(STACK_MAX);
+        let waits = call.map(|call| {
+            let mut waits = call.name.clone();
+            if let Some(target) = call.descriptor.and_then(|wanted| target_of(files, wanted)) {
+                let _ = write!(waits, " of {}", self.told(number, target));
+            }
+            if let Some(child) = call.process {
+                // Its number inside; from here it is another.
+                let _ = write!(waits, " for its child {child}");
+            }
+            if let Some(holder) = self.holder_of_lock(number) {
+                let _ = write!(waits, ", for a lock that {holder} has");
+            }
+            waits
+        });
+        let telling = files.iter().filter(|(descriptor, target)| {
+            let is_of_note =
+                ["pipe:", "socket:", "/dev/tty", "/dev/pts/"].iter().any(|kind| target.starts_with(kind));
+            awaited == Some(*descriptor) || (is_of_note && Some(target.as_str()) != self.log)
+        });
+        let told =
+            |(descriptor, target): &(i32, String)| format!("{descriptor}: {}", self.told(number, target));
+        Sighting {
+            number,
+            depth: member.depth,
+            line: line_of(&member.stat),
+            state: words_of(member.stat.state),
+            is_parent: self.members.iter().any(|other| other.stat.parent == number),
+            age_seconds: (self.uptime_seconds - member.stat.started_ticks as f64 / ticks).max(0.0),
+            cpu_seconds: (member.stat.user_ticks + member.stat.system_ticks) as f64 / ticks,
+            threads: member.stat.threads,
+            waits,
+            channel: Some(read("wchan")).filter(|channel| !matches!(&channel[..], "" | "0")),
+            stack: stack.map(str::to_owned).collect(),
+            files: telling.take(FILES_MAX).map(told).collect(),
+        }
+    }
+
+    /// A file, and who else has it.
+    fn told(&self, number: i32, target: &str) -> String {
+        if Some(target) == self.log {
+            return "the log".to_owned();
+        }
+        let others = self.holders.get(target).into_iter().flatten().filter(|other| **other != number);
+        let others: Vec<String> = others.take(TOLD_MAX).map(i32::to_string).collect();
+        let shared = target.starts_with("pipe:") && !others.is_empty();
+        let own = target.starts_with("pipe:") && others.is_empty();
+        match (shared, own) {
+            (true, _) => format!("{target}, which {} has too", others.join(", ")),
+            (_, true) => format!("{target}, which no other process has"),
+            _ => target.to_owned(),
+        }
+    }
+
+    /// Who has the lock that a process waits for.
+    fn holder_of_lock(&self, number: i32) -> Option<String> {
+        let holder = holder_of_lock(self.locks, number)?;
+        let known = self.members.iter().find(|member| member.stat.number == holder);
+        Some(
+            known.map_or_else(
+                || format!("({holder})"),
+                |member| format!("{} ({holder})", line_of(&member.stat)),
+            ),
+        )
+    }
+}
+
+/// Of the text of `/proc/locks` (proc_locks(5)): a line for each lock, and after it those who wait for it, marked by an
+/// arrow.
+fn holder_of_lock(locks: &str, waiting: i32) -> Option<i32> {
+    let number_in = |line: &str, at: usize| line.split_ascii_whitespace().nth(at)?.parse::<i32>().ok();
+    let mut holder = None;
+    for line in locks.lines() {
+        if line.split_ascii_whitespace().nth(1) == Some("->") {
+            if number_in(line, 5) == Some(waiting) {
+                return holder;
+            }
+        } else {
+            holder = number_in(line, 4);
+        }
+    }
+    None
+}
+
+fn target_of(files: &[(i32, String)], wanted: i32) -> Option<&str> {
+    files.iter().find(|(descriptor, _)| *descriptor == wanted).map(|(_, target)| target.as_str())
+}
+
+/// The descriptors of a process, in order, with what they lead to.
+fn descriptors(number: i32) -> Vec<(i32, String)> {
+    let entries = fs::read_dir(format!("/proc/{number}/fd")).into_iter().flatten().flatten();
+    let mut found: Vec<(i32, String)> = entries
+        .take(FILES_LOOKED_AT_MAX)
+        .filter_map(|entry| {
+            let descriptor = entry.file_name().to_str()?.parse().ok()?;
+            let target = fs::read_link(entry.path()).ok()?;
+            Some((descriptor, shortened(&target.to_string_lossy())))
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+fn line_of(stat: &ProcessStat) -> String {
+    let line = read(Path::new(&format!("/proc/{}/cmdline", stat.number))).replace('\0', " ");
+    let line = shortened(line.trim());
+    if line.is_empty() { stat.name.clone() } else { line }
+}
+
+/// The beginning of a text, in one line that a terminal only shows.
+fn shortened(text: &str) -> String {
+    let plain = |character: char| if character.is_control() { ' ' } else { character };
+    text.chars().map(plain).take(LINE_CHARS_MAX).collect()
+}
+
+/// The beginning of a file; nothing where it cannot be read. What is not UTF-8 is replaced.
+fn read(path: &Path) -> String {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    if let Ok(file) = fs::File::open(path) {
+        // What was read before an error is all there is.
+        let _ = file.take(READ_BYTES_MAX).read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn last_lines(output: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(output);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(OUTPUT_LINES_MAX)..].iter().map(|line| shortened(line)).collect()
+}
+
+fn uptime_seconds() -> f64 {
+    let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
+    text.split_ascii_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0.0)
+}
+
+fn ticks_per_second() -> f64 {
+    // SAFETY: no preconditions.
+    unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as f64
+}
+
+/// The letter of a state in words (proc_pid_stat(5)).
+fn words_of(state: u8) -> &'static str {
+    match state {
+        b'R' => "runs",
+        b'S' => "waits",
+        b'D' => "waits for a device",
+        b'T' | b't' => "is stopped",
+        b'Z' => "has ended, and was not waited for",
+        b'I' => "is idle",
+        _ => "is in an unknown state",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOCKS: &str = "\
+1: POSIX  ADVISORY  WRITE 100 08:01:11 0 EOF
+1: -> POSIX  ADVISORY  WRITE 101 08:01:11 0 EOF
+2: FLOCK  ADVISORY  WRITE 200 08:01:12 0 EOF
+2: -> FLOCK  ADVISORY  WRITE 201 08:01:12 0 EOF
+2: -> FLOCK  ADVISORY  READ  202 08:01:12 0 EOF
+3: OFDLCK ADVISORY  READ -1 00:06:1027 0 EOF
+";
+
+    #[test]
+    fn who_has_a_lock_stands_before_those_who_wait_for_it() {
+        let holder = |waiting| holder_of_lock(LOCKS, waiting);
+        assert_eq!((holder(101), holder(201), holder(202)), (Some(100), Some(200), Some(200)));
+        assert_eq!((holder(100), holder(0)), (None, None));
+        for text in ["", "1: -> ", "->", "x\ny -> z", "1: -> FLOCK ADVISORY WRITE 5"] {
+            assert_eq!(holder_of_lock(text, 5), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_text_of_a_process_is_one_short_line() {
+        let long = format!("a\n\u{1b}[2J{}", "b".repeat(1000));
+        let short = shortened(&long);
+        assert!(short.starts_with("a  [2Jbb") && short.chars().count() == LINE_CHARS_MAX, "{short}");
+        let lines = last_lines(b"1\n2\n\xff3\n");
+        assert_eq!(lines, ["1", "2", "\u{fffd}3"]);
+        let many = (0..99).map(|n| format!("{n}\n")).collect::<String>();
+        assert_eq!(last_lines(many.as_bytes()).len(), OUTPUT_LINES_MAX);
+    }
+
+    #[test]
+    fn a_sentence_names_those_who_have_no_children() {
+        let process = |number, line: &str, is_parent| Sighting {
+            number,
+            line: line.into(),
+            state: "waits",
+            is_parent,
+            waits: (!is_parent).then(|| "read of pipe:[7], which no other process has".into()),
+            ..Sighting::default()
+        };
+        let mut portrait = Portrait { processes: vec![process(1, "make", true)], ..Portrait::default() };
+        assert_eq!(portrait.summary(), "no process was there any more");
+        portrait.processes.push(process(2, "cat", false));
+        assert_eq!(portrait.summary(), "cat (2) [waits: read of pipe:[7], which no other process has]");
+        portrait.processes.extend((3..9).map(|number| process(number, "cat", false)));
+        portrait.processes_more = 10;
+        assert!(portrait.summary().ends_with("; and 14 more"), "{}", portrait.summary());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_has_a_holder_or_none(text in "([0-9]: (-> )?[A-Z ]{0,20}[0-9]{0,3} x\n?){0,4}|\\PC{0,60}") {
+            for waiting in [0, 5, 100] {
+                holder_of_lock(&text, waiting);
+            }
+            proptest::prop_assert!(last_lines(text.as_bytes()).len() <= OUTPUT_LINES_MAX);
+        }
+    }
+}

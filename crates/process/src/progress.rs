@@ -1,0 +1,204 @@
+//! Whether a command gets on, by what it prints, the processes that it begins and the CPU time that it uses. Pure: the
+//! time comes with each call, in seconds since the command began.
+
+use crate::{Limits, Passed};
+
+/// CPU time counts as work if there is so much of it within [`WINDOW_SECONDS`]: who only wakes up now and then to look
+/// whether something came uses less.
+const WORK_CPU_SECONDS: f64 = 0.1;
+/// See there.
+const WINDOW_SECONDS: f64 = 10.0;
+/// A silent command that began no process for this share of its silence works alone at one thing.
+const ALONE_SHARE: f64 = 0.9;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Progress {
+    /// When it printed last.
+    printed: f64,
+    /// When it last began a process.
+    began: f64,
+    /// When it last had used CPU time that counts, or had waited for a core.
+    worked: f64,
+    created: u64,
+    cpu_seconds: f64,
+    /// Since when the CPU time is looked at, and how much it was then.
+    window: (f64, f64),
+    /// In how many samples of the window somebody wanted a core, and in how many not.
+    wanted: (u32, u32),
+    is_sampled: bool,
+    still_max: f64,
+    silent_max: f64,
+}
+
+impl Progress {
+    pub(crate) fn new() -> Progress {
+        Progress {
+            printed: 0.0,
+            began: 0.0,
+            worked: 0.0,
+            created: 0,
+            cpu_seconds: 0.0,
+            window: (0.0, 0.0),
+            wanted: (0, 0),
+            is_sampled: false,
+            still_max: 0.0,
+            silent_max: 0.0,
+        }
+    }
+
+    /// It printed something.
+    pub(crate) fn print(&mut self, now: f64) {
+        self.note(now);
+        self.printed = now;
+    }
+
+    /// So much CPU time was used and so many processes were begun since the start, and so many want a core.
+    pub(crate) fn sample(&mut self, now: f64, cpu_seconds: f64, created: u64, runnable: u32) {
+        self.is_sampled = true;
+        self.note(now);
+        if created > self.created {
+            self.created = created;
+            self.began = now;
+        }
+        // Somebody may end between two looks of one sample, and count for none of them.
+        self.cpu_seconds = self.cpu_seconds.max(cpu_seconds);
+        if runnable > 0 {
+            self.wanted.0 += 1;
+        } else {
+            self.wanted.1 += 1;
+        }
+        let (since, before) = self.window;
+        let has_worked = self.cpu_seconds - before >= WORK_CPU_SECONDS;
+        let is_over = now - since >= WINDOW_SECONDS;
+        // Who is given no core cannot use one.
+        let has_waited = is_over && self.wanted.0 > self.wanted.1;
+        if has_worked || has_waited {
+            self.worked = now;
+        }
+        if has_worked || is_over {
+            self.window = (now, self.cpu_seconds);
+            self.wanted = (0, 0);
+        }
+    }
+
+    /// Which limit of time it has passed.
+    pub(crate) fn passed(&self, now: f64, limits: &Limits) -> Option<Passed> {
+        if now >= limits.wall_seconds_max {
+            return Some(Passed::Wall);
+        }
+        if limits.cpu_seconds_max.is_some_and(|max| self.cpu_seconds >= max) {
+            return Some(Passed::Cpu);
+        }
+        // What is not counted may be at work.
+        if self.is_sampled && now - self.moved() >= limits.hung_seconds_max {
+            return Some(Passed::Hung);
+        }
+        let silent = now - self.printed;
+        if silent < limits.silent_seconds_max {
+            return None;
+        }
+        let is_alone = self.is_sampled && now - self.began >= ALONE_SHARE * silent;
+        Some(if is_alone { Passed::Spinning } else { Passed::Silent })
+    }
+
+    /// The longest time in which nothing at all happened, and the longest in which nothing was printed.
+    pub(crate) fn longest(mut self, now: f64) -> (f64, f64) {
+        self.note(now);
+        (if self.is_sampled { self.still_max } else { 0.0 }, self.silent_max)
+    }
+
+    /// User and system time so far.
+    pub(crate) fn cpu_seconds(&self) -> f64 {
+        self.cpu_seconds
+    }
+
+    /// When something happened last.
+    fn moved(&self) -> f64 {
+        self.printed.max(self.began).max(self.worked)
+    }
+
+    fn note(&mut self, now: f64) {
+        self.still_max = self.still_max.max(now - self.moved());
+        self.silent_max = self.silent_max.max(now - self.printed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        wall_seconds_max: 10_000.0,
+        cpu_seconds_max: Some(5_000.0),
+        hung_seconds_max: 600.0,
+        silent_seconds_max: 3600.0,
+        memory_bytes_max: None,
+        processes_max: None,
+    };
+
+    /// What is said of a command with such samples, five a second: CPU time, processes begun and runnable ones after so
+    /// many seconds.
+    fn passed(until: f64, sample: impl Fn(f64) -> (f64, u64, u32)) -> Option<(f64, Passed)> {
+        let mut progress = Progress::new();
+        let mut now = 0.0;
+        while now < until {
+            now += 0.2;
+            let (cpu_seconds, created, runnable) = sample(now);
+            progress.sample(now, cpu_seconds, created, runnable);
+            if let Some(passed) = progress.passed(now, &LIMITS) {
+                return Some((now.round(), passed));
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn who_sleeps_hangs_and_who_spins_is_told_apart() {
+        assert_eq!(passed(9e3, |_| (0.01, 3, 0)), Some((600.0, Passed::Hung)));
+        // It wakes up now and then to look at something.
+        assert_eq!(passed(9e3, |now| (now * 0.002, 3, 0)), Some((600.0, Passed::Hung)));
+        assert_eq!(passed(9e3, |now| (now * 0.9, 3, 1)), Some((3600.0, Passed::Spinning)));
+        // The process that spins was begun by the command that was printed before.
+        assert_eq!(
+            passed(9e3, |now| (now * 0.9, if now < 60.0 { 3 } else { 4 }, 1)),
+            Some((3600.0, Passed::Spinning))
+        );
+        assert_eq!(passed(9e3, |now| (now * 0.05, now as u64, 0)), Some((3600.0, Passed::Silent)));
+    }
+
+    #[test]
+    fn who_is_given_no_core_does_not_hang() {
+        assert_eq!(passed(3500.0, |now| (now * 0.001, 3, 1)), None);
+        // A burst of work counts, however long nothing happened before it.
+        assert_eq!(passed(1100.0, |now| (if now < 550.0 { 0.0 } else { 0.2 }, 3, 0)), None);
+    }
+
+    #[test]
+    fn limits_of_time_come_first() {
+        assert_eq!(passed(9e3, |now| (now * 4.0, now as u64, 4)), Some((1250.0, Passed::Cpu)));
+        let mut progress = Progress::new();
+        for second in 1..20_000 {
+            progress.print(f64::from(second));
+            progress.sample(f64::from(second), f64::from(second) * 0.2, 1, 1);
+        }
+        assert_eq!(progress.passed(9_999.0, &LIMITS), None);
+        assert_eq!(progress.passed(10_000.0, &LIMITS), Some(Passed::Wall));
+    }
+
+    #[test]
+    fn the_longest_times_are_remembered() {
+        let mut progress = Progress::new();
+        progress.print(5.0);
+        progress.sample(6.0, 0.5, 2, 0);
+        progress.sample(26.0, 0.5, 2, 0);
+        progress.sample(30.0, 0.5, 3, 0);
+        progress.print(31.0);
+        assert_eq!(progress.clone().longest(32.0), (24.0, 26.0));
+        assert_eq!(progress.longest(99.0), (68.0, 68.0));
+        // Without samples nobody knows whether something happened.
+        assert_eq!(Progress::new().longest(9.0), (0.0, 9.0));
+        let silent = Progress::new().passed(9e3, &LIMITS);
+        assert_eq!(silent, Some(Passed::Silent));
+    }
+}

@@ -1,0 +1,79 @@
+//! How long processes waited for what they did not get: a core, memory, or a disk
+//! (Documentation/accounting/psi.rst).
+//!
+//! The kernel counts that for every control group of version 2, whether it has controllers or not. A build that has a
+//! group of its own is asked there; else the whole machine is, and the result says so.
+
+use crate::groups::{Hierarchy, Place};
+use std::path::{Path, PathBuf};
+
+/// How long somebody waited, in seconds; none where the kernel does not count it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Stalls {
+    /// For a core.
+    pub cpu_seconds: Option<f64>,
+    /// For memory.
+    pub memory_seconds: Option<f64>,
+    /// For a disk.
+    pub io_seconds: Option<f64>,
+    /// Whether it is what all processes of the machine waited, and not those of the command alone.
+    pub is_of_machine: bool,
+}
+
+/// What was counted until a moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Stalling {
+    files: [PathBuf; 3],
+    before: [Option<f64>; 3],
+    is_of_machine: bool,
+}
+
+impl Stalling {
+    /// Begins to count what a process waits for, and all that it starts. It has to be in its group by now.
+    pub(crate) fn of(process: u32) -> Stalling {
+        let group = Place::of(Hierarchy::Version2, process);
+        let own = Place::own(Hierarchy::Version2);
+        let group = group.filter(|group| own.as_ref() != Some(group)).map(|group| group.folder);
+        let is_of_machine = group.is_none();
+        let files = ["cpu", "memory", "io"].map(|what| match &group {
+            Some(folder) => folder.join(format!("{what}.pressure")),
+            None => PathBuf::from(format!("/proc/pressure/{what}")),
+        });
+        let before = [0, 1, 2].map(|which: usize| seconds(&files[which]));
+        Stalling { files, before, is_of_machine }
+    }
+
+    /// What came in since then.
+    pub(crate) fn since(&self) -> Stalls {
+        let [cpu_seconds, memory_seconds, io_seconds] = [0, 1, 2].map(|which: usize| {
+            let (before, now) = (self.before[which]?, seconds(&self.files[which])?);
+            Some((now - before).max(0.0))
+        });
+        Stalls { cpu_seconds, memory_seconds, io_seconds, is_of_machine: self.is_of_machine }
+    }
+}
+
+fn seconds(file: &Path) -> Option<f64> {
+    parse_some_total(&std::fs::read_to_string(file).ok()?)
+}
+
+/// From `some avg10=0.29 avg60=1.09 avg300=0.69 total=8342156`, in microseconds.
+fn parse_some_total(text: &str) -> Option<f64> {
+    let mut fields = text.lines().find_map(|line| line.strip_prefix("some "))?.split_ascii_whitespace();
+    let microseconds: u64 = fields.find_map(|field| field.strip_prefix("total="))?.parse().ok()?;
+    Some(microseconds as f64 / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_total_of_some_is_read() {
+        let text = "some avg10=0.00 avg60=0.00 avg300=0.00 total=2500000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
+        assert_eq!(parse_some_total(text), Some(2.5));
+        for text in ["", "some", "some total=", "some total=x", "full avg10=0 total=7", "some avg10=1"] {
+            assert_eq!(parse_some_total(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What outlived its stage: processes that were ended, and what lay in shared memory.
+
+use super::Section;
+use super::view::{self, NAME_CHARACTERS_MAX, View};
+use crate::clean;
+use crate::markup::Markup;
+
+/// How many are listed.
+const LEFT_MAX: usize = 200;
+/// Characters of what is said of one: a command line, a folder, and who started it.
+const LEFT_CHARACTERS_MAX: usize = 1000;
+
+/// Package, stage, and what was left.
+fn all<'a>(view: &'a View<'_>) -> impl Iterator<Item = (&'a str, &'a str, &'a str)> {
+    let stages = view
+        .report
+        .packages
+        .iter()
+        .flat_map(|package| package.stages.iter().map(move |stage| (package, stage)));
+    stages.flat_map(|(package, stage)| {
+        stage.left_behind.iter().map(move |left| (&*package.name, &*stage.name, &**left))
+    })
+}
+
+pub(super) fn section(view: &View<'_>) -> Option<Section> {
+    let count = all(view).count() as u64;
+    (count > 0).then_some(Section {
+        id: "left-behind",
+        heading: "Left behind by builds",
+        count: Some(count),
+        write,
+    })
+}
+
+fn write(view: &View<'_>, out: &mut Markup) {
+    view::scrolling("Left behind by builds", out, |out| {
+        out.element("table", &[("class", "left-behind")], |out| {
+            view::table_head(&["Package", "Stage", "What was left, and who started it"], out);
+            out.element("tbody", &[], |out| {
+                for (package, stage, left) in all(view).take(LEFT_MAX) {
+                    out.element("tr", &[], |out| {
+                        out.element("th", &[("scope", "row")], |out| view.link(package, out));
+                        out.leaf("td", &[], &clean::name(stage, NAME_CHARACTERS_MAX));
+                        out.leaf("td", &[("class", "prose")], &clean::line(left, LEFT_CHARACTERS_MAX));
+                    });
+                }
+            });
+        });
+    });
+    let count = all(view).count();
+    view::cut_note(count.min(LEFT_MAX), count, "processes", out);
+}

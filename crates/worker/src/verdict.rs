@@ -1,0 +1,159 @@
+//! What a failure was, decided from how the command ended, from what it printed, and from what the machine lacked
+//! meanwhile.
+//!
+//! A text is believed where the machine bears it out, or where it is what the failure is told by: programs print such words
+//! in tests of their own, too.
+
+use kilnyard_mirror::FetchError;
+use kilnyard_model::order::Stage;
+use kilnyard_model::result::FailureKind;
+use kilnyard_process::Passed;
+
+/// What the machine lacked while a command ran.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lacked {
+    /// The kernel killed some process for want of memory; it does not say whose.
+    pub(crate) memory: bool,
+    /// There is hardly any room left where builds write.
+    pub(crate) disk: bool,
+}
+
+/// How many of the last lines may tell of a disk that is full: who ran out of room goes on for a moment.
+const LAST_LINES_MAX: usize = 200;
+/// What programs say of a full disk (errno(3): ENOSPC, EDQUOT).
+const DISK: [&str; 2] = ["No space left on device", "Disk quota exceeded"];
+/// What compilers say when the kernel killed one of their programs, or gave them no more memory (ENOMEM).
+const MEMORY: [&str; 5] = [
+    "Killed (program ",
+    "Killed signal terminated program ",
+    "virtual memory exhausted",
+    "Cannot allocate memory",
+    "memory allocation of ",
+];
+/// What shells, make and interpreters say when they may begin no process (EAGAIN).
+const PROCESSES: [&str; 4] = [
+    "fork: Resource temporarily unavailable",
+    "fork: retry:",
+    "Cannot fork",
+    "cannot create thread: Resource temporarily unavailable",
+];
+/// What programs say without a network: of names that nobody knows, and of ways that lead nowhere (ENETUNREACH).
+const NETWORK: [&str; 6] = [
+    "Temporary failure in name resolution",
+    "Could not resolve host",
+    "Name or service not known",
+    "Network is unreachable",
+    "network unreachable",
+    "unable to resolve host address",
+];
+/// Signals that come from elsewhere more often than from a mistake of the program: somebody killed it, its terminal or
+/// machine went away, or a page of a file could not be read.
+const SIGNALS: [i32; 5] = [libc::SIGHUP, libc::SIGINT, libc::SIGKILL, libc::SIGBUS, libc::SIGTERM];
+
+/// The kind of a command's failure that ended with this code; `told` is the line that tells why, if there is one.
+pub(crate) fn of_exit(stage: Stage, code: i32, told: Option<&str>, log: &str, lacked: Lacked) -> FailureKind {
+    let says = |texts: &[&str], line: &str| texts.iter().any(|text| line.contains(text));
+    let is_told = |texts| told.is_some_and(|told| says(texts, told));
+    let last = || log.lines().rev().take(LAST_LINES_MAX);
+    if is_told(&DISK) || (lacked.disk && last().any(|line| says(&DISK, line))) {
+        return FailureKind::Disk;
+    }
+    // The kernel does not say whose process it killed: whoever failed meanwhile may be meant.
+    if lacked.memory || is_told(&MEMORY) {
+        return FailureKind::Memory;
+    }
+    if is_told(&PROCESSES) {
+        return FailureKind::Processes;
+    }
+    if stage != Stage::Fetch && is_told(&NETWORK) {
+        return FailureKind::NoNetwork;
+    }
+    if SIGNALS.iter().any(|signal| code == 128 + signal) {
+        return FailureKind::Signal;
+    }
+    match stage {
+        Stage::Test => FailureKind::Test,
+        Stage::Fetch if is_told(&NETWORK) => FailureKind::Network,
+        Stage::Fetch => FailureKind::Fetch,
+        _ => FailureKind::Command,
+    }
+}
+
+/// The kind of a failure to fetch a file from mirrors.
+pub fn of_fetch(error: &FetchError) -> FailureKind {
+    if error.is_disk_full() {
+        FailureKind::Disk
+    } else if error.is_passing() {
+        FailureKind::Network
+    } else {
+        FailureKind::Fetch
+    }
+}
+
+/// What comes before the telling line, where the kind alone does not say it.
+pub(crate) fn preface(kind: FailureKind) -> &'static str {
+    match kind {
+        FailureKind::Disk => "there was no room on the disk: ",
+        FailureKind::Memory => "the machine ran out of memory: ",
+        FailureKind::Processes => "it had too many processes: ",
+        FailureKind::NoNetwork => "it asked for the network, which builds do not have: ",
+        _ => "",
+    }
+}
+
+/// The kind of a failure by a limit.
+pub(crate) fn of_limit(passed: Passed) -> FailureKind {
+    match passed {
+        Passed::Wall => FailureKind::WallLimit,
+        Passed::Cpu => FailureKind::CpuLimit,
+        Passed::Hung => FailureKind::Hung,
+        Passed::Spinning => FailureKind::Spinning,
+        Passed::Silent => FailureKind::Silent,
+        Passed::Memory => FailureKind::Memory,
+        Passed::Processes => FailureKind::Processes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(code: i32, told: &str) -> FailureKind {
+        of_exit(Stage::Build, code, Some(told), told, Lacked::default())
+    }
+
+    #[test]
+    fn what_the_telling_line_says_is_believed() {
+        for (told, expected) in [
+            ("x.c:1: error: no", FailureKind::Command),
+            ("cc1: No space left on device", FailureKind::Disk),
+            ("c++: fatal error: Killed signal terminated program cc1plus", FailureKind::Memory),
+            ("sh: fork: Resource temporarily unavailable", FailureKind::Processes),
+            ("bash: fork: retry: Resource temporarily unavailable", FailureKind::Processes),
+            ("curl: (6) Could not resolve host: example.org", FailureKind::NoNetwork),
+            ("bash: connect: Network is unreachable", FailureKind::NoNetwork),
+        ] {
+            assert_eq!(kind(2, told), expected, "{told}");
+        }
+        let fetch = |told| of_exit(Stage::Fetch, 1, Some(told), told, Lacked::default());
+        assert_eq!(fetch("wget: unable to resolve host address 'a'"), FailureKind::Network);
+        assert_eq!(fetch("ERROR: Checksum mismatch"), FailureKind::Fetch);
+    }
+
+    #[test]
+    fn other_words_are_believed_where_the_machine_bears_them_out() {
+        let log = "tar: x: Cannot write: No space left on device\ntar: giving up\nx.c:1: error: no\n";
+        let of = |lacked| of_exit(Stage::Build, 2, Some("x.c:1: error: no"), log, lacked);
+        assert_eq!(of(Lacked::default()), FailureKind::Command);
+        assert_eq!(of(Lacked { disk: true, memory: false }), FailureKind::Disk);
+        assert_eq!(of(Lacked { disk: false, memory: true }), FailureKind::Memory);
+    }
+
+    #[test]
+    fn a_signal_from_elsewhere_is_told_from_a_crash() {
+        assert_eq!(kind(128 + libc::SIGKILL, "compiling"), FailureKind::Signal);
+        assert_eq!(kind(128 + libc::SIGSEGV, "compiling"), FailureKind::Command);
+        assert_eq!(of_exit(Stage::Test, 1, None, "", Lacked::default()), FailureKind::Test);
+        assert_eq!(of_exit(Stage::Test, 137, None, "", Lacked::default()), FailureKind::Signal);
+    }
+}

@@ -21,5 +21,5 @@ pub mod probe;
 pub mod sandbox;
 
 pub use ids::{IdError, IdMap};
-pub use operation::{Access, Operation, base_operations, root_operations};
+pub use operation::{Access, LAYERS_MAX, Operation, base_operations, root_operations};
 pub use sandbox::{Report, Sandbox, User, View};

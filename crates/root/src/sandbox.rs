@@ -17,6 +17,7 @@ mod confine;
 mod execute;
 mod inner;
 mod outer;
+mod overlay;
 mod system;
 
 use crate::{IdMap, Operation};

@@ -253,6 +253,7 @@ impl Run<'_> {
                 ..self.yard.config.limits()
             },
             log_limits: self.yard.config.log_limits(),
+            roots: self.yard.config.roots,
             tests_outputs: self.yard.config.build.test,
             works_in_memory: self.yard.config.build.work_in_memory,
             failed_roots_max: self.yard.config.build.failed_roots_max,
@@ -591,6 +592,7 @@ impl Driver<'_, '_> {
             run: self.snapshot.run,
             slot,
             files,
+            written_bytes: self.run.planned.written_bytes(package),
             order: order.clone(),
             checks_reproducible: self.run.options.checks_reproducible,
         };

@@ -2,7 +2,7 @@
 
 use kilnyard_process::{End, Limits, Log, LogLimits, Outcome, read_log, run};
 use kilnyard_root::sandbox::Task;
-use kilnyard_root::{IdMap, Sandbox, User, View, probe};
+use kilnyard_root::{Flushes, IdMap, Making, Sandbox, User, View, probe};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,7 +39,7 @@ fn missing() -> Option<String> {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().ok()?;
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).ok()?;
-    let tried = ids().and_then(|ids| probe::try_root(folder.path(), &ids).map_err(|error| error.to_string()));
+    let tried = ids().and_then(|ids| probe::try_root(folder.path(), &ids, &Making::default()).map_err(|error| error.to_string()));
     tried.err()
 }
 
@@ -49,6 +49,7 @@ fn sandbox(script: &str) -> Sandbox {
     Sandbox {
         folder: "/".into(),
         ids: ids().unwrap(),
+        keeper: None,
         view: View::Machine,
         user: User::Root,
         task: Task::Program(["/bin/sh", "-c", script].map(str::to_owned).into()),
@@ -56,6 +57,7 @@ fn sandbox(script: &str) -> Sandbox {
         environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
         is_interactive: false,
         has_network: false,
+        flushes: Flushes::Discard,
     }
 }
 

@@ -19,14 +19,13 @@ mod tools;
 
 pub use cores::{Cores, Share};
 pub use fetch::{Claim, Fetched};
-pub use memory::{sweep_memory, work_folders_in_memory};
 pub use roots::{RootFolder, base_sandbox};
 pub use tools::{JobserverStyle, jobserver_path};
 
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_mirror::DistfileStore;
 use kilnyard_process::{Limits, LogLimits};
-use kilnyard_root::IdMap;
+use kilnyard_root::{IdMap, Roots};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -46,6 +45,8 @@ pub struct Settings {
     pub log_limits: LogLimits,
     /// Whether outputs are installed and removed in a clean root.
     pub tests_outputs: bool,
+    /// How roots are made.
+    pub roots: Roots,
     /// Whether work folders may be in memory.
     pub works_in_memory: bool,
     /// How many roots of failed builds are kept.
@@ -69,7 +70,7 @@ pub struct Worker {
 impl Worker {
     /// A worker of this yard.
     pub fn new(settings: Settings, ecosystem: Arc<dyn Ecosystem>, distfiles: Arc<DistfileStore>) -> Worker {
-        let memory = memory::Memory::new(&settings.yard, &settings.ids, settings.works_in_memory);
+        let memory = memory::Memory::new(settings.works_in_memory || settings.roots.is_in_memory());
         let (remover, fetching) = Default::default();
         Worker { settings, ecosystem, distfiles, remover, fetching, memory: Arc::new(memory) }
     }
@@ -78,7 +79,6 @@ impl Worker {
     /// build.
     pub fn sweep(&self) -> std::io::Result<()> {
         tools::prepare(&self.settings.yard)?;
-        sweep_memory(&self.settings.yard, &self.settings.ids)?;
         roots::sweep(&self.settings.yard, &self.settings.ids)
     }
 }

@@ -1,8 +1,8 @@
 //! Process 1 of the sandbox: the root, the command, the orphans, the samples.
 
 use super::outer::{StepError, at, say, say_failed};
-use super::{Report, Sandbox, Task, User, View, confine, execute, system};
-use crate::Operation;
+use super::{Report, Sandbox, Task, User, View, confine, copy, execute, flushes, keep, system};
+use crate::{Flushes, Operation};
 use std::ffi::CString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -37,6 +37,10 @@ fn start(sandbox: &Sandbox) -> Result<i32, StepError> {
     }
     match &sandbox.task {
         Task::Remove(folders) => remove(folders),
+        Task::Copy { lower, target } => {
+            at(format!("copy layers to {}", target.display()), copy::copy_layers(lower, target)).map(|()| 0)
+        }
+        Task::Keep(operations) => keep::keep(operations, &sandbox.ids).map(|()| 0),
         Task::Program(arguments) => {
             let arguments = prepare(arguments)?;
             let environment: Vec<String> =
@@ -98,6 +102,12 @@ fn become_command(sandbox: &Sandbox, arguments: &[CString], environment: &[CStri
         && let Err(e) = confine::refuse_typing_for_others()
     {
         return error("keep the terminal from being typed into", e);
+    }
+    // While there is the privilege for it: without, a program that gains ids would have to be kept from it.
+    if sandbox.flushes == Flushes::Discard
+        && let Err(e) = flushes::discard()
+    {
+        return error("discard flushes", e);
     }
     // What programs are begun with, whatever Kilnyard itself has.
     // SAFETY: numbers alone; the default action has no handler.

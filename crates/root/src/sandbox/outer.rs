@@ -1,6 +1,6 @@
 //! The outer process: namespaces, then waiting.
 
-use super::{Report, Sandbox, inner, system};
+use super::{Report, Sandbox, Task, inner, system};
 use crate::IdMap;
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
@@ -26,8 +26,9 @@ pub(super) fn say_failed((step, error): StepError) {
     say(&Report::Failed { step, error: error.to_string(), number: error.raw_os_error() });
 }
 
-pub(super) fn run(source: &OsStr) -> i32 {
-    match enter(source) {
+/// `parent` is who started this: whoever is the parent now may have taken it over from one that was killed.
+pub(super) fn run(source: &OsStr, parent: libc::pid_t) -> i32 {
+    match enter(source, parent) {
         Ok(code) => code,
         Err(error) => {
             say_failed(error);
@@ -36,19 +37,30 @@ pub(super) fn run(source: &OsStr) -> i32 {
     }
 }
 
-fn enter(source: &OsStr) -> Result<i32, StepError> {
-    // SAFETY: no preconditions.
-    at("follow Kilnyard", system::die_with_parent(unsafe { libc::getppid() }))?;
+fn enter(source: &OsStr, parent: libc::pid_t) -> Result<i32, StepError> {
+    at("follow Kilnyard", system::die_with_parent(parent))?;
     let sandbox = at("read the sandbox's description", read(source))?;
+    let is_keeper = matches!(sandbox.task, Task::Keep(_));
+    if let Some(keeper) = sandbox.keeper {
+        join(keeper, sandbox.ids.by_helper, parent)?;
+    }
     at(format!("enter {}", sandbox.folder.display()), std::env::set_current_dir(&sandbox.folder))?;
-    enter_user_namespace(&sandbox.ids)?;
-    let mut spaces = libc::CLONE_NEWNS
-        | libc::CLONE_NEWPID
-        | libc::CLONE_NEWIPC
-        | libc::CLONE_NEWUTS
-        | libc::CLONE_NEWCGROUP;
-    if !sandbox.has_network {
-        spaces |= libc::CLONE_NEWNET;
+    // What root keeps may need root, such as a device, and runs nobody's code.
+    let has_user_namespace = sandbox.keeper.is_some() && sandbox.ids.by_helper;
+    let needs_none = is_keeper && !sandbox.ids.by_helper;
+    if !has_user_namespace && !needs_none {
+        enter_user_namespace(&sandbox.ids, parent)?;
+    }
+    if is_keeper {
+        // It follows its standard input: the thread that starts it may end long before it.
+        at("follow Kilnyard", system::live_on())?;
+    }
+    let mut spaces = libc::CLONE_NEWNS | libc::CLONE_NEWPID;
+    if !is_keeper {
+        spaces |= libc::CLONE_NEWIPC | libc::CLONE_NEWUTS | libc::CLONE_NEWCGROUP;
+        if !sandbox.has_network {
+            spaces |= libc::CLONE_NEWNET;
+        }
     }
     at("make new namespaces", system::unshare(spaces))?;
     let private = libc::MS_PRIVATE | libc::MS_REC;
@@ -70,20 +82,44 @@ fn enter(source: &OsStr) -> Result<i32, StepError> {
 }
 
 fn read(source: &OsStr) -> io::Result<Sandbox> {
+    if source != "-" {
+        return serde_json::from_slice(&fs_err::read(source)?).map_err(io::Error::other);
+    }
+    // What follows it on the same pipe is the end, which a keeper waits for.
+    let mut length = [0; size_of::<u64>()];
+    let mut input = io::stdin().lock();
+    input.read_exact(&mut length)?;
     let mut text = Vec::new();
-    if source == "-" {
-        io::stdin().read_to_end(&mut text)?;
+    input.take(u64::from_le_bytes(length)).read_to_end(&mut text)?;
+    let sandbox: Sandbox = serde_json::from_slice(&text).map_err(io::Error::other)?;
+    if !matches!(sandbox.task, Task::Keep(_)) {
         let null = fs_err::File::open("/dev/null")?;
         // SAFETY: both descriptors are open; 0 is standard input, which nobody else uses here.
         system::check(unsafe { libc::dup2(null.as_raw_fd(), 0) })?;
-    } else {
-        text = fs_err::read(source)?;
     }
-    serde_json::from_slice(&text).map_err(io::Error::other)
+    Ok(sandbox)
+}
+
+/// Goes into the namespaces of a keeper: those of its mounts, and of its users where it has any of its own.
+fn join(keeper: u32, has_users: bool, parent: libc::pid_t) -> Result<(), StepError> {
+    let open = |kind: &str| {
+        let path = format!("/proc/{keeper}/ns/{kind}");
+        at(format!("open {path}"), std::fs::File::open(path))
+    };
+    let (users, mounts) = (has_users.then(|| open("user")).transpose()?, open("mnt")?);
+    let enter = |space: &std::fs::File, kind: libc::c_int| {
+        // SAFETY: numbers alone; the descriptor is open.
+        system::check(unsafe { libc::setns(space.as_raw_fd(), kind) }).map(|_| ())
+    };
+    if let Some(users) = users {
+        at("enter the user namespace of the root", enter(&users, libc::CLONE_NEWUSER))?;
+    }
+    at("enter the mounts of the root", enter(&mounts, libc::CLONE_NEWNS))?;
+    if has_users { become_root_of_the_namespace(parent) } else { Ok(()) }
 }
 
 /// Takes a user namespace. The map must be written by a process outside of it.
-fn enter_user_namespace(ids: &IdMap) -> Result<(), StepError> {
+fn enter_user_namespace(ids: &IdMap, parent: libc::pid_t) -> Result<(), StepError> {
     let own = system::own_pid();
     let (wait, go) = at("make a pipe", pipe())?;
     let helper = match at("start the helper that maps ids", system::fork())? {
@@ -110,10 +146,13 @@ fn enter_user_namespace(ids: &IdMap) -> Result<(), StepError> {
     if status != 0 {
         return Err(("map ids into the user namespace".to_owned(), io::Error::other("see above")));
     }
+    become_root_of_the_namespace(parent)
+}
+
+fn become_root_of_the_namespace(parent: libc::pid_t) -> Result<(), StepError> {
     at("become root of the user namespace", system::become_user(0, 0))?;
     // Changing ids takes the request back that the parent's death kills this process.
-    // SAFETY: no preconditions.
-    at("follow Kilnyard", system::die_with_parent(unsafe { libc::getppid() }))
+    at("follow Kilnyard", system::die_with_parent(parent))
 }
 
 fn into_file(descriptor: OwnedFd) -> std::fs::File {

@@ -57,6 +57,13 @@ pub(super) fn die_with_parent(parent: libc::pid_t) -> io::Result<()> {
     Ok(())
 }
 
+/// Takes back the request to be killed when the parent dies.
+pub(super) fn live_on() -> io::Result<()> {
+    // SAFETY: prctl with these arguments touches no memory.
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0, 0, 0, 0) })?;
+    Ok(())
+}
+
 pub(super) fn own_pid() -> libc::pid_t {
     // SAFETY: no preconditions.
     unsafe { libc::getpid() }

@@ -27,5 +27,5 @@ pub use backend::{Backend, Roots, Scratch};
 pub use ids::{IdError, IdMap};
 pub use keeper::Keeper;
 pub use operation::{Access, Flushes, LAYERS_MAX, Operation, base_operations};
-pub use plan::{Form, Making, Place, RootPlan, remove_folder};
+pub use plan::{Form, MEMORY, Making, Place, RootPlan, remove_folder};
 pub use sandbox::{Report, Sandbox, User, View};

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// The folder of a root's folder where what is in memory is mounted.
+pub const MEMORY: &str = "memory";
+
 /// How the files of a root come together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -74,7 +77,7 @@ impl RootPlan {
         let mut make = vec![Operation::Folder { path: folder.to_owned() }];
         let mut hold = Vec::new();
         let memory = |mode, size_bytes_max| Operation::Tmpfs {
-            target: at("memory"),
+            target: at(MEMORY),
             mode,
             size_bytes_max,
             has_set_ids: true,
@@ -83,14 +86,14 @@ impl RootPlan {
         let (base, is_held) = match making.place {
             Place::Disk => (folder.to_owned(), false),
             Place::WorkInMemory { size_bytes_max } => {
-                make.push(made("memory"));
+                make.push(made(MEMORY));
                 hold.push(memory(0o1777, size_bytes_max));
                 (folder.to_owned(), false)
             }
             Place::Memory { size_bytes_max } => {
-                make.push(made("memory"));
+                make.push(made(MEMORY));
                 hold.push(memory(0o755, size_bytes_max));
-                (at("memory"), true)
+                (at(MEMORY), true)
             }
         };
         let own = if is_held { &mut hold } else { &mut make };

@@ -7,8 +7,8 @@ use kilnyard_model::order::{Account, BuildOrder, CommandOrder, Input, InputText,
 use kilnyard_protocol::Lease;
 use kilnyard_root::sandbox::{RunError, Task};
 use kilnyard_root::{
-    Access, Flushes, IdMap, Keeper, Making, Operation, RootPlan, Roots, Sandbox, User, View, base_operations,
-    probe, remove_folder,
+    Access, Flushes, IdMap, Keeper, MEMORY, Making, Operation, RootPlan, Roots, Sandbox, User, View,
+    base_operations, probe, remove_folder,
 };
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use std::time::SystemTime;
 /// Room on the disk that must be left where the root of a failed build is kept.
 const ROOM_BYTES_MIN: u64 = 64 << 20;
 
-/// What is left at the least of memory that was enough, as a divisor of all of it.
+/// What is left at the least of memory that was enough, as a divisor of what was free.
 const FREE_PART: u64 = 4;
 
 /// Where inputs are shown in a root.
@@ -50,6 +50,8 @@ pub struct RootFolder {
 #[derive(Debug)]
 struct Held {
     keeper: Keeper,
+    /// What was free before the build began.
+    free_blocks: u64,
     /// Given back with the keeper, by whose end the memory is free again.
     _promise: Option<Promise>,
 }
@@ -78,7 +80,11 @@ impl RootFolder {
         let layers: Vec<PathBuf> = layers.iter().map(PathBuf::from).collect();
         let plan = RootPlan::new(&Path::new("roots").join(name), &layers, making);
         let keeper = plan.make(yard, ids)?;
-        let held = keeper.map(|keeper| Arc::new(Held { keeper, _promise: promise }));
+        let held = keeper.map(|keeper| {
+            let memory = keeper.seen_from_outside(&plan.folder.join(MEMORY));
+            let free_blocks = rustix::fs::statvfs(memory).map_or(0, |facts| facts.f_bavail);
+            Arc::new(Held { keeper, free_blocks, _promise: promise })
+        });
         let root = RootFolder { flushes: making.flushes, held, ..RootFolder::of_plan(yard, ids, plan) };
         match fs_err::create_dir(root.path().join("inputs")) {
             Ok(()) => Ok(root),
@@ -310,19 +316,19 @@ impl RootFolder {
         used_bytes(&self.seen(&self.plan.written))
     }
 
-    /// Whether a build that failed may have failed for want of memory for its files.
+    /// Whether a build that failed may have failed for want of memory for its files. What did not fit is often removed
+    /// by whoever wrote it.
     pub(crate) fn is_exhausted(&self) -> bool {
-        self.memory().is_some_and(|memory| {
-            rustix::fs::statvfs(&memory).is_ok_and(|facts| {
-                // What did not fit is often removed by whoever wrote it.
-                facts.f_bavail < facts.f_blocks / FREE_PART || facts.f_favail == 0
-            })
-        })
+        let memory = self.memory();
+        let facts = memory.and_then(|memory| rustix::fs::statvfs(memory).ok());
+        facts
+            .zip(self.held.as_ref())
+            .is_some_and(|(facts, held)| facts.f_bavail < held.free_blocks / FREE_PART || facts.f_favail == 0)
     }
 
     /// The folder of what is in memory, seen from outside.
     fn memory(&self) -> Option<PathBuf> {
-        self.held.as_ref().map(|held| held.keeper.seen_from_outside(&self.plan.folder.join("memory")))
+        self.held.as_ref().map(|held| held.keeper.seen_from_outside(&self.plan.folder.join(MEMORY)))
     }
 
     /// Whether the disk has room for more while this root stays. A build that filled the disk must not fail all

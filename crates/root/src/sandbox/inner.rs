@@ -5,6 +5,7 @@ use super::{Report, Sandbox, Task, User, View, confine, copy, execute, flushes, 
 use crate::{Flushes, Operation};
 use std::ffi::CString;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -15,8 +16,9 @@ const LEFT_BEHIND_NAMED_MAX: usize = 20;
 /// How many bytes of a command line are told.
 const COMMAND_LINE_BYTES_MAX: usize = 200;
 
-pub(super) fn run(sandbox: &Sandbox) -> i32 {
-    match start(sandbox) {
+/// `parent` is a pipe that ends with the outer process.
+pub(super) fn run(sandbox: &Sandbox, parent: &OwnedFd) -> i32 {
+    match start(sandbox, parent) {
         Ok(code) => code,
         Err(error) => {
             say_failed(error);
@@ -25,9 +27,10 @@ pub(super) fn run(sandbox: &Sandbox) -> i32 {
     }
 }
 
-fn start(sandbox: &Sandbox) -> Result<i32, StepError> {
-    // Seen from the new pid namespace the parent has no number.
+fn start(sandbox: &Sandbox, parent: &OwnedFd) -> Result<i32, StepError> {
+    // Seen from the new pid namespace the parent has no number, and whoever takes over its children has none either.
     at("follow the outer process", system::die_with_parent(0))?;
+    at("follow the outer process", system::is_open(parent))?;
     if let View::Root(operations) = &sandbox.view {
         // The machine's own devices are up, and not this sandbox's to change.
         let is_needed = |operation: &&Operation| **operation != Operation::Loopback || !sandbox.has_network;

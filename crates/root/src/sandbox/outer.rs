@@ -65,8 +65,12 @@ fn enter(source: &OsStr, parent: libc::pid_t) -> Result<i32, StepError> {
     at("make new namespaces", system::unshare(spaces))?;
     let private = libc::MS_PRIVATE | libc::MS_REC;
     at("keep mounts private", system::mount("none", "/".as_ref(), "", private, ""))?;
+    let (watched, lives) = at("make a pipe", pipe())?;
     match at("start process 1", system::fork())? {
-        None => std::process::exit(inner::run(&sandbox)),
+        None => {
+            drop(lives);
+            std::process::exit(inner::run(&sandbox, &watched))
+        }
         Some(first) => {
             let (_, status, usage) = at("wait for process 1", system::wait(first, 0))?;
             // Process 1 tells of a signal that ended the command by its own exit code.

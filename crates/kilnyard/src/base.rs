@@ -7,7 +7,7 @@ use kilnyard_ecosystem::debian::Base;
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::order::{Account, CommandOrder};
 use kilnyard_root::sandbox::Task;
-use kilnyard_root::{IdMap, Sandbox, User, View, probe};
+use kilnyard_root::{Flushes, IdMap, Sandbox, User, View, probe};
 use serde::{Deserialize, Serialize};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -178,6 +178,7 @@ pub fn machine_sandbox(yard: &Yard, ids: &IdMap, task: Task) -> Sandbox {
     Sandbox {
         folder: yard.folder.clone(),
         ids: ids.clone(),
+        keeper: None,
         view: View::Machine,
         user: User::Root,
         task,
@@ -185,6 +186,7 @@ pub fn machine_sandbox(yard: &Yard, ids: &IdMap, task: Task) -> Sandbox {
         environment: vec![("PATH".to_owned(), "/usr/sbin:/usr/bin:/sbin:/bin".to_owned())],
         is_interactive: false,
         has_network: false,
+        flushes: Flushes::Discard,
     }
 }
 

@@ -80,6 +80,9 @@ pub enum Command {
     Bump(Names),
     /// Enter the root of a package's last failed build.
     Shell(Shell),
+    /// Look at the roots that builds happen in.
+    #[command(subcommand)]
+    Root(Root),
     /// Write the repository from what was built.
     Publish(Publish),
     /// Remove what is not needed any more.
@@ -414,6 +417,23 @@ pub struct Shell {
     /// A command to run instead of a shell.
     #[arg(last = true)]
     pub command: Vec<String>,
+}
+
+/// `root`.
+#[derive(Debug, Subcommand)]
+pub enum Root {
+    /// Say how the root of a package's next build would be made and removed, and do nothing.
+    Plan(RootPlan),
+}
+
+/// `root plan`.
+#[derive(Debug, Args)]
+pub struct RootPlan {
+    /// The package.
+    pub package: String,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `publish`.

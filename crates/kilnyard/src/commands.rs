@@ -18,6 +18,7 @@ mod plan_pbulk;
 mod publish;
 mod requests;
 mod resolve;
+mod root;
 mod scan;
 mod scan_tree;
 mod shell;
@@ -25,7 +26,7 @@ mod simulate;
 mod status;
 mod why;
 
-use crate::cli::{Arguments, Command};
+use crate::cli::{self, Arguments, Command};
 use crate::error::{Context, Error, Kind, Result};
 use crate::yard::{Yard, store_error};
 use kilnyard_store::{RunState, Sqlite, Store};
@@ -56,6 +57,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Skip(names) => requests::run(&yard()?, kilnyard_store::RequestKind::Skip, &names.packages),
         Command::Bump(names) => requests::run(&yard()?, kilnyard_store::RequestKind::Bump, &names.packages),
         Command::Shell(options) => shell::run(&yard()?, &options),
+        Command::Root(cli::Root::Plan(options)) => root::plan(&yard()?, &options),
         Command::Publish(options) => publish::run(&yard()?, &options),
         Command::Clean(options) => clean::run(&yard()?, &options),
         Command::Index(options) => index::run(&options),

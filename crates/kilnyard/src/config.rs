@@ -3,10 +3,12 @@
 mod debian;
 mod pkgsrc;
 mod root;
+mod roots;
 
 pub use debian::{Debian, template as debian_template};
 pub use pkgsrc::{Pkgsrc, Template as PkgsrcTemplate, one_line, template as pkgsrc_template};
 pub use root::DebianRoot;
+use roots::Root;
 
 use crate::error::{Error, Result};
 use kilnyard_coordinator::RetryPolicy;
@@ -14,6 +16,7 @@ use kilnyard_ecosystem::debian::relation;
 use kilnyard_ecosystem::pkgsrc::scan_file::is_location;
 use kilnyard_model::result::FailureKind;
 use kilnyard_process::{LimitRules, LogLimits};
+use kilnyard_root::Roots;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,6 +30,8 @@ struct File {
     packages_file: Option<PathBuf>,
     debian: Option<Debian>,
     pkgsrc: Option<Pkgsrc>,
+    #[serde(default)]
+    root: Root,
     #[serde(default)]
     build: Build,
     #[serde(default)]
@@ -47,6 +52,8 @@ pub struct Config {
     pub packages_file: Option<PathBuf>,
     /// The package family, with what is its own.
     pub family: Family,
+    /// How roots are made.
+    pub roots: Roots,
     /// How builds are done.
     pub build: Build,
     /// What is tried again.
@@ -261,7 +268,12 @@ impl Build {
 }
 
 /// The lines of a template that are the same in every yard.
-const COMMON_TEMPLATE: &str = r#"[build]
+const COMMON_TEMPLATE: &str = r#"[root]
+# backend = "overlay"              # or "tmpfs", "copy"; see docs/roots.md
+# scratch = "disk"                 # of an overlay; or "memory"
+# flushes = "discard"              # or "keep", for packages that test whether they reach the disk
+
+[build]
 # slots = 2                        # builds at once, at most; as many as keep the cores busy
 # jobs = 2                         # cores of one build, at most; all
 # first = []                       # packages that come before all others, with what they need
@@ -340,8 +352,15 @@ impl Config {
         };
         let (packages, packages_file) = (file.packages, file.packages_file);
         let retries = RetryPolicy::with(&file.retry).map_err(|reason| wrong(format!("retry: {reason}")))?;
-        let (build, repository) = (file.build, file.repository);
-        let config = Config { packages, packages_file, family, build, retries, repository };
+        let config = Config {
+            packages,
+            packages_file,
+            family,
+            roots: file.root.roots(),
+            build: file.build,
+            retries,
+            repository: file.repository,
+        };
         config.check().map_err(wrong)?;
         Ok(config)
     }

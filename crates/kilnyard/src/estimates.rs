@@ -22,6 +22,8 @@ pub struct Estimates {
     machine: Machine,
     /// Whether work folders may be in memory.
     works_in_memory: bool,
+    /// Whether all that a build writes is to be in memory.
+    is_in_memory: bool,
 }
 
 impl Estimates {
@@ -34,7 +36,9 @@ impl Estimates {
             .collect();
         let imported = store.durations().map_err(store_error)?;
         let imported = imported.into_iter().map(|(package, wall, cpu)| (package, (wall, cpu))).collect();
-        Ok(Estimates { measured, imported, machine, works_in_memory: yard.config.build.work_in_memory })
+        let (works_in_memory, is_in_memory) =
+            (yard.config.build.work_in_memory, yard.config.roots.is_in_memory());
+        Ok(Estimates { measured, imported, machine, works_in_memory, is_in_memory })
     }
 
     /// What the next build of a package will take whose packed sources are so large, and which weighs so much by its
@@ -46,14 +50,17 @@ impl Estimates {
         };
         let measured = self.measured.get(package).map_or(&[][..], Vec::as_slice);
         let mut work = self.known(package).unwrap_or_else(prior);
-        if !self.works_in_memory {
+        if self.is_in_memory {
+            work.files_bytes += std::mem::take(&mut work.disk_bytes);
+        } else if !self.works_in_memory {
             work.disk_bytes += std::mem::take(&mut work.files_bytes);
         }
         if work.memory_bytes == 0 {
             work.memory_bytes = MEMORY_PRIOR_BYTES;
         }
         if work.disk_bytes == 0 && work.files_bytes == 0 {
-            work.disk_bytes = source_bytes.saturating_mul(DISK_PRIOR_OF_SOURCE);
+            let bytes = source_bytes.saturating_mul(DISK_PRIOR_OF_SOURCE);
+            *(if self.is_in_memory { &mut work.files_bytes } else { &mut work.disk_bytes }) = bytes;
         }
         work.memory_bytes = work.memory_bytes.max(memory_without_end_bytes(measured));
         // What needs more than there is is tried with all of it, and alone.

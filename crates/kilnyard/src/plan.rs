@@ -62,6 +62,12 @@ impl Planned {
         self.foresee()
     }
 
+    /// What a build of a package is expected to write.
+    pub fn written_bytes(&self, package: PackageId) -> u64 {
+        let work = &self.works[package.index()];
+        work.files_bytes.saturating_add(work.disk_bytes)
+    }
+
     /// A scheduler of these builds for a run.
     pub fn scheduler(&self) -> Result<Scheduler> {
         self.scheduler_on(self.shape.machine.oversubscribed(), self.shape.limits_of_builds())

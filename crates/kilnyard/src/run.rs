@@ -254,6 +254,7 @@ impl Run<'_> {
                 ..self.yard.config.limits()
             },
             log_limits: self.yard.config.log_limits(),
+            roots: self.yard.config.roots,
             tests_outputs: self.yard.config.build.test,
             works_in_memory: self.yard.config.build.work_in_memory,
             layers_bytes_max: self.yard.config.build.layers.0,
@@ -601,6 +602,7 @@ impl Driver<'_, '_> {
             run: self.snapshot.run,
             slot,
             files,
+            written_bytes: self.run.planned.written_bytes(package),
             order: order.clone(),
             seen: self.seen.get(&package).cloned().unwrap_or_default(),
             checks_reproducible: self.run.options.checks_reproducible,

@@ -3,7 +3,9 @@
 
 use kilnyard_process::{End, Limits, Log, LogLimits, Outcome, Passed, Portrait, Sample, read_log, run};
 use kilnyard_root::sandbox::Task;
-use kilnyard_root::{Access, IdMap, Operation, ProcessStat, Sandbox, User, View, probe, root_operations};
+use kilnyard_root::{
+    Access, Flushes, IdMap, Making, Operation, ProcessStat, RootPlan, Sandbox, User, View, probe,
+};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::fs;
 use std::path::Path;
@@ -54,7 +56,9 @@ fn open(folder: &Path) {
 fn missing() -> Option<String> {
     let folder = tempfile::tempdir().ok()?;
     open(folder.path());
-    let tried = ids().and_then(|ids| probe::try_root(folder.path(), &ids).map_err(|error| error.to_string()));
+    let making = Making::default();
+    let tried = ids()
+        .and_then(|ids| probe::try_root(folder.path(), &ids, &making).map_err(|error| error.to_string()));
     tried.err()
 }
 
@@ -90,13 +94,15 @@ impl Yard {
     }
 
     fn sandbox(&self, script: &str) -> Sandbox {
-        let mut operations = root_operations(&["base".into()], Path::new("root"), &[]);
+        let plan = RootPlan::new(Path::new("root"), &["base".into()], &Making::default());
+        let mut operations = plan.entering(&[]);
         let usr =
             Operation::Bind { source: "/usr".into(), target: "root/merged/usr".into(), access: Access::Read };
         operations.insert(1, usr);
         Sandbox {
             folder: self.0.path().into(),
             ids: ids().unwrap(),
+            keeper: None,
             view: View::Root(operations),
             user: User::Root,
             task: Task::Program(["/bin/sh", "-c", script].map(str::to_owned).into()),
@@ -104,6 +110,7 @@ impl Yard {
             environment: vec![("PATH".into(), "/usr/sbin:/usr/bin:/sbin:/bin".into())],
             is_interactive: false,
             has_network: false,
+            flushes: Flushes::Discard,
         }
     }
 }

@@ -17,8 +17,10 @@ pub struct Lease {
     pub run: u64,
     /// The slot of the worker.
     pub slot: u32,
-    /// Where its work folder lies.
+    /// Where its files lie, as far as they may be in memory.
     pub files: Files,
+    /// What it is expected to write in all, into memory or to the disk.
+    pub written_bytes: u64,
     /// What is built.
     pub order: BuildOrder,
     /// What its stages took before.

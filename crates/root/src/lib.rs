@@ -15,13 +15,19 @@
 //! What it does not do: watch, measure or end the command (crate `process` does), or know what is built.
 //! Known downside: each stage mounts the overlay again, about a millisecond.
 
+mod backend;
 mod ids;
+mod keeper;
 mod operation;
+mod plan;
 pub mod probe;
 pub mod sandbox;
 mod stat;
 
+pub use backend::{Backend, Roots, Scratch};
 pub use ids::{IdError, IdMap};
-pub use operation::{Access, LAYERS_MAX, Operation, base_operations, root_operations};
+pub use keeper::Keeper;
+pub use operation::{Access, Flushes, LAYERS_MAX, Operation, base_operations};
+pub use plan::{Form, MEMORY, Making, Place, RootPlan, remove_folder};
 pub use sandbox::{Report, Sandbox, User, View};
 pub use stat::ProcessStat;

@@ -16,12 +16,22 @@ pub enum Access {
     Write,
 }
 
+/// What becomes of a root's requests to bring data to the disk now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Flushes {
+    /// They are answered with success and cost nothing: a root that was not finished is thrown away, never repaired.
+    #[default]
+    Discard,
+    /// They are done, for tests that look whether they are.
+    Keep,
+}
+
 /// One step of making a root. Paths are relative to the folder that the sandbox starts in (the yard),
 /// but for devices and what [`Operation::Pivot`] leaves behind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Operation {
-    /// Mounts read-only layers below a writable one. Flushes to the upper layer are discarded: a root
-    /// that was not finished is thrown away, never repaired.
+    /// Mounts read-only layers below a writable one.
     Overlay {
         /// The layers below, the uppermost first; at most [`LAYERS_MAX`].
         lower: Vec<PathBuf>,
@@ -31,6 +41,8 @@ pub enum Operation {
         work: PathBuf,
         /// Where it is mounted.
         target: PathBuf,
+        /// Whether writing waits for the disk where it is asked to.
+        flushes: Flushes,
     },
     /// Makes a folder of the machine visible in the root.
     Bind {
@@ -61,6 +73,8 @@ pub enum Operation {
         mode: u32,
         /// How large it may grow.
         size_bytes_max: u64,
+        /// Whether programs in it change their user where they say so.
+        has_set_ids: bool,
     },
     /// Makes a device node of the machine visible in the root.
     Device {
@@ -91,9 +105,26 @@ pub enum Operation {
         /// Where it is.
         path: PathBuf,
     },
+    /// Copies layers into a folder that is there.
+    Copy {
+        /// The layers, the uppermost first.
+        lower: Vec<PathBuf>,
+        /// The folder.
+        target: PathBuf,
+    },
     /// Makes a folder, if it is not there.
     Folder {
         /// Where.
+        path: PathBuf,
+    },
+    /// Takes a mount away.
+    Unmount {
+        /// Where it is.
+        target: PathBuf,
+    },
+    /// Removes a folder with all that is in it.
+    Remove {
+        /// Which.
         path: PathBuf,
     },
     /// Sets the name of the machine.
@@ -110,12 +141,40 @@ pub enum Operation {
     },
 }
 
+impl Operation {
+    /// What takes it back, if it leaves anything behind that its folder's removal does not take along.
+    pub fn undone(&self) -> Option<Operation> {
+        match self {
+            Operation::Overlay { target, .. }
+            | Operation::Bind { target, .. }
+            | Operation::Tmpfs { target, .. }
+            | Operation::Proc { target }
+            | Operation::Sys { target }
+            | Operation::Terminals { target } => Some(Operation::Unmount { target: target.clone() }),
+            Operation::StandIn { .. }
+            | Operation::Device { .. }
+            | Operation::Copy { .. }
+            | Operation::Link { .. }
+            | Operation::Folder { .. }
+            | Operation::Hostname { .. }
+            | Operation::Loopback
+            | Operation::Pivot { .. }
+            | Operation::Unmount { .. }
+            | Operation::Remove { .. } => None,
+        }
+    }
+}
+
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Operation::Overlay { lower, upper, target, .. } => {
+            Operation::Overlay { lower, upper, target, flushes, .. } => {
                 let lower: Vec<_> = lower.iter().map(|path| path.display().to_string()).collect();
-                write!(f, "overlay {} over {} at {}", upper.display(), lower.join(":"), target.display())
+                write!(f, "overlay {} over {} at {}", upper.display(), lower.join(":"), target.display())?;
+                match flushes {
+                    Flushes::Discard => Ok(()),
+                    Flushes::Keep => f.write_str(", flushed"),
+                }
             }
             Operation::Bind { source, target, access } => {
                 let how = match access {
@@ -138,7 +197,13 @@ impl fmt::Display for Operation {
             Operation::Link { content, path } => {
                 write!(f, "link {} to {}", path.display(), content.display())
             }
+            Operation::Copy { lower, target } => {
+                let lower: Vec<_> = lower.iter().map(|path| path.display().to_string()).collect();
+                write!(f, "copy {} to {}", lower.join(":"), target.display())
+            }
             Operation::Folder { path } => write!(f, "folder {}", path.display()),
+            Operation::Unmount { target } => write!(f, "unmount {}", target.display()),
+            Operation::Remove { path } => write!(f, "remove {}", path.display()),
             Operation::Hostname { name } => write!(f, "hostname {name}"),
             Operation::Loopback => f.write_str("loopback up"),
             Operation::Pivot { target } => write!(f, "pivot to {}", target.display()),
@@ -151,32 +216,15 @@ const SHARED_MEMORY_BYTES_MAX: u64 = 1 << 30;
 /// `/dev` and `/run` hold nodes and small files only.
 const SMALL_BYTES_MAX: u64 = 64 << 20;
 
-/// The operations that make a throw-away root of `layers` in `folder`, which must hold the empty folders
-/// `upper`, `work` and `merged`. `binds` are shown for reading, at paths inside the root.
-pub fn root_operations(layers: &[PathBuf], folder: &Path, binds: &[(PathBuf, PathBuf)]) -> Vec<Operation> {
-    let merged = folder.join("merged");
-    let overlay = Operation::Overlay {
-        lower: layers.to_vec(),
-        upper: folder.join("upper"),
-        work: folder.join("work"),
-        target: merged.clone(),
-    };
-    let mut operations = vec![overlay];
-    operations.extend(system_operations(&merged));
-    for (source, inside) in binds {
-        let target = merged.join(inside.strip_prefix("/").unwrap_or(inside));
-        operations.push(Operation::Folder { path: target.clone() });
-        operations.push(Operation::Bind { source: source.clone(), target, access: Access::Read });
-    }
-    operations.push(Operation::Pivot { target: merged });
-    operations
-}
-
 /// What every root needs besides its files: devices, processes, a name, loopback.
-fn system_operations(root: &Path) -> Vec<Operation> {
+pub(crate) fn system_operations(root: &Path) -> Vec<Operation> {
     let dev = root.join("dev");
-    let tmpfs =
-        |path: &str, mode, size_bytes_max| Operation::Tmpfs { target: root.join(path), mode, size_bytes_max };
+    let tmpfs = |path: &str, mode, size_bytes_max| Operation::Tmpfs {
+        target: root.join(path),
+        mode,
+        size_bytes_max,
+        has_set_ids: false,
+    };
     let folders = ["dev", "run", "proc", "sys"].map(|name| Operation::Folder { path: root.join(name) });
     let mut operations = folders.to_vec();
     operations.push(tmpfs("dev", 0o755, SMALL_BYTES_MAX));
@@ -219,23 +267,4 @@ pub fn base_operations(folder: &Path, binds: &[(PathBuf, PathBuf)]) -> Vec<Opera
     }
     operations.push(Operation::Pivot { target: folder.into() });
     operations
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_plan_prints_in_order_and_pivots_last() {
-        let binds = [(PathBuf::from("roots/1/inputs"), PathBuf::from("/kilnyard/inputs"))];
-        let plan = root_operations(&["layers/base".into()], Path::new("roots/1"), &binds);
-        let text: Vec<String> = plan.iter().map(ToString::to_string).collect();
-        assert_eq!(text[0], "overlay roots/1/upper over layers/base at roots/1/merged");
-        assert!(
-            text.contains(&"bind roots/1/inputs at roots/1/merged/kilnyard/inputs for reading".to_owned())
-        );
-        assert_eq!(text.last().unwrap(), "pivot to roots/1/merged");
-        let json = serde_json::to_string(&plan).unwrap();
-        assert_eq!(serde_json::from_str::<Vec<Operation>>(&json).unwrap(), plan);
-    }
 }

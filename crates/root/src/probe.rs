@@ -1,45 +1,40 @@
 //! What this machine allows: each need tried for real, with the reason where it is refused.
 
 use crate::sandbox::{RunError, Task};
-use crate::{IdMap, Operation, Sandbox, User, View};
-use std::path::Path;
+use crate::{IdMap, Making, Operation, RootPlan, Sandbox, User, View};
+use std::path::{Path, PathBuf};
 
-/// Tries a sandbox with an overlay root in an empty folder below `folder`, as a build would have it.
-/// On failure the step that was refused, and why.
-pub fn try_root(folder: &Path, ids: &IdMap) -> Result<(), RunError> {
-    let name = format!(".probe-{}", std::process::id());
-    let probe = folder.join(&name);
-    let inner = std::path::PathBuf::from(&name);
-    for part in ["", "lower", "upper", "work", "merged"] {
-        fs_err::create_dir_all(probe.join(part)).map_err(RunError::Spawn)?;
-        give_to_root(&probe.join(part), ids).map_err(RunError::Spawn)?;
-    }
-    let operations = vec![
-        Operation::Overlay {
-            lower: vec![inner.join("lower")],
-            upper: inner.join("upper"),
-            work: inner.join("work"),
-            target: inner.join("merged"),
-        },
-        Operation::Folder { path: inner.join("merged/proc") },
-        Operation::Proc { target: inner.join("merged/proc") },
-        Operation::Loopback,
-    ];
-    let sandbox = |view, task| Sandbox {
-        folder: folder.into(),
-        ids: ids.clone(),
-        view,
-        user: User::Root,
-        task,
-        directory: "/".into(),
-        environment: Vec::new(),
-        is_interactive: false,
-        has_network: false,
+/// Tries a root so made in an empty folder below `folder`, as a build would have it. On failure the step that was refused,
+/// and why.
+pub fn try_root(folder: &Path, ids: &IdMap, making: &Making) -> Result<(), RunError> {
+    let probe = PathBuf::from(format!(".probe-{}", std::process::id()));
+    let made = |path: &Path| {
+        let made = fs_err::create_dir_all(folder.join(path));
+        made.and_then(|()| give_to_root(&folder.join(path), ids)).map_err(RunError::Files)
     };
-    let outcome = sandbox(View::Root(operations), Task::Program(vec!["/bin/true".to_owned()])).run();
-    let removed = sandbox(View::Machine, Task::Remove(vec![inner])).run();
-    let _ = fs_err::remove_dir_all(&probe);
-    outcome.and(removed).map(|_| ())
+    let layer = probe.join("layer");
+    let plan = RootPlan::new(&probe.join("root"), std::slice::from_ref(&layer), making);
+    let outcome = made(&probe).and_then(|()| made(&layer)).and_then(|()| plan.make(folder, ids));
+    let outcome = outcome.and_then(|keeper| {
+        let mut operations = plan.files.clone();
+        operations.extend([
+            Operation::Folder { path: plan.root.join("proc") },
+            Operation::Proc { target: plan.root.join("proc") },
+            Operation::Loopback,
+        ]);
+        let task = Task::Program(vec!["/bin/true".to_owned()]);
+        let sandbox = Sandbox {
+            keeper: keeper.as_ref().map(crate::Keeper::process),
+            view: View::Root(operations),
+            user: User::Root,
+            has_network: false,
+            ..Sandbox::of_machine(folder, ids, task)
+        };
+        let outcome = sandbox.run();
+        plan.remove(folder, ids, keeper.as_ref()).and(outcome)
+    });
+    let removed = crate::remove_folder(folder, &probe, ids);
+    outcome.and(removed)
 }
 
 /// Makes root of the root the owner of a folder. An ordinary user is that already.

@@ -16,14 +16,18 @@
 
 mod census;
 mod confine;
+mod copy;
 mod execute;
+mod filter;
+mod flushes;
 mod inner;
-mod keeper;
+mod keep;
 mod outer;
 mod overlay;
+mod reaper;
 mod system;
 
-use crate::{IdMap, Operation};
+use crate::{Flushes, IdMap, Operation};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -62,6 +66,15 @@ pub enum Task {
     Program(Vec<String>),
     /// Remove these folders (relative to the yard) with all that is in them, by Kilnyard itself.
     Remove(Vec<PathBuf>),
+    /// Copy layers, the uppermost first, into a folder that is there, by Kilnyard itself.
+    Copy {
+        /// The layers.
+        lower: Vec<PathBuf>,
+        /// The folder.
+        target: PathBuf,
+    },
+    /// Perform these operations and keep what they mounted until standard input ends; see [`crate::Keeper`].
+    Keep(Vec<Operation>),
 }
 
 /// A sandbox and the one thing that is run in it.
@@ -71,6 +84,8 @@ pub struct Sandbox {
     pub folder: PathBuf,
     /// The ids.
     pub ids: IdMap,
+    /// The process of a [`crate::Keeper`] whose mounts are there from the beginning.
+    pub keeper: Option<u32>,
     /// What is seen.
     pub view: View,
     /// Who runs the command.
@@ -85,6 +100,8 @@ pub struct Sandbox {
     pub is_interactive: bool,
     /// Whether the command uses the machine's network; else it has a loopback device of its own alone.
     pub has_network: bool,
+    /// What becomes of requests of the command to bring data to the disk.
+    pub flushes: Flushes,
 }
 
 /// Bounds of what all processes of a sandbox may do.
@@ -208,30 +225,47 @@ pub enum Report {
 }
 
 impl Sandbox {
+    /// A task of Kilnyard's own with the machine's files, as root of the root: for files that roots are made of.
+    pub fn of_machine(folder: &std::path::Path, ids: &IdMap, task: Task) -> Sandbox {
+        Sandbox {
+            folder: folder.to_owned(),
+            ids: ids.clone(),
+            keeper: None,
+            view: View::Machine,
+            user: User::Root,
+            task,
+            directory: ".".into(),
+            environment: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
+            is_interactive: false,
+            has_network: true,
+            flushes: Flushes::Discard,
+        }
+    }
+
     /// Starts the sandbox: its standard output is the command's log, its standard error the reports.
     pub fn spawn(&self) -> io::Result<Child> {
         let mut child = self.spawn_within(Bounds::default(), &|_| {})?;
-        drop(child.stdin.take());
+        // What keeps something does so until its standard input ends.
+        if !matches!(self.task, Task::Keep(_)) {
+            drop(child.stdin.take());
+        }
         Ok(child)
     }
 
     /// The same within bounds, and its standard input takes [`Order`]s. `enter` is called with the number of the outer
     /// process before that one starts any other: what it is put into then, all of the sandbox is in.
     pub fn spawn_within(&self, bounds: Bounds, enter: &dyn Fn(u32)) -> io::Result<Child> {
-        let specification = self.specification(bounds)?;
+        let text = self.specification(bounds)?;
+        let specification = [&(text.len() as u64).to_le_bytes()[..], &text].concat();
         let mut child = this_program()
-            .args([ARGUMENT, "-"])
+            .args([ARGUMENT, "-", &std::process::id().to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
         // It does nothing before it has read what it is to be.
         enter(child.id());
-        let length = (specification.len() as u64).to_le_bytes();
-        let written = child.stdin.as_mut().map(|stdin| {
-            stdin.write_all(&length)?;
-            stdin.write_all(&specification)
-        });
+        let written = child.stdin.as_mut().map(|stdin| stdin.write_all(&specification));
         if let Some(Err(error)) = written {
             // It died before it had read; what it said, if anything, is in its reports.
             if error.kind() != io::ErrorKind::BrokenPipe {
@@ -251,7 +285,8 @@ impl Sandbox {
     /// Runs the sandbox on this process's own terminal and waits; the command's exit code.
     pub fn run_interactively(&self, specification_file: &std::path::Path) -> io::Result<i32> {
         fs_err::write(specification_file, self.specification(Bounds::default())?)?;
-        let status = this_program().arg(ARGUMENT).arg(specification_file).status();
+        let own = std::process::id().to_string();
+        let status = this_program().arg(ARGUMENT).arg(specification_file).arg(own).status();
         fs_err::remove_file(specification_file)?;
         Ok(status?.code().unwrap_or(1))
     }
@@ -261,22 +296,26 @@ impl Sandbox {
         let child = self.spawn().map_err(RunError::Spawn)?;
         let output = child.wait_with_output().map_err(RunError::Spawn)?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let mut code = None;
-        for line in String::from_utf8_lossy(&output.stderr).lines() {
-            match serde_json::from_str(line) {
-                Ok(Report::Failed { step, error, number }) => {
-                    return Err(RunError::Sandbox { step, error, number });
-                }
-                Ok(Report::Ended { code: ended, .. }) => code = Some(ended),
-                _ => {}
-            }
-        }
-        match code {
-            Some(0) => Ok(text),
-            Some(code) => Err(RunError::Command { code, output: text }),
-            None => Err(RunError::Vanished),
+        match last_word(&String::from_utf8_lossy(&output.stderr))? {
+            0 => Ok(text),
+            code => Err(RunError::Command { code, output: text }),
         }
     }
+}
+
+/// The exit code that the reports of a sandbox end with.
+pub(crate) fn last_word(reports: &str) -> Result<i32, RunError> {
+    let mut code = None;
+    for line in reports.lines() {
+        match serde_json::from_str(line) {
+            Ok(Report::Failed { step, error, number }) => {
+                return Err(RunError::Sandbox { step, error, number });
+            }
+            Ok(Report::Ended { code: ended, .. }) => code = Some(ended),
+            _ => {}
+        }
+    }
+    code.ok_or(RunError::Vanished)
 }
 
 fn this_program() -> Command {
@@ -286,9 +325,12 @@ fn this_program() -> Command {
     command
 }
 
-/// A short task in a sandbox did not succeed.
+/// A short task in a sandbox, or what is done around it, did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
+    /// A file or folder of the root could not be made or removed.
+    #[error(transparent)]
+    Files(#[from] io::Error),
     /// The program could not be started again.
     #[error("failed to start a sandbox")]
     Spawn(#[source] io::Error),
@@ -321,6 +363,7 @@ pub fn become_sandbox_if_asked() {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next().is_some_and(|argument| argument == ARGUMENT) {
         let source = arguments.next().unwrap_or_default();
-        std::process::exit(outer::run(&source));
+        let parent = arguments.next().and_then(|number| number.to_str()?.parse().ok()).unwrap_or(0);
+        std::process::exit(outer::run(&source, parent));
     }
 }

@@ -2,7 +2,9 @@
 //! nothing needs to be fetched.
 
 use kilnyard_root::sandbox::{Bounds, Order, RunError, Task};
-use kilnyard_root::{Access, IdMap, Operation, Report, Sandbox, User, View, probe, root_operations};
+use kilnyard_root::{
+    Access, Flushes, IdMap, Making, Operation, Report, RootPlan, Sandbox, User, View, probe,
+};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -27,6 +29,8 @@ fn main() {
         test("there_is_no_network_but_loopback", there_is_no_network_but_loopback),
         test("what_is_written_goes_to_the_upper_layer", what_is_written_goes_to_the_upper_layer),
         test("hundreds_of_layers_lie_above_each_other", hundreds_of_layers_lie_above_each_other),
+        test("flushes_are_discarded_unless_they_are_wanted", flushes_are_discarded_unless_they_are_wanted),
+        test("flushes_of_other_architectures_are_discarded", flushes_of_other_architectures_are_discarded),
         test("processes_left_behind_are_named_and_ended", processes_left_behind_are_named_and_ended),
         test("who_started_a_daemon_is_told_when_it_is_gone", who_started_a_daemon_is_told_when_it_is_gone),
         test("what_was_used_is_told_last", what_was_used_is_told_last),
@@ -53,7 +57,7 @@ fn missing() -> Option<String> {
         Err(error) => return Some(error.to_string()),
     };
     open(folder.path());
-    probe::try_root(folder.path(), &ids).err().map(|error| error.to_string())
+    probe::try_root(folder.path(), &ids, &Making::default()).err().map(|error| error.to_string())
 }
 
 fn open(folder: &Path) {
@@ -94,13 +98,15 @@ impl Yard {
     }
 
     fn sandbox(&self, user: User, script: &str) -> Sandbox {
-        let mut operations = root_operations(&["base".into()], Path::new("root"), &[]);
+        let plan = RootPlan::new(Path::new("root"), &["base".into()], &Making::default());
+        let mut operations = plan.entering(&[]);
         let usr =
             Operation::Bind { source: "/usr".into(), target: "root/merged/usr".into(), access: Access::Read };
         operations.insert(1, usr);
         Sandbox {
             folder: self.folder.path().into(),
             ids: self.ids.clone(),
+            keeper: None,
             view: View::Root(operations),
             user,
             task: Task::Program(["/bin/sh", "-c", script].map(str::to_owned).into()),
@@ -108,6 +114,7 @@ impl Yard {
             environment: vec![("PATH".into(), "/usr/sbin:/usr/bin".into())],
             is_interactive: false,
             has_network: false,
+            flushes: Flushes::Discard,
         }
     }
 
@@ -234,6 +241,50 @@ fn hundreds_of_layers_lie_above_each_other(yard: &Yard) -> Result<(), Failed> {
     let many = vec!["layers/2".to_owned(); 500];
     let error = sandbox(&many).run().unwrap_err().to_string();
     assert!(error.ends_with("501 layers, and 500 are the most that an overlay takes"), "{error}");
+    Ok(())
+}
+
+/// What calls that flush answer where there is nothing to flush, and at last one that does not wait.
+const FLUSH: &str = "import ctypes
+libc = ctypes.CDLL(None)
+page = ctypes.c_void_p(4096)
+print(libc.fsync(-1), libc.fdatasync(-1), libc.syncfs(-1), libc.sync_file_range(-1, 0, 0, 0),
+      libc.msync(page, 4096, 4), libc.msync(page, 4096, 1))";
+
+fn flushes_are_discarded_unless_they_are_wanted(yard: &Yard) -> Result<(), Failed> {
+    for user in [User::Root, PLAIN] {
+        let script = format!("sync && exec python3 -c '{FLUSH}'");
+        let mut sandbox = yard.sandbox(user, &script);
+        assert_eq!(sandbox.run()?, "0 0 0 0 0 -1\n");
+        sandbox.flushes = Flushes::Keep;
+        assert_eq!(sandbox.run()?, "-1 -1 -1 -1 -1 -1\n");
+    }
+    // Nothing of it reaches the process that made the roots.
+    let outside = std::process::Command::new("python3").args(["-c", FLUSH]).output()?;
+    assert_eq!(String::from_utf8_lossy(&outside.stdout), "-1 -1 -1 -1 -1 -1\n");
+    Ok(())
+}
+
+/// A program of 64 bits may call by the numbers of 32 too: fsync(-1) by `int 0x80`.
+fn flushes_of_other_architectures_are_discarded(yard: &Yard) -> Result<(), Failed> {
+    if !cfg!(target_arch = "x86_64") {
+        return Ok(());
+    }
+    let script = "exec python3 -c 'import ctypes, mmap
+code = mmap.mmap(-1, 4096, prot=7)
+code.write(bytes.fromhex(\"53b876000000bbffffffffcd805bc3\"))
+at = ctypes.addressof(ctypes.c_char.from_buffer(code))
+print(ctypes.CFUNCTYPE(ctypes.c_int)(at)())'";
+    let mut sandbox = yard.sandbox(PLAIN, script);
+    sandbox.flushes = Flushes::Keep;
+    match sandbox.run() {
+        Ok(text) => assert_eq!(text, "-9\n"),
+        // A kernel that has no such numbers kills who uses them.
+        Err(RunError::Command { code: 139, .. }) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    }
+    sandbox.flushes = Flushes::Discard;
+    assert_eq!(sandbox.run()?, "0\n");
     Ok(())
 }
 

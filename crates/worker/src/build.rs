@@ -1,6 +1,6 @@
 //! One build from beginning to end.
 
-use crate::memory::{WorkFolder, used_bytes};
+use crate::memory::{Promise, used_bytes};
 use crate::verdict::{self, Lacked};
 use crate::{RootFolder, Share, Worker, tools};
 use kilnyard_ecosystem::telling_lines;
@@ -18,7 +18,6 @@ use kilnyard_schedule::Files;
 use std::cell::Cell;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -80,28 +79,46 @@ impl Performance<'_> {
     /// `prefix` tells the logs and the root of a second build from those of the first.
     fn build(&self, order: &BuildOrder, prefix: &str) -> Result<Vec<Output>, Failure> {
         let name = format!("{prefix}{}", self.lease.build);
-        let work = order.work.as_ref();
-        let work = work.filter(|_| self.lease.files == Files::Memory);
-        let memory = work.and_then(|work| self.worker.memory.take(work.expected_bytes, &name));
-        let (outcome, is_exhausted) = self.build_in(order, prefix, &name, memory.map(Arc::new));
-        if is_exhausted { self.build_in(order, prefix, &format!("{name}-disk"), None).0 } else { outcome }
+        let Some(stacked) = self.depends(order, prefix, &name)? else {
+            return self.build_on(order, order.depends.is_empty(), prefix, &name);
+        };
+        // What it stands on stays as long as this.
+        let order = BuildOrder { layers: stacked.layers().to_vec(), ..order.clone() };
+        self.build_on(&order, true, prefix, &name)
     }
 
-    /// The outcome, and whether it failed in want of memory for its work folder.
+    /// `is_installed` says that the dependencies are in the layers.
+    fn build_on(
+        &self,
+        order: &BuildOrder,
+        is_installed: bool,
+        prefix: &str,
+        name: &str,
+    ) -> Result<Vec<Output>, Failure> {
+        let promise = match self.lease.files {
+            Files::Memory => self.worker.promise(order, self.lease.written_bytes),
+            Files::Disk => None,
+        };
+        let (outcome, is_exhausted) = self.build_in(order, is_installed, prefix, name, promise);
+        match is_exhausted {
+            true => self.build_in(order, is_installed, prefix, &format!("{name}-disk"), None).0,
+            false => outcome,
+        }
+    }
+
+    /// The outcome, and whether it failed in want of memory for its files.
     fn build_in(
         &self,
         order: &BuildOrder,
+        is_installed: bool,
         prefix: &str,
         name: &str,
-        memory: Option<Arc<WorkFolder>>,
+        promise: Option<Promise>,
     ) -> (Result<Vec<Output>, Failure>, bool) {
         let settings = &self.worker.settings;
-        let root = RootFolder::create(&settings.yard, name, &settings.ids, &order.layers)
-            .map(|root| root.showing(&order.folders))
-            .map(|root| match (&memory, &order.work) {
-                (Some(memory), Some(work)) => root.working_in(memory.clone(), &work.inside),
-                _ => root,
-            })
+        let root = self
+            .worker
+            .build_root(name, order, promise)
             .map(|root| match &self.share.jobserver {
                 Some(path) => root.with_jobserver(path, &order.clients),
                 None => root,
@@ -111,19 +128,14 @@ impl Performance<'_> {
                 root.provide(&order.inputs, &order.texts, &|input| self.worker.file_of(input))?;
                 Ok(root)
             });
-        let mut root = match root {
+        let root = match root {
             Ok(root) => root,
             Err(error) => return (Err(machine(Stage::Unpack, error)), false),
         };
-        // Its layers stay as long as the root.
-        let standing = self.depends(order, &mut root, prefix, name);
-        let outcome = match &standing {
-            Ok(_) => self.stages(order, &root, prefix),
-            Err(failure) => Err(failure.clone()),
-        };
+        let installed = if is_installed { Ok(()) } else { self.install(order, &root, prefix) };
+        let outcome = installed.and_then(|()| self.stages(order, &root, prefix));
         let is_cancelled = self.cancel.load(Ordering::Relaxed);
-        let is_exhausted =
-            outcome.is_err() && !is_cancelled && memory.is_some_and(|memory| memory.is_exhausted());
+        let is_exhausted = outcome.is_err() && !is_cancelled && root.is_exhausted();
         match is_exhausted {
             true => self.worker.remover.remove(root),
             false => self.done_with(root, outcome.as_ref().err()),
@@ -132,7 +144,7 @@ impl Performance<'_> {
     }
 
     /// Keeps the root that failed for a person to look into; removes any other.
-    fn done_with(&self, root: RootFolder, failure: Option<&Failure>) {
+    pub(crate) fn done_with(&self, root: RootFolder, failure: Option<&Failure>) {
         let settings = &self.worker.settings;
         let is_looked_into = failure
             .is_some_and(|failure| !matches!(failure.kind, FailureKind::Machine | FailureKind::Cancelled));
@@ -161,7 +173,7 @@ impl Performance<'_> {
     }
 
     pub(crate) fn tell_ended(&self, result: StageResult) {
-        (self.tell)(Progress::StageEnded(result));
+        (self.tell)(Progress::StageEnded(Box::new(result)));
     }
 
     pub(crate) fn begin(&self, stage: Stage) -> StageResult {
@@ -308,13 +320,12 @@ impl Performance<'_> {
         // A work folder on the disk is a part of the root.
         let is_work_apart = root.is_work_apart();
         let work_bytes = result.work_bytes.filter(|_| !is_work_apart).unwrap_or(0);
-        result.disk_bytes = Some(root.disk_bytes().saturating_sub(work_bytes));
+        result.disk_bytes = Some(root.written_bytes().saturating_sub(work_bytes));
         (self.tell)(Progress::StageEnded(Box::new(result)));
         outcome
     }
 
     fn test(&self, outputs: &[Output]) -> Result<(), Failure> {
-        let settings = &self.worker.settings;
         let order = self.worker.ecosystem.test(self.package, outputs).map_err(|impossible| Failure {
             stage: Stage::Test,
             kind: FailureKind::Test,
@@ -326,9 +337,8 @@ impl Performance<'_> {
             self.fetch(input)?;
         }
         let name = format!("test-{}", self.lease.build);
-        let root = RootFolder::create(&settings.yard, &name, &settings.ids, &order.layers)
-            .map_err(|error| machine(Stage::Test, error))?
-            .showing(&order.folders);
+        let root = self.worker.disk_root(&name, &order.layers);
+        let root = root.map_err(|error| machine(Stage::Test, error))?.showing(&order.folders);
         let outcome = root
             .provide(&order.inputs, &order.texts, &|input| self.worker.file_of(input))
             .map_err(|error| machine(Stage::Test, error))

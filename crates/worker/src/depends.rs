@@ -7,6 +7,7 @@ use kilnyard_ecosystem::{Layering, Part, Stack};
 use kilnyard_model::order::{BuildOrder, Dependency, Input, Stage, StageOrder};
 use kilnyard_model::result::{Failure, FailureKind};
 use kilnyard_process::{End, own_cpu_seconds};
+use kilnyard_root::Form;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
@@ -22,11 +23,26 @@ const ADDED: &str = "/kilnyard/added";
 /// when something ran and matter to no build.
 const WRITTEN_ANYHOW: [&str; 6] = ["dev", "kilnyard", "proc", "run", "sys", "var/log"];
 
+/// The layers that a root with all its dependencies begins with. They stay as long as this.
+pub(crate) struct Stacked {
+    layers: Vec<String>,
+    _standing: Standing,
+}
+
+impl Stacked {
+    /// The layers, relative to the yard, the uppermost first.
+    pub(crate) fn layers(&self) -> &[String] {
+        &self.layers
+    }
+}
+
 /// A root on its way to have all its dependencies.
 struct Making<'a> {
     performance: &'a Performance<'a>,
     layering: &'a dyn Layering,
     order: &'a BuildOrder,
+    /// Where packages are configured and installed: an overlay on the disk, whose written layer is kept.
+    root: RootFolder,
     /// What is still to be installed, by hash.
     missing: BTreeMap<String, &'a Dependency>,
     /// The layers that the root stands on, without the base, the uppermost first.
@@ -40,39 +56,49 @@ struct Making<'a> {
 }
 
 impl Performance<'_> {
-    /// Installs the dependencies of an order in a new root. What comes back has to be kept as long as the root is used.
+    /// Makes layers of the dependencies of an order; none where there is nothing to install, or no layers are to be made.
     pub(crate) fn depends(
         &self,
         order: &BuildOrder,
-        root: &mut RootFolder,
         prefix: &str,
         name: &str,
-    ) -> Result<Option<Standing>, Failure> {
-        let layering = self.worker.ecosystem.layering().filter(|_| !order.depends.is_empty());
+    ) -> Result<Option<Stacked>, Failure> {
+        let worker = self.worker;
+        let is_overlay = worker.settings.roots.on_disk().form == Form::Overlay;
+        let layering = worker
+            .ecosystem
+            .layering()
+            .filter(|_| is_overlay && !order.depends.is_empty() && !worker.layers.are_off());
         let Some(layering) = layering else { return Ok(None) };
         let mut result = self.begin(Stage::Depends);
         let (started, cpu_seconds_before) = (Instant::now(), own_cpu_seconds());
+        let root = worker.disk_root(&format!("depends-{name}"), &order.layers).map_err(failed)?;
         let mut making = Making {
             performance: self,
             layering,
             order,
-            missing: order.depends.iter().map(|one| (one.sha256.clone(), one)).collect(),
+            root,
+            missing: BTreeMap::new(),
             stack: Vec::new(),
             installed: BTreeSet::new(),
             said: String::new(),
             prefix,
             name,
         };
-        let outcome = making.make(root);
+        let outcome = making.make();
+        let stacked = outcome.as_ref().map(|_| making.stacked());
+        let (layers, failure) = (stacked.unwrap_or_default(), outcome.as_ref().err());
+        let Making { root, mut said, .. } = making;
+        self.done_with(root, failure);
         if let Err(failure) = &outcome {
             if !matches!(failure.kind, FailureKind::Machine | FailureKind::Cancelled) {
                 // The log of the commands that failed is the last one of the stage, and the one to be read.
                 return Err(failure.clone());
             }
-            making.say(&format!("E: {}", failure.message));
+            said.push_str(&format!("E: {}\n", failure.message));
         }
         let (relative, path) = self.log_path(Stage::Depends, prefix);
-        let written = write_log(&path, self.worker.settings.log_limits, &making.said);
+        let written = write_log(&path, worker.settings.log_limits, &said);
         result.log = Some(relative);
         result.wall_seconds = started.elapsed().as_secs_f64();
         // What commands used is in the results of their own.
@@ -80,8 +106,15 @@ impl Performance<'_> {
         result.is_ok = outcome.is_ok();
         self.tell_ended(result);
         let standing = outcome?;
-        written.map_err(|error| machine(Stage::Depends, error))?;
-        Ok(Some(standing))
+        written.map_err(failed)?;
+        Ok(Some(Stacked { layers, _standing: standing }))
+    }
+
+    /// Lets the package manager install all dependencies of an order in a root.
+    pub(crate) fn install(&self, order: &BuildOrder, root: &RootFolder, prefix: &str) -> Result<(), Failure> {
+        let Some(layering) = self.worker.ecosystem.layering() else { return Ok(()) };
+        let commands = layering.install(&order.depends.iter().collect::<Vec<_>>());
+        self.stage(&StageOrder { stage: Stage::Depends, commands }, root, prefix)
     }
 }
 
@@ -95,13 +128,8 @@ impl Making<'_> {
         self.said.push('\n');
     }
 
-    fn make(&mut self, root: &mut RootFolder) -> Result<Standing, Failure> {
-        if self.layers().are_off() {
-            let standing = self.layers().stand_on(&[]).ok_or_else(gone)?;
-            self.install(root, &self.order.depends.iter().collect::<Vec<_>>())?;
-            return Ok(standing);
-        }
-        let mut standing = self.begin_with_largest(root)?;
+    fn make(&mut self) -> Result<Standing, Failure> {
+        let mut standing = self.begin_with_largest()?;
         if self.missing.is_empty() {
             return Ok(standing);
         }
@@ -109,25 +137,25 @@ impl Making<'_> {
         let wanted = self.set_of(self.order.depends.iter().map(|one| one.sha256.clone()).collect());
         let claim = self.layers().claim(vec![wanted.name()], self.performance.cancel);
         let Some(_claim) = claim else { return Err(cancelled()) };
-        standing = self.begin_with_largest(root)?;
+        standing = self.begin_with_largest()?;
         for _ in 0..ROUNDS_MAX {
             if self.missing.is_empty() {
                 return Ok(standing);
             }
             let unpacked = self.unpacked()?;
-            match self.stack_up(root, &unpacked)? {
+            match self.stack_up(&unpacked)? {
                 Some(grown) => standing = grown,
                 None => break,
             }
         }
         if !self.missing.is_empty() {
-            standing = self.by_manager(root, self.missing.values().copied().collect())?;
+            standing = self.by_manager(self.missing.values().copied().collect())?;
         }
         Ok(standing)
     }
 
     /// Puts the root onto the largest set that is there.
-    fn begin_with_largest(&mut self, root: &mut RootFolder) -> Result<Standing, Failure> {
+    fn begin_with_largest(&mut self) -> Result<Standing, Failure> {
         let all: BTreeSet<String> = self.order.depends.iter().map(|one| one.sha256.clone()).collect();
         let (mut layers, mut packages) = (Vec::new(), Vec::new());
         if let Some((_, set)) = self.layers().largest(&self.order.layers, &all) {
@@ -149,15 +177,26 @@ impl Making<'_> {
         self.say(&format!("{count} of {all} dependencies were installed together before"));
         self.installed = packages.into_iter().collect();
         self.stack = layers;
-        self.show(root)?;
+        self.show()?;
         Ok(standing)
     }
 
+    /// The layers that the root stands on, relative to the yard, the uppermost first.
+    fn stacked(&self) -> Vec<String> {
+        let own = self.stack.iter().map(|layer| self.layers().files(layer).display().to_string());
+        own.chain(self.order.layers.iter().cloned()).collect()
+    }
+
+    /// The same, as they are found.
+    fn folders(&self) -> Vec<PathBuf> {
+        let yard = &self.performance.worker.settings.yard;
+        self.stacked().iter().map(|layer| yard.join(layer)).collect()
+    }
+
     /// Lets the root stand on the stack.
-    fn show(&self, root: &mut RootFolder) -> Result<(), Failure> {
-        let base = self.order.layers.iter().map(PathBuf::from);
-        let layers = self.stack.iter().map(|layer| self.layers().files(layer)).chain(base);
-        root.stand_on(layers.collect()).map_err(|error| machine(Stage::Depends, error))
+    fn show(&mut self) -> Result<(), Failure> {
+        let layers = self.stacked();
+        self.root.stand_on(&layers).map_err(failed)
     }
 
     /// What is known of each missing package; their layers are there then, where they can have one.
@@ -199,18 +238,17 @@ impl Making<'_> {
         let Some(command) = self.layering.trial(Part { package, description: &description }) else {
             return Ok(description);
         };
-        let failed = |error: io::Error| machine(Stage::Depends, error);
         let worker = self.performance.worker;
-        let settings = &worker.settings;
         let name = format!("try-{}", self.name);
-        let root = RootFolder::create(&settings.yard, &name, &settings.ids, &self.order.layers)
+        let root = worker
+            .disk_root(&name, &self.order.layers)
             .and_then(|root| root.adding_at(ADDED))
             .map_err(failed)?;
         let inputs = self.inputs_of(&[package.file.as_str()]);
         let provided = root.provide(&inputs, &[], &|input| worker.file_of(input)).map_err(failed);
         let outcome = provided.map(|()| {
             let sandbox = root.sandbox(&command);
-            let (cancel, limits) = (self.performance.cancel, settings.limits);
+            let (cancel, limits) = (self.performance.cancel, worker.settings.limits.limits(None));
             kilnyard_process::run(&sandbox, &mut io::sink(), limits, cancel, &|_| {}, &mut |_| {}).end
         });
         let is_harmless = matches!(&outcome, Ok(End::Exit(0))) && !root.has_written(&WRITTEN_ANYHOW);
@@ -234,10 +272,10 @@ impl Making<'_> {
         if places.is_empty() {
             return Ok(());
         }
-        let failed = |error: io::Error| machine(Stage::Depends, error);
-        let settings = &self.performance.worker.settings;
+        let worker = self.performance.worker;
         let name = format!("unpack-{}", self.name);
-        let root = RootFolder::create(&settings.yard, &name, &settings.ids, &self.order.layers)
+        let root = worker
+            .disk_root(&name, &self.order.layers)
             .and_then(|root| root.adding_at(ADDED))
             .map_err(failed)?;
         let files: Vec<&str> = places.iter().map(|place| packages[*place].0.file.as_str()).collect();
@@ -266,11 +304,7 @@ impl Making<'_> {
 
     /// One round: what the package manager has to install first, or else what can be stacked. None where this came to
     /// nothing.
-    fn stack_up(
-        &mut self,
-        root: &mut RootFolder,
-        descriptions: &BTreeMap<String, String>,
-    ) -> Result<Option<Standing>, Failure> {
+    fn stack_up(&mut self, descriptions: &BTreeMap<String, String>) -> Result<Option<Standing>, Failure> {
         let packages: Vec<&Dependency> = self.missing.values().copied().collect();
         let parts: Vec<Part> = packages
             .iter()
@@ -278,7 +312,7 @@ impl Making<'_> {
             .collect();
         let ids = &self.performance.worker.settings.ids;
         let (user_inside, group_inside) = (|id| ids.user_inside(id), |id| ids.group_inside(id));
-        let folders = root.stacked();
+        let folders = self.folders();
         let below = Stack { layers: &folders, user_inside: &user_inside, group_inside: &group_inside };
         let composition = match self.layering.compose(&below, &parts) {
             Ok(composition) => composition,
@@ -295,7 +329,7 @@ impl Making<'_> {
             first.push(package);
         }
         if !first.is_empty() {
-            return self.by_manager(root, first).map(Some);
+            return self.by_manager(first).map(Some);
         }
         let stacked: Vec<&Dependency> =
             composition.layered.iter().map(|place| parts[*place].package).collect();
@@ -311,18 +345,16 @@ impl Making<'_> {
             self.stack = before;
             return Ok(None);
         };
-        self.show(root)?;
-        let configured = root
-            .provide(&[], &composition.texts, &|_| PathBuf::new())
-            .map_err(|error| machine(Stage::Depends, error))
-            .and_then(|()| {
+        self.show()?;
+        let configured =
+            self.root.provide(&[], &composition.texts, &|_| PathBuf::new()).map_err(failed).and_then(|()| {
                 let stage = StageOrder { stage: Stage::Depends, commands: composition.commands };
-                self.performance.stage(&stage, root, &format!("{}configure-", self.prefix))
+                self.performance.stage(&stage, &self.root, &format!("{}configure-", self.prefix))
             });
         match configured {
             Ok(()) => {
                 self.say(&format!("{} stacked and configured", stacked.len()));
-                self.keep(root, standing).map(Some)
+                self.keep(standing).map(Some)
             }
             Err(failure) if matches!(failure.kind, FailureKind::Cancelled | FailureKind::Machine) => {
                 Err(failure)
@@ -330,35 +362,34 @@ impl Making<'_> {
             Err(failure) => {
                 self.say(&format!("the layers could not be configured: {}", failure.message));
                 self.stack = before;
-                root.start_over().map_err(|error| machine(Stage::Depends, error))?;
-                self.show(root)?;
+                self.root.start_over().map_err(failed)?;
+                self.show()?;
                 Ok(None)
             }
         }
     }
 
     /// Lets the package manager install packages, with what of the missing ones they need.
-    fn by_manager(&mut self, root: &mut RootFolder, packages: Vec<&Dependency>) -> Result<Standing, Failure> {
+    fn by_manager(&mut self, packages: Vec<&Dependency>) -> Result<Standing, Failure> {
         let standing = self.layers().stand_on(&self.stack);
         let standing = standing.ok_or_else(gone)?;
-        self.install(root, &packages)?;
-        self.keep(root, standing)
+        self.install(&packages)?;
+        self.keep(standing)
     }
 
-    fn install(&mut self, root: &RootFolder, packages: &[&Dependency]) -> Result<(), Failure> {
+    fn install(&mut self, packages: &[&Dependency]) -> Result<(), Failure> {
         let stage = StageOrder { stage: Stage::Depends, commands: self.layering.install(packages) };
-        self.performance.stage(&stage, root, &format!("{}install-", self.prefix))?;
+        self.performance.stage(&stage, &self.root, &format!("{}install-", self.prefix))?;
         self.say(&format!("{} installed by the package manager", packages.len()));
         Ok(())
     }
 
     /// Keeps what was written as a layer, and lets the root stand on it.
-    fn keep(&mut self, root: &mut RootFolder, standing: Standing) -> Result<Standing, Failure> {
-        let failed = |error: io::Error| machine(Stage::Depends, error);
-        let upper = root.upper();
+    fn keep(&mut self, standing: Standing) -> Result<Standing, Failure> {
+        let upper = self.root.upper();
         let ids = &self.performance.worker.settings.ids;
         let (user_inside, group_inside) = (|id| ids.user_inside(id), |id| ids.group_inside(id));
-        let folders: Vec<PathBuf> = std::iter::once(upper.clone()).chain(root.stacked()).collect();
+        let folders: Vec<PathBuf> = std::iter::once(upper.clone()).chain(self.folders()).collect();
         let stack = Stack { layers: &folders, user_inside: &user_inside, group_inside: &group_inside };
         let names = self.layering.installed(&stack).map_err(failed)?;
         let came: Vec<String> = self
@@ -387,14 +418,18 @@ impl Making<'_> {
             }
         };
         drop(standing);
-        root.start_over().map_err(failed)?;
-        self.show(root)?;
+        self.root.start_over().map_err(failed)?;
+        self.show()?;
         Ok(grown)
     }
 
     fn set_of(&self, packages: BTreeSet<String>) -> Set {
         Set { base: self.order.layers.clone(), packages: packages.into_iter().collect(), stack: Vec::new() }
     }
+}
+
+fn failed(error: impl ToString) -> Failure {
+    machine(Stage::Depends, error)
 }
 
 fn gone() -> Failure {

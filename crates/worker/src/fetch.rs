@@ -48,10 +48,8 @@ impl Worker {
 
     /// Fetches what an order names. `name` tells its root from others. Whoever calls has claimed the files.
     pub fn fetch(&self, order: &BuildOrder, fetch: &FetchOrder, name: &str, cancel: &AtomicBool) -> Fetched {
-        let settings = &self.settings;
-        let root = RootFolder::create(&settings.yard, name, &settings.ids, &order.layers)
-            .map(|root| root.showing(&order.folders))
-            .and_then(|root| root.adding_at(&fetch.folder.inside));
+        let root = self.disk_root(name, &order.layers).map(|root| root.showing(&order.folders));
+        let root = root.and_then(|root| root.adding_at(&fetch.folder.inside));
         let root = match root {
             Ok(root) => root,
             Err(error) => {

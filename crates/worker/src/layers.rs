@@ -16,9 +16,9 @@ pub(crate) use claims::Claim;
 pub(crate) use record::Set;
 
 use crate::memory::used_bytes;
-use crate::roots;
+use crate::roots::layers_of_failed;
 use claims::Claims;
-use kilnyard_root::IdMap;
+use kilnyard_root::{IdMap, remove_folder};
 use record::Kept;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -208,7 +208,8 @@ impl Layers {
     fn keep(&self, name: &str, files: &Path, description: Option<&str>, set: Option<Set>) -> io::Result<()> {
         let target = self.at(name);
         let part = target.with_extension("part");
-        roots::remove(&self.yard, part.strip_prefix(&self.yard).unwrap_or(&part), &self.ids)?;
+        remove_folder(&self.yard, part.strip_prefix(&self.yard).unwrap_or(&part), &self.ids)
+            .map_err(io::Error::other)?;
         fs_err::create_dir(&part)?;
         fs_err::rename(files, part.join("files"))?;
         if let Some(description) = description {
@@ -233,7 +234,7 @@ impl Layers {
 
     /// Removes what was not used for the longest time and what no set or root stands on, as long as there is too much.
     fn evict(&self) -> io::Result<()> {
-        let failed = roots::layers_of_failed(&self.yard);
+        let failed = layers_of_failed(&self.yard);
         loop {
             let mut state = lock(&self.state);
             if state.bytes.values().sum::<u64>() <= self.bytes_max {
@@ -264,10 +265,10 @@ impl Layers {
         // What has no name any more is not taken for whole when this is interrupted.
         let gone = relative.with_extension("part");
         if gone != relative {
-            roots::remove(&self.yard, &gone, &self.ids)?;
+            remove_folder(&self.yard, &gone, &self.ids).map_err(io::Error::other)?;
             fs_err::rename(self.yard.join(&relative), self.yard.join(&gone))?;
         }
-        roots::remove(&self.yard, &gone, &self.ids)
+        remove_folder(&self.yard, &gone, &self.ids).map_err(io::Error::other)
     }
 }
 

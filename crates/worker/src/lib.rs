@@ -22,7 +22,6 @@ mod verdict;
 
 pub use cores::{Cores, Share};
 pub use fetch::{Claim, Fetched};
-pub use memory::{sweep_memory, work_folders_in_memory};
 pub use roots::{RootFolder, base_sandbox};
 pub use tools::{JobserverStyle, jobserver_path};
 pub use verdict::of_fetch as kind_of_fetch_failure;
@@ -30,7 +29,7 @@ pub use verdict::of_fetch as kind_of_fetch_failure;
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_mirror::DistfileStore;
 use kilnyard_process::{LimitRules, LogLimits};
-use kilnyard_root::IdMap;
+use kilnyard_root::{IdMap, Roots};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -50,6 +49,8 @@ pub struct Settings {
     pub log_limits: LogLimits,
     /// Whether outputs are installed and removed in a clean root.
     pub tests_outputs: bool,
+    /// How roots are made.
+    pub roots: Roots,
     /// Whether work folders may be in memory.
     pub works_in_memory: bool,
     /// How much layers of dependencies may take on the disk; with 0, the package manager installs all of them in each root.
@@ -76,7 +77,7 @@ pub struct Worker {
 impl Worker {
     /// A worker of this yard.
     pub fn new(settings: Settings, ecosystem: Arc<dyn Ecosystem>, distfiles: Arc<DistfileStore>) -> Worker {
-        let memory = memory::Memory::new(&settings.yard, &settings.ids, settings.works_in_memory);
+        let memory = memory::Memory::new(settings.works_in_memory || settings.roots.is_in_memory());
         let (remover, fetching) = Default::default();
         let layers = layers::Layers::new(&settings.yard, &settings.ids, settings.layers_bytes_max);
         let (memory, layers) = (Arc::new(memory), Arc::new(layers));
@@ -87,7 +88,6 @@ impl Worker {
     /// build.
     pub fn sweep(&self) -> std::io::Result<()> {
         tools::prepare(&self.settings.yard)?;
-        sweep_memory(&self.settings.yard, &self.settings.ids)?;
         roots::sweep(&self.settings.yard, &self.settings.ids)?;
         self.layers.sweep()
     }

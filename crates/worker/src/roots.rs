@@ -1,11 +1,14 @@
 //! The folders of roots in a yard: `roots/NUMBER` while a build goes on, `roots/failed-PACKAGE` after it
 //! failed.
 
-use crate::memory::{self, WorkFolder, used_bytes};
-use crate::tools;
-use kilnyard_model::order::{Account, CommandOrder, Input, InputText, SharedFolder};
-use kilnyard_root::sandbox::Task;
-use kilnyard_root::{Access, IdMap, Operation, Sandbox, User, View, base_operations, probe, root_operations};
+use crate::memory::{Promise, promised_bytes, used_bytes};
+use crate::{Settings, Worker, tools};
+use kilnyard_model::order::{Account, BuildOrder, CommandOrder, Input, InputText, SharedFolder};
+use kilnyard_root::sandbox::{RunError, Task};
+use kilnyard_root::{
+    Access, Flushes, IdMap, Keeper, MEMORY, Making, Operation, RootPlan, Roots, Sandbox, User, View,
+    base_operations, probe, remove_folder,
+};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,8 +18,11 @@ use std::time::SystemTime;
 /// Room on the disk that must be left where the root of a failed build is kept.
 const ROOM_BYTES_MIN: u64 = 64 << 20;
 
-/// The file of a root that names its layers, where they are others than those of its order.
+/// The file of a root that names its layers, one a line.
 const LAYERS: &str = "layers";
+
+/// What is left at the least of memory that was enough, as a divisor of what was free.
+const FREE_PART: u64 = 4;
 
 /// Where inputs are shown in a root.
 const INPUTS_INSIDE: &str = "/kilnyard/inputs";
@@ -25,47 +31,117 @@ const INPUTS_INSIDE: &str = "/kilnyard/inputs";
 #[derive(Clone, Debug)]
 pub struct RootFolder {
     yard: PathBuf,
-    /// Relative to the yard.
-    relative: PathBuf,
     ids: IdMap,
-    layers: Vec<PathBuf>,
+    /// Its paths are relative to the yard.
+    plan: RootPlan,
+    flushes: Flushes,
+    /// What holds the files that are in memory, if there are any.
+    held: Option<Arc<Held>>,
+    /// Where commands see the folder in memory that they work in, if only that one is there.
+    work_inside: Option<String>,
     /// Folders of the machine that are shown.
     folders: Vec<SharedFolder>,
     /// Folders that commands may write in.
     writable: Vec<SharedFolder>,
-    /// Of these the one that is in memory, and goes with the root.
-    in_memory: Option<Arc<WorkFolder>>,
     /// The jobserver of its build, relative to the yard.
     jobserver: Option<PathBuf>,
     /// Programs of the root that know jobservers.
     clients: Vec<String>,
 }
 
+/// Files in memory, and the promise that there is room for them.
+#[derive(Debug)]
+struct Held {
+    keeper: Keeper,
+    /// What was free before the build began.
+    free_blocks: u64,
+    /// Given back with the keeper, by whose end the memory is free again.
+    _promise: Option<Promise>,
+}
+
 impl RootFolder {
-    /// Makes the folder of a new root.
-    pub fn create(yard: &Path, name: &str, ids: &IdMap, layers: &[String]) -> io::Result<RootFolder> {
-        let folder = RootFolder::at(yard, name, ids, layers);
-        let path = folder.path();
-        fs_err::create_dir_all(&path)?;
-        probe::give_to_root(&path, ids)?;
-        for part in ["upper", "work", "merged"] {
-            fs_err::create_dir(path.join(part))?;
-            probe::give_to_root(&path.join(part), ids)?;
+    /// Makes a new root on the disk.
+    pub fn create(
+        yard: &Path,
+        name: &str,
+        ids: &IdMap,
+        layers: &[String],
+        making: &Making,
+    ) -> Result<RootFolder, RunError> {
+        RootFolder::create_in(yard, name, ids, layers, making, None)
+    }
+
+    /// The same, with files in memory that were promised room.
+    pub(crate) fn create_in(
+        yard: &Path,
+        name: &str,
+        ids: &IdMap,
+        layer_names: &[String],
+        making: &Making,
+        promise: Option<Promise>,
+    ) -> Result<RootFolder, RunError> {
+        let layers: Vec<PathBuf> = layer_names.iter().map(PathBuf::from).collect();
+        let plan = RootPlan::new(&Path::new("roots").join(name), &layers, making);
+        let keeper = plan.make(yard, ids)?;
+        let held = keeper.map(|keeper| {
+            let memory = keeper.seen_from_outside(&plan.folder.join(MEMORY));
+            let free_blocks = rustix::fs::statvfs(memory).map_or(0, |facts| facts.f_bavail);
+            Arc::new(Held { keeper, free_blocks, _promise: promise })
+        });
+        let root = RootFolder { flushes: making.flushes, held, ..RootFolder::of_plan(yard, ids, plan) };
+        let provided = fs_err::create_dir(root.path().join("inputs"));
+        match provided.and_then(|()| write_layers(&root.path(), layer_names)) {
+            Ok(()) => Ok(root),
+            Err(error) => {
+                let _ = root.remove();
+                Err(RunError::Files(error))
+            }
         }
-        fs_err::create_dir(path.join("inputs"))?;
-        Ok(folder)
+    }
+
+    /// The root that a build would get if memory has room for what it is expected to write; nothing is made.
+    pub fn planned(
+        yard: &Path,
+        name: &str,
+        ids: &IdMap,
+        order: &BuildOrder,
+        (roots, works_in_memory, written_bytes): (Roots, bool, u64),
+    ) -> RootFolder {
+        let layer_bytes = |layer: &str| used_bytes(&yard.join(layer));
+        let memory = wanted_memory(roots, works_in_memory, order, written_bytes, &layer_bytes);
+        let making = memory.map_or(roots.on_disk(), |bytes| roots.in_memory(bytes));
+        let layers: Vec<PathBuf> = order.layers.iter().map(PathBuf::from).collect();
+        let plan = RootPlan::new(&Path::new("roots").join(name), &layers, &making);
+        RootFolder { flushes: making.flushes, ..RootFolder::of_plan(yard, ids, plan) }.of_order(order)
+    }
+
+    /// What belongs to the root of a build besides its files.
+    fn of_order(self, order: &BuildOrder) -> RootFolder {
+        self.showing(&order.folders).working_in(order.work.as_ref().map(|work| work.inside.as_str()))
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &RootPlan {
+        &self.plan
     }
 
     /// The folder of a root that exists.
     pub fn at(yard: &Path, name: &str, ids: &IdMap, layers: &[String]) -> RootFolder {
+        let layers: Vec<PathBuf> = layers.iter().map(PathBuf::from).collect();
+        let plan = RootPlan::found(yard, &Path::new("roots").join(name), &layers);
+        RootFolder::of_plan(yard, ids, plan)
+    }
+
+    fn of_plan(yard: &Path, ids: &IdMap, plan: RootPlan) -> RootFolder {
         RootFolder {
             yard: yard.to_owned(),
-            relative: Path::new("roots").join(name),
             ids: ids.clone(),
-            layers: layers.iter().map(PathBuf::from).collect(),
+            plan,
+            flushes: Flushes::Discard,
+            held: None,
+            work_inside: None,
             folders: Vec::new(),
             writable: Vec::new(),
-            in_memory: None,
             jobserver: None,
             clients: Vec::new(),
         }
@@ -86,7 +162,7 @@ impl RootFolder {
 
     /// Gives the root's own root a folder to write in, at this path inside; [`RootFolder::added`] is the same from
     /// outside.
-    pub fn adding_at(self, inside: &str) -> io::Result<RootFolder> {
+    pub fn adding_at(self, inside: &str) -> Result<RootFolder, RunError> {
         let added = self.added();
         fs_err::create_dir(&added)?;
         probe::give_to_root(&added, &self.ids)?;
@@ -99,11 +175,10 @@ impl RootFolder {
         self
     }
 
-    /// Puts a folder in memory in place of one of the root.
-    pub(crate) fn working_in(mut self, folder: Arc<WorkFolder>, inside: &str) -> RootFolder {
-        let shared = SharedFolder { source: folder.path.clone(), inside: inside.to_owned() };
-        self.in_memory = Some(folder);
-        self.writing_to(&shared)
+    /// Says where commands see the folder to work in, where that is in memory.
+    pub(crate) fn working_in(mut self, inside: Option<&str>) -> RootFolder {
+        self.work_inside = inside.map(str::to_owned);
+        self
     }
 
     /// The folder that commands of the root write in, seen from outside.
@@ -113,29 +188,24 @@ impl RootFolder {
 
     /// The folder of the last failed build of a package, whether it exists or not.
     pub fn of_failed(yard: &Path, package: &str, ids: &IdMap, layers: &[String]) -> RootFolder {
-        let mut root = RootFolder::at(yard, &failed_name(package), ids, layers);
-        if let Some(layers) = read_layers(&root.path()) {
-            root.layers = layers;
-        }
-        root
+        let name = failed_name(package);
+        // It may have stood on more than builds begin with.
+        let known = read_layers(&yard.join("roots").join(&name));
+        RootFolder::at(yard, &name, ids, known.as_deref().unwrap_or(layers))
     }
 
-    /// Gives it other layers, relative to the yard, the uppermost first.
-    pub(crate) fn stand_on(&mut self, layers: Vec<PathBuf>) -> io::Result<()> {
-        let lines: String = layers.iter().map(|layer| format!("{}\n", layer.display())).collect();
-        fs_err::write(self.path().join(LAYERS), lines)?;
-        self.layers = layers;
+    /// Gives a root that is an overlay on the disk other layers, relative to the yard, the uppermost first.
+    pub(crate) fn stand_on(&mut self, layers: &[String]) -> io::Result<()> {
+        write_layers(&self.path(), layers)?;
+        let layers: Vec<PathBuf> = layers.iter().map(PathBuf::from).collect();
+        let making = Making { flushes: self.flushes, ..Making::default() };
+        self.plan = RootPlan::new(&self.plan.folder, &layers, &making);
         Ok(())
-    }
-
-    /// The folders of its layers, the uppermost first.
-    pub(crate) fn stacked(&self) -> Vec<PathBuf> {
-        self.layers.iter().map(|layer| self.yard.join(layer)).collect()
     }
 
     /// The folder of what was written.
     pub(crate) fn upper(&self) -> PathBuf {
-        self.path().join("upper")
+        self.seen(&self.plan.written)
     }
 
     /// Whether something was written, but below these folders.
@@ -160,10 +230,10 @@ impl RootFolder {
         false
     }
 
-    /// Forgets what was written.
-    pub(crate) fn start_over(&self) -> io::Result<()> {
+    /// Forgets what was written to a root that is an overlay on the disk.
+    pub(crate) fn start_over(&self) -> Result<(), RunError> {
         for part in ["upper", "work"] {
-            remove(&self.yard, &self.relative.join(part), &self.ids)?;
+            remove_folder(&self.yard, &self.plan.folder.join(part), &self.ids)?;
             fs_err::create_dir(self.path().join(part))?;
             probe::give_to_root(&self.path().join(part), &self.ids)?;
         }
@@ -177,26 +247,43 @@ impl RootFolder {
 
     /// Where it is.
     pub fn path(&self) -> PathBuf {
-        self.yard.join(&self.relative)
+        self.yard.join(&self.plan.folder)
     }
 
     /// A folder of the root as it was written, seen from outside. A build may have put links in its way, which lead
     /// elsewhere outside than they do inside: there must be none. To be asked when nothing of the root runs any more.
     pub fn written_without_links(&self, inside: &str) -> io::Result<PathBuf> {
-        let path = self.written(inside);
-        let bound = self.writable.iter().find(|folder| path.starts_with(&folder.source));
-        let base = bound.map_or_else(|| self.written("/"), |folder| folder.source.clone());
-        let below = path.strip_prefix(&base).unwrap_or(&path);
-        without_links(&base, below)
+        let (base, below) = self.place_of(inside);
+        without_links(&base, &below)
     }
 
     /// A path of the root as it was written, seen from outside.
     pub fn written(&self, inside: &str) -> PathBuf {
-        let bound = self.writable.iter().find_map(|folder| {
-            let below = Path::new(inside).strip_prefix(&folder.inside).ok()?;
-            Some(folder.source.join(below))
-        });
-        bound.unwrap_or_else(|| self.path().join("upper").join(inside.trim_start_matches('/')))
+        let (base, below) = self.place_of(inside);
+        base.join(below)
+    }
+
+    /// The folder that holds a path of the root, seen from outside, and where in it that is.
+    fn place_of(&self, inside: &str) -> (PathBuf, PathBuf) {
+        let inside = Path::new(inside);
+        let below = |folder: &str| inside.strip_prefix(folder).ok().map(Path::to_owned);
+        if let (Some(work), Some(folder)) = (self.plan.work_folder(), &self.work_inside)
+            && let Some(below) = below(folder)
+        {
+            return (self.seen(work), below);
+        }
+        let bound =
+            self.writable.iter().find_map(|folder| Some((folder.source.clone(), below(&folder.inside)?)));
+        let in_root = || inside.strip_prefix("/").unwrap_or(inside).to_owned();
+        bound.unwrap_or_else(|| (self.seen(&self.plan.written), in_root()))
+    }
+
+    /// A path of the plan, for this process to open.
+    fn seen(&self, path: &Path) -> PathBuf {
+        match &self.held {
+            Some(held) => held.keeper.seen_from_outside(path),
+            None => self.yard.join(path),
+        }
     }
 
     /// Puts inputs into the root's folder of inputs, by hard link where that is possible.
@@ -228,91 +315,171 @@ impl RootFolder {
         let mut sandbox = self.sandbox(command);
         if let (Some(jobserver), View::Root(operations)) = (&self.jobserver, &mut sandbox.view) {
             let last = operations.len() - 1;
-            let more = tools::operations(&self.relative.join("merged"), jobserver, &self.clients);
+            let more = tools::operations(&self.plan.root, jobserver, &self.clients);
             operations.splice(last..last, more);
             sandbox.environment.push(tools::environment());
         }
         sandbox
     }
 
-    /// The sandbox of one command in this root.
-    pub fn sandbox(&self, command: &CommandOrder) -> Sandbox {
-        let mut binds = vec![(self.relative.join("inputs"), PathBuf::from(INPUTS_INSIDE))];
+    /// What a command of this root performs before it runs.
+    pub fn entering(&self) -> Vec<Operation> {
+        let mut binds = vec![(self.plan.folder.join("inputs"), PathBuf::from(INPUTS_INSIDE), Access::Read)];
         // Folders above the yard may be closed to the root's ids, so that its own are reached from it.
         let reached = |path: &Path| path.strip_prefix(&self.yard).unwrap_or(path).to_owned();
-        binds.extend(self.folders.iter().map(|shown| (reached(&shown.source), PathBuf::from(&shown.inside))));
-        let mut operations = root_operations(&self.layers, &self.relative, &binds);
-        for SharedFolder { source, inside } in &self.writable {
-            let target = self.relative.join("merged").join(inside.trim_start_matches('/'));
-            let source = reached(source);
-            let bind = Operation::Bind { source, target: target.clone(), access: Access::Write };
-            // It has to stand before the root is entered, which is the last operation.
-            let last = operations.len() - 1;
-            operations.splice(last..last, [Operation::Folder { path: target }, bind]);
+        let shown =
+            |folder: &SharedFolder, access| (reached(&folder.source), PathBuf::from(&folder.inside), access);
+        binds.extend(self.folders.iter().map(|folder| shown(folder, Access::Read)));
+        if let (Some(work), Some(inside)) = (self.plan.work_folder(), &self.work_inside) {
+            binds.push((work.to_owned(), PathBuf::from(inside), Access::Write));
         }
+        binds.extend(self.writable.iter().map(|folder| shown(folder, Access::Write)));
+        self.plan.entering(&binds)
+    }
+
+    /// The sandbox of one command in this root.
+    pub fn sandbox(&self, command: &CommandOrder) -> Sandbox {
         Sandbox {
             folder: self.yard.clone(),
             ids: self.ids.clone(),
-            view: View::Root(operations),
+            keeper: self.held.as_ref().map(|held| held.keeper.process()),
+            view: View::Root(self.entering()),
             user: user_of(command.account),
             task: Task::Program(command.arguments.clone()),
             directory: PathBuf::from(&command.directory),
             environment: environment_of(command),
             is_interactive: false,
             has_network: false,
+            flushes: self.flushes,
         }
     }
 
     /// Removes the root with all that is in it.
-    pub fn remove(&self) -> io::Result<()> {
-        if let Some(folder) = &self.in_memory {
-            folder.remove()?;
-        }
-        remove(&self.yard, &self.relative, &self.ids)
+    pub fn remove(&self) -> Result<(), RunError> {
+        self.plan.remove(&self.yard, &self.ids, self.held.as_ref().map(|held| &held.keeper))
     }
 
-    /// Whether the build works in a folder that is no part of the root.
+    /// Whether the build works in a folder that is no part of what is written.
     pub(crate) fn is_work_apart(&self) -> bool {
-        self.in_memory.is_some()
+        self.plan.work_folder().is_some()
     }
 
-    /// What was written to the disk, without folders of the machine that were written in.
-    pub(crate) fn disk_bytes(&self) -> u64 {
-        used_bytes(&self.path().join("upper"))
+    /// What was written, without folders of the machine that were written in.
+    pub(crate) fn written_bytes(&self) -> u64 {
+        used_bytes(&self.seen(&self.plan.written))
+    }
+
+    /// Whether a build that failed may have failed for want of memory for its files. What did not fit is often removed
+    /// by whoever wrote it.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        let memory = self.memory();
+        let facts = memory.and_then(|memory| rustix::fs::statvfs(memory).ok());
+        facts
+            .zip(self.held.as_ref())
+            .is_some_and(|(facts, held)| facts.f_bavail < held.free_blocks / FREE_PART || facts.f_favail == 0)
+    }
+
+    /// The folder of what is in memory, seen from outside.
+    fn memory(&self) -> Option<PathBuf> {
+        self.held.as_ref().map(|held| held.keeper.seen_from_outside(&self.plan.folder.join(MEMORY)))
     }
 
     /// Whether the disk has room for more while this root stays. A build that filled the disk must not fail all
     /// others for the sake of its root.
     pub fn has_room_beside_it(&self) -> bool {
-        let in_memory = self.in_memory.as_ref().map_or(0, |folder| used_bytes(&folder.path));
-        let needed = ROOM_BYTES_MIN + in_memory;
+        let needed = ROOM_BYTES_MIN + self.memory().map_or(0, |memory| used_bytes(&memory));
         rustix::fs::statvfs(self.path()).is_ok_and(|facts| facts.f_bavail * facts.f_frsize >= needed)
     }
 
     /// Keeps the root of a failed build in place of the one kept before.
-    pub fn keep_as_failed(&self, package: &str, kept_max: usize) -> io::Result<()> {
-        let mut kept = RootFolder { relative: Path::new("roots").join(failed_name(package)), ..self.clone() };
-        kept.in_memory = None;
+    pub fn keep_as_failed(&self, package: &str, kept_max: usize) -> Result<(), RunError> {
+        let kept = RootFolder::of_failed(&self.yard, package, &self.ids, &[]);
         kept.remove()?;
         if kept_max == 0 {
             return self.remove();
         }
-        if let Some(folder) = &self.in_memory {
+        if let Some(held) = &self.held {
             // A person looks into it later, and memory is for builds.
-            let bound = self.writable.iter().find(|bound| bound.source == folder.path);
-            let inside = bound.map_or("", |bound| bound.inside.trim_start_matches('/'));
-            let target = self.relative.join("upper").join(inside);
-            memory::copy(&folder.path, &self.yard, &target, &self.ids)?;
-            folder.remove()?;
+            self.bring_to_disk(&held.keeper)?;
+            held.keeper.end()?;
         }
-        fs_err::rename(self.path(), kept.path())?;
-        let mut all: Vec<(SystemTime, PathBuf)> = failed(&self.yard)?;
+        fs_err::rename(self.path(), kept.path()).map_err(RunError::Files)?;
+        let mut all: Vec<(SystemTime, PathBuf)> = failed(&self.yard).map_err(RunError::Files)?;
         all.sort();
         for (_, relative) in all.iter().take(all.len().saturating_sub(kept_max)) {
-            remove(&self.yard, relative, &self.ids)?;
+            remove_folder(&self.yard, relative, &self.ids)?;
         }
         Ok(())
     }
+
+    /// Copies what is in memory to where it would be if the root had been made on the disk.
+    fn bring_to_disk(&self, keeper: &Keeper) -> Result<(), RunError> {
+        let (from, to) = match (self.plan.work_folder(), &self.work_inside) {
+            (Some(work), Some(inside)) => {
+                (work.to_owned(), self.plan.written.join(inside.trim_start_matches('/')))
+            }
+            _ => {
+                let name = self.plan.written.file_name().unwrap_or_default();
+                (self.plan.written.clone(), self.plan.folder.join(name))
+            }
+        };
+        let arguments = ["cp", "--archive", "--no-target-directory"].map(str::to_owned).into_iter();
+        let arguments = arguments.chain([from, to].map(|path| path.display().to_string()));
+        let task = Task::Program(arguments.collect());
+        let sandbox =
+            Sandbox { keeper: Some(keeper.process()), ..Sandbox::of_machine(&self.yard, &self.ids, task) };
+        sandbox.run()?;
+        let work = self.path().join("work");
+        if self.plan.written.ends_with("upper") && !work.exists() {
+            let made = fs_err::create_dir(&work).and_then(|()| probe::give_to_root(&work, &self.ids));
+            made.map_err(RunError::Files)?;
+        }
+        Ok(())
+    }
+}
+
+impl Worker {
+    /// A root whose files are on the disk.
+    pub(crate) fn disk_root(&self, name: &str, layers: &[String]) -> Result<RootFolder, RunError> {
+        let settings = &self.settings;
+        RootFolder::create(&settings.yard, name, &settings.ids, layers, &settings.roots.on_disk())
+    }
+
+    /// The root of a build, in memory if it was promised room there.
+    pub(crate) fn build_root(
+        &self,
+        name: &str,
+        order: &BuildOrder,
+        promise: Option<Promise>,
+    ) -> Result<RootFolder, RunError> {
+        let Settings { yard, ids, roots, .. } = &self.settings;
+        let making = promise.as_ref().map_or(roots.on_disk(), |promise| roots.in_memory(promise.bytes));
+        Ok(RootFolder::create_in(yard, name, ids, &order.layers, &making, promise)?.of_order(order))
+    }
+
+    /// Room in memory for what a build is expected to write, if that is wanted there.
+    pub(crate) fn promise(&self, order: &BuildOrder, written_bytes: u64) -> Option<Promise> {
+        let Settings { yard, roots, works_in_memory, .. } = &self.settings;
+        let layer_bytes = |layer: &str| self.memory.layer_bytes(&yard.join(layer));
+        let bytes = wanted_memory(*roots, *works_in_memory, order, written_bytes, &layer_bytes)?;
+        self.memory.promise(bytes)
+    }
+}
+
+/// How much memory a build should be promised for its files; none if they are to be on the disk.
+fn wanted_memory(
+    roots: Roots,
+    works_in_memory: bool,
+    order: &BuildOrder,
+    written_bytes: u64,
+    layer_bytes: &dyn Fn(&str) -> u64,
+) -> Option<u64> {
+    if roots.is_in_memory() {
+        let layers = order.layers.iter().filter(|_| roots.copies_to_memory());
+        return Some(promised_bytes(written_bytes, layers.map(|layer| layer_bytes(layer)).sum()));
+    }
+    let work = order.work.as_ref().filter(|_| works_in_memory)?;
+    Some(promised_bytes(work.expected_bytes, 0))
 }
 
 /// The name of the folder of a failed build's root. A package of a tree is known by its folder in it. The name must
@@ -380,36 +547,20 @@ fn failed(yard: &Path) -> io::Result<Vec<(SystemTime, PathBuf)>> {
 /// The layers that roots of failed builds stand on, relative to the yard.
 pub(crate) fn layers_of_failed(yard: &Path) -> BTreeSet<PathBuf> {
     let folders = failed(yard).unwrap_or_default();
-    folders.iter().flat_map(|(_, relative)| read_layers(&yard.join(relative)).unwrap_or_default()).collect()
+    let layers =
+        folders.iter().flat_map(|(_, relative)| read_layers(&yard.join(relative)).unwrap_or_default());
+    layers.map(PathBuf::from).collect()
 }
 
 /// The layers of a root that exists, if it says so.
-fn read_layers(folder: &Path) -> Option<Vec<PathBuf>> {
+fn read_layers(folder: &Path) -> Option<Vec<String>> {
     let text = fs_err::read_to_string(folder.join(LAYERS)).ok()?;
-    Some(text.lines().map(PathBuf::from).collect())
+    Some(text.lines().map(str::to_owned).collect())
 }
 
-/// Removes a folder whose files may belong to users of the root.
-pub(crate) fn remove(yard: &Path, relative: &Path, ids: &IdMap) -> io::Result<()> {
-    let path = yard.join(relative);
-    if fs_err::symlink_metadata(&path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-        return Ok(());
-    }
-    if ids.by_helper {
-        let sandbox = Sandbox {
-            folder: yard.to_owned(),
-            ids: ids.clone(),
-            view: View::Machine,
-            user: User::Root,
-            task: Task::Remove(vec![relative.to_owned()]),
-            directory: PathBuf::from("/"),
-            environment: Vec::new(),
-            is_interactive: false,
-            has_network: false,
-        };
-        sandbox.run().map_err(io::Error::other)?;
-    }
-    fs_err::remove_dir_all(&path)
+fn write_layers(folder: &Path, layers: &[String]) -> io::Result<()> {
+    let lines: String = layers.iter().map(|layer| format!("{layer}\n")).collect();
+    fs_err::write(folder.join(LAYERS), lines)
 }
 
 pub(crate) fn sweep(yard: &Path, ids: &IdMap) -> io::Result<()> {
@@ -417,7 +568,7 @@ pub(crate) fn sweep(yard: &Path, ids: &IdMap) -> io::Result<()> {
     for entry in fs_err::read_dir(yard.join("roots"))? {
         let name = entry?.file_name();
         if !name.to_string_lossy().starts_with("failed-") {
-            remove(yard, &Path::new("roots").join(name), ids)?;
+            remove_folder(yard, &Path::new("roots").join(name), ids).map_err(io::Error::other)?;
         }
     }
     Ok(())
@@ -434,6 +585,7 @@ pub fn base_sandbox(
     Sandbox {
         folder: yard.to_owned(),
         ids: ids.clone(),
+        keeper: None,
         view: View::Root(base_operations(layer, binds)),
         user: user_of(command.account),
         task: Task::Program(command.arguments.clone()),
@@ -441,5 +593,6 @@ pub fn base_sandbox(
         environment: environment_of(command),
         is_interactive: false,
         has_network: false,
+        flushes: Flushes::Discard,
     }
 }

@@ -63,9 +63,6 @@ fn plan(yard: &Yard, options: &cli::Clean) -> Result<Vec<Removal>> {
     for entry in entries(&yard.path("roots")) {
         add(entry, "the root of a build that failed", true);
     }
-    for folder in kilnyard_worker::work_folders_in_memory(&yard.folder) {
-        add(folder, "left in memory by a killed run", true);
-    }
     let kept: HashSet<String> =
         store.runs().map_err(store_error)?.iter().take(options.runs).map(|r| r.number.to_string()).collect();
     for entry in entries(&yard.path("logs")) {
@@ -136,10 +133,6 @@ fn remove(yard: &Yard, removal: &Removal) -> Result<()> {
             && layer.starts_with("layers")
         {
             return base::remove(yard, &ids, &layer.display().to_string());
-        }
-        if !removal.path.starts_with(&yard.folder) {
-            // All of them at once: no run has any while the yard is locked.
-            return kilnyard_worker::sweep_memory(&yard.folder, &ids).context(Kind::Machine, failed);
         }
         let name = removal.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         return RootFolder::at(&yard.folder, &name, &ids, &[]).remove().context(Kind::Machine, failed);

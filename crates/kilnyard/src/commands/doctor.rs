@@ -6,7 +6,7 @@ use crate::error::{Kind, Result};
 use crate::yard::{CONFIG, Yard, own_ids};
 use crate::{mirror as mirrors, signals, words};
 use kilnyard_process::weight::{Way, Weights};
-use kilnyard_root::probe;
+use kilnyard_root::{Form, Roots, probe};
 use serde_json::json;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -16,6 +16,9 @@ const DEBIAN_KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// Space that a yard should have: a base root, a few roots, distfiles.
 const DISK_FREE_BYTES_MIN: u64 = 3 << 30;
+
+/// What a file system in memory is tried with.
+const PROBED_BYTES: u64 = 1 << 20;
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +68,11 @@ pub fn examine(folder: &Path) -> Vec<Finding> {
     let yard = opened.as_ref().ok().and_then(Option::as_ref);
     let ring = yard.map_or(DEBIAN_KEYRING.into(), |yard| yard.config.root().keyring);
     let mut findings = vec![system(), machine(), sharing(), mmdebstrap(), keyring(&ring), disk(existing)];
-    findings.push(roots(existing));
+    let wanted = yard.map_or(Roots::default(), |yard| yard.config.roots);
+    findings.push(roots(existing, wanted));
+    if wanted.is_in_memory() || yard.is_some_and(|yard| yard.config.build.work_in_memory) {
+        findings.push(memory(existing, wanted));
+    }
     findings.extend(yard.map(mirror));
     if let Some(Family::Pkgsrc(pkgsrc)) = yard.map(|yard| &yard.config.family) {
         findings.extend([tree(pkgsrc), kit(pkgsrc)]);
@@ -215,7 +222,18 @@ fn disk(folder: &Path) -> Finding {
     }
 }
 
-fn roots(folder: &Path) -> Finding {
+/// Whether files of roots can be in memory. Where not, nothing is missing: they are on the disk.
+fn memory(folder: &Path, wanted: Roots) -> Finding {
+    const NAME: &str = "files in memory";
+    let Ok(ids) = own_ids() else { return finding(NAME, true, "not tried without roots") };
+    match probe::try_root(folder, &ids, &wanted.in_memory(PROBED_BYTES)) {
+        Ok(()) => finding(NAME, true, "a file system in memory lasts from one stage to the next"),
+        Err(error) => finding(NAME, !wanted.is_in_memory(), format!("on the disk instead: {error}")),
+    }
+}
+
+/// Whether roots can be made as the configuration wants them.
+fn roots(folder: &Path, wanted: Roots) -> Finding {
     let ids = match own_ids() {
         Ok(ids) => ids,
         Err(error) => {
@@ -227,14 +245,18 @@ fn roots(folder: &Path) -> Finding {
             };
         }
     };
-    match probe::try_root(folder, &ids) {
-        Ok(()) => finding("roots", true, "namespaces and overlays work for this user"),
+    match probe::try_root(folder, &ids, &wanted.on_disk()) {
+        Ok(()) if wanted.on_disk().form == Form::Overlay => {
+            finding("roots", true, format!("{wanted}: namespaces and overlays work for this user"))
+        }
+        Ok(()) => finding("roots", true, format!("{wanted}: namespaces work for this user")),
         Err(error) => {
             let text = error.to_string();
             let help = if text.contains("user namespace") {
                 "as root: sysctl kernel.unprivileged_userns_clone=1 user.max_user_namespaces=65536"
             } else if text.contains("overlay") {
-                "a kernel of 5.11 or later, and a yard on ext4, xfs or btrfs (not on an overlay itself)"
+                "a kernel of 5.11 or later, and a yard on ext4, xfs or btrfs (not on an overlay itself); or \
+                 backend = \"copy\" under [root] in kilnyard.toml"
             } else if text.contains("proc") {
                 "in a container: run it with all of /proc visible (docker run --security-opt systempaths=unconfined \
                  --security-opt seccomp=unconfined, or --privileged), or run outside of it"

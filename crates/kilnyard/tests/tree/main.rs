@@ -1,13 +1,15 @@
 //! Yards of a miniature pkgsrc, built by the real make in real roots.
 //!
 //! The base root comes from the mirror that this machine's apt uses, once for all trials. `odd` looks at one run of
-//! every odd package that there is, `misbehaves` at one of all that do; `changes` has what is built again and why, `cores` who has how many of them, `scans` how a tree is asked in a root,
+//! every odd package that there is, `misbehaves` at one of all that do; `backends` goes over the ways to make roots; `changes` has what
+//! is built again and why, `cores` who has how many of them, `scans` how a tree is asked in a root,
 //! `refusals` what is wrong from the beginning, `ordinary` that
 //! root is not needed, and `disasters` what may happen to Kilnyard meanwhile.
 
 #[path = "../support/mod.rs"]
 mod support;
 
+mod backends;
 mod changes;
 mod cores;
 mod disasters;
@@ -29,6 +31,7 @@ fn main() {
         odd::CASES,
         misbehaves::CASES,
         changes::CASES,
+        backends::CASES,
         cores::CASES,
         scans::CASES,
         refusals::CASES,

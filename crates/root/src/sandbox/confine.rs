@@ -1,5 +1,6 @@
 //! What a command in a root may not do, though it be root there.
 
+use super::filter::{self, NUMBER, allow, answer, argument, equal, load};
 use super::system::check;
 use std::io;
 
@@ -43,36 +44,13 @@ pub(super) fn drop_capabilities() -> io::Result<()> {
 /// Refuses the requests that put text into a terminal as if somebody had typed it (TIOCSTI, and the console's
 /// TIOCLINUX): a person's own shell would obey it after the sandbox is left.
 pub(super) fn refuse_typing_for_others() -> io::Result<()> {
-    const NUMBER: u32 = std::mem::offset_of!(libc::seccomp_data, nr) as u32;
-    // The low half of the second argument; the kernel looks at no more of it.
-    const REQUEST: u32 = std::mem::offset_of!(libc::seccomp_data, args) as u32
-        + 8
-        + if cfg!(target_endian = "big") { 4 } else { 0 };
-    let load = |offset| libc::sock_filter {
-        code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16,
-        jt: 0,
-        jf: 0,
-        k: offset,
-    };
-    let equal = |value, jt, jf| libc::sock_filter {
-        code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
-        jt,
-        jf,
-        k: value,
-    };
-    let end =
-        |value| libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: value };
-    let mut filter = [
+    filter::install(&mut [
         load(NUMBER),
         equal(libc::SYS_ioctl as u32, 0, 4),
-        load(REQUEST),
+        load(argument(1)),
         equal(libc::TIOCSTI as u32, 1, 0),
         equal(libc::TIOCLINUX as u32, 0, 1),
-        end(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
-        end(libc::SECCOMP_RET_ALLOW),
-    ];
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: the program and its filter live to the end of the call, which copies them.
-    check(unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) })?;
-    Ok(())
+        answer(libc::EPERM),
+        allow(),
+    ])
 }

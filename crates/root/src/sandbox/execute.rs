@@ -1,19 +1,22 @@
 //! Performs one operation. Paths are relative to the folder that the sandbox started in.
 
 use super::overlay::overlay;
-use super::system::{check, mount};
+use super::system::{c_path, check, mount};
 use crate::{Access, Operation};
 use std::io;
 use std::path::Path;
 
 pub(super) fn execute(operation: &Operation) -> io::Result<()> {
     match operation {
-        Operation::Overlay { lower, upper, work, target } => overlay(lower, upper, work, target),
+        Operation::Overlay { lower, upper, work, target, flushes } => {
+            overlay(lower, upper, work, target, *flushes)
+        }
         Operation::Bind { source, target, access } => bind(source, target, *access),
         Operation::StandIn { root, program, with, real } => stand_in(root, program, with, real),
-        Operation::Tmpfs { target, mode, size_bytes_max } => {
+        Operation::Tmpfs { target, mode, size_bytes_max, has_set_ids } => {
             let data = format!("mode={mode:o},size={size_bytes_max}");
-            mount("tmpfs", target, "tmpfs", libc::MS_NOSUID | libc::MS_NODEV, &data)
+            let set_ids = if *has_set_ids { 0 } else { libc::MS_NOSUID };
+            mount("tmpfs", target, "tmpfs", set_ids | libc::MS_NODEV, &data)
         }
         Operation::Device { name, folder } => {
             let path = folder.join(name);
@@ -34,6 +37,9 @@ pub(super) fn execute(operation: &Operation) -> io::Result<()> {
             mount("devpts", target, "devpts", flags, "newinstance,ptmxmode=0666,mode=620,gid=5")
         }
         Operation::Link { content, path } => std::os::unix::fs::symlink(content, path),
+        Operation::Copy { lower, target } => super::copy::copy_layers(lower, target),
+        Operation::Unmount { target } => unmount(target),
+        Operation::Remove { path } => std::fs::remove_dir_all(path),
         Operation::Folder { path } => std::fs::create_dir_all(path),
         Operation::Hostname { name } => {
             // SAFETY: the pointer and the length are those of a string that lives to the end of the call.
@@ -71,6 +77,13 @@ fn stand_in(root: &Path, program: &Path, with: &Path, real: &Path) -> io::Result
     }
     bind(&path, real, Access::Write)?;
     bind(with, &path, Access::Read)
+}
+
+fn unmount(path: &Path) -> io::Result<()> {
+    let path = c_path(path)?;
+    // SAFETY: the string lives to the end of the call.
+    check(unsafe { libc::umount2(path.as_ptr(), 0) })?;
+    Ok(())
 }
 
 /// Makes `target` the root and detaches the old one, so that no path leads back (pivot_root(2)).

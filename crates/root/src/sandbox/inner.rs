@@ -1,16 +1,19 @@
-//! Process 1 of the sandbox: the root, and the command; [`keeper`] watches it then.
+//! Process 1 of the sandbox: the root, and the command; [`reaper`] watches it then.
 
 use super::outer::{StepError, at, say, say_failed};
-use super::{Bounds, Report, Sandbox, Task, User, View, confine, execute, keeper, system};
-use crate::Operation;
+use super::{
+    Bounds, Report, Sandbox, Task, User, View, confine, copy, execute, flushes, keep, reaper, system,
+};
+use crate::{Flushes, Operation};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-/// `orders` is where Kilnyard tells what is to be done with the command, if it will.
-pub(super) fn run(sandbox: &Sandbox, bounds: Bounds, orders: Option<OwnedFd>) -> i32 {
-    match start(sandbox, bounds, orders) {
+/// `orders` is where Kilnyard tells what is to be done with the command, if it will; `parent` is a pipe that ends with the
+/// outer process.
+pub(super) fn run(sandbox: &Sandbox, bounds: Bounds, orders: Option<OwnedFd>, parent: &OwnedFd) -> i32 {
+    match start(sandbox, bounds, orders, parent) {
         Ok(code) => code,
         Err(error) => {
             say_failed(error);
@@ -19,9 +22,15 @@ pub(super) fn run(sandbox: &Sandbox, bounds: Bounds, orders: Option<OwnedFd>) ->
     }
 }
 
-fn start(sandbox: &Sandbox, bounds: Bounds, orders: Option<OwnedFd>) -> Result<i32, StepError> {
-    // Seen from the new pid namespace the parent has no number.
+fn start(
+    sandbox: &Sandbox,
+    bounds: Bounds,
+    orders: Option<OwnedFd>,
+    parent: &OwnedFd,
+) -> Result<i32, StepError> {
+    // Seen from the new pid namespace the parent has no number, and whoever takes over its children has none either.
     at("follow the outer process", system::die_with_parent(0))?;
+    at("follow the outer process", system::is_open(parent))?;
     if let View::Root(operations) = &sandbox.view {
         // The machine's own devices are up, and not this sandbox's to change.
         let is_needed = |operation: &&Operation| **operation != Operation::Loopback || !sandbox.has_network;
@@ -31,15 +40,19 @@ fn start(sandbox: &Sandbox, bounds: Bounds, orders: Option<OwnedFd>) -> Result<i
     }
     match &sandbox.task {
         Task::Remove(folders) => remove(folders),
+        Task::Copy { lower, target } => {
+            at(format!("copy layers to {}", target.display()), copy::copy_layers(lower, target)).map(|()| 0)
+        }
+        Task::Keep(operations) => keep::keep(operations, &sandbox.ids).map(|()| 0),
         Task::Program(arguments) => {
             let arguments = prepare(arguments)?;
             let environment: Vec<String> =
                 sandbox.environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
             let environment = prepare(&environment)?;
-            let keeper = at("listen for the end of the command", keeper::Keeper::new(orders))?;
+            let reaper = at("listen for the end of the command", reaper::Reaper::new(orders))?;
             match at("start the command", system::fork())? {
                 None => {
-                    keeper::unblock_child_signal();
+                    reaper::unblock_child_signal();
                     let error = become_command(sandbox, bounds, &arguments, &environment);
                     say_failed(error);
                     // SAFETY: ends this process at once.
@@ -47,7 +60,7 @@ fn start(sandbox: &Sandbox, bounds: Bounds, orders: Option<OwnedFd>) -> Result<i
                 }
                 Some(command) => {
                     say(&Report::Started);
-                    Ok(keeper.keep(command, matches!(sandbox.view, View::Root(_))))
+                    Ok(reaper.watch(command, matches!(sandbox.view, View::Root(_))))
                 }
             }
         }
@@ -96,6 +109,12 @@ fn become_command(
         && let Err(e) = confine::refuse_typing_for_others()
     {
         return error("keep the terminal from being typed into", e);
+    }
+    // While there is the privilege for it: without, a program that gains ids would have to be kept from it.
+    if sandbox.flushes == Flushes::Discard
+        && let Err(e) = flushes::discard()
+    {
+        return error("discard flushes", e);
     }
     // What programs are begun with, whatever Kilnyard itself has.
     // SAFETY: numbers alone; the default action has no handler.

@@ -1,6 +1,6 @@
 //! The outer process: namespaces, then waiting.
 
-use super::{Report, Specification, inner, system};
+use super::{Report, Specification, Task, inner, system};
 use crate::IdMap;
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
@@ -36,8 +36,9 @@ pub(super) fn say_failed((step, error): StepError) {
     say(&Report::Failed { step, error: error.to_string(), number: error.raw_os_error() });
 }
 
-pub(super) fn run(source: &OsStr) -> i32 {
-    match enter(source) {
+/// `parent` is who started this: whoever is the parent now may have taken it over from one that was killed.
+pub(super) fn run(source: &OsStr, parent: libc::pid_t) -> i32 {
+    match enter(source, parent) {
         Ok(code) => code,
         Err(error) => {
             say_failed(error);
@@ -46,26 +47,41 @@ pub(super) fn run(source: &OsStr) -> i32 {
     }
 }
 
-fn enter(source: &OsStr) -> Result<i32, StepError> {
-    // SAFETY: no preconditions.
-    at("follow Kilnyard", system::die_with_parent(unsafe { libc::getppid() }))?;
+fn enter(source: &OsStr, parent: libc::pid_t) -> Result<i32, StepError> {
+    at("follow Kilnyard", system::die_with_parent(parent))?;
     let (Specification { sandbox, bounds }, orders) = at("read the sandbox's description", read(source))?;
     IS_FOR_A_PERSON.store(sandbox.is_interactive, Ordering::Relaxed);
+    let is_keeper = matches!(sandbox.task, Task::Keep(_));
+    if let Some(keeper) = sandbox.keeper {
+        join(keeper, sandbox.ids.by_helper, parent)?;
+    }
     at(format!("enter {}", sandbox.folder.display()), std::env::set_current_dir(&sandbox.folder))?;
-    enter_user_namespace(&sandbox.ids)?;
-    let mut spaces = libc::CLONE_NEWNS
-        | libc::CLONE_NEWPID
-        | libc::CLONE_NEWIPC
-        | libc::CLONE_NEWUTS
-        | libc::CLONE_NEWCGROUP;
-    if !sandbox.has_network {
-        spaces |= libc::CLONE_NEWNET;
+    // What root keeps may need root, such as a device, and runs nobody's code.
+    let has_user_namespace = sandbox.keeper.is_some() && sandbox.ids.by_helper;
+    let needs_none = is_keeper && !sandbox.ids.by_helper;
+    if !has_user_namespace && !needs_none {
+        enter_user_namespace(&sandbox.ids, parent)?;
+    }
+    if is_keeper {
+        // It follows its standard input: the thread that starts it may end long before it.
+        at("follow Kilnyard", system::live_on())?;
+    }
+    let mut spaces = libc::CLONE_NEWNS | libc::CLONE_NEWPID;
+    if !is_keeper {
+        spaces |= libc::CLONE_NEWIPC | libc::CLONE_NEWUTS | libc::CLONE_NEWCGROUP;
+        if !sandbox.has_network {
+            spaces |= libc::CLONE_NEWNET;
+        }
     }
     at("make new namespaces", system::unshare(spaces))?;
     let private = libc::MS_PRIVATE | libc::MS_REC;
     at("keep mounts private", system::mount("none", "/".as_ref(), "", private, ""))?;
+    let (watched, lives) = at("make a pipe", pipe())?;
     match at("start process 1", system::fork())? {
-        None => std::process::exit(inner::run(&sandbox, bounds, orders)),
+        None => {
+            drop(lives);
+            std::process::exit(inner::run(&sandbox, bounds, orders, &watched))
+        }
         Some(first) => {
             // The first process alone is to hear of the end of who gives orders.
             drop(orders);
@@ -86,7 +102,7 @@ fn enter(source: &OsStr) -> Result<i32, StepError> {
 }
 
 /// What is to be done, and where orders come from. On standard input there is a length of eight bytes before it, so that
-/// not one byte of what follows is taken.
+/// not one byte of what follows is taken. A keeper goes on with its standard input, whose end it waits for.
 fn read(source: &OsStr) -> io::Result<(Specification, Option<OwnedFd>)> {
     if source != "-" {
         return Ok((serde_json::from_slice(&fs_err::read(source)?).map_err(io::Error::other)?, None));
@@ -105,14 +121,36 @@ fn read(source: &OsStr) -> io::Result<(Specification, Option<OwnedFd>)> {
     }
     let mut text = vec![0; length as usize];
     input.read_exact(&mut text)?;
+    let specification: Specification = serde_json::from_slice(&text).map_err(io::Error::other)?;
+    if matches!(specification.sandbox.task, Task::Keep(_)) {
+        return Ok((specification, None));
+    }
     let null = fs_err::File::open("/dev/null")?;
     // SAFETY: both descriptors are open; 0 is standard input, which nobody else uses here.
     system::check(unsafe { libc::dup2(null.as_raw_fd(), 0) })?;
-    Ok((serde_json::from_slice(&text).map_err(io::Error::other)?, Some(input.into())))
+    Ok((specification, Some(input.into())))
+}
+
+/// Goes into the namespaces of a keeper: those of its mounts, and of its users where it has any of its own.
+fn join(keeper: u32, has_users: bool, parent: libc::pid_t) -> Result<(), StepError> {
+    let open = |kind: &str| {
+        let path = format!("/proc/{keeper}/ns/{kind}");
+        at(format!("open {path}"), std::fs::File::open(path))
+    };
+    let (users, mounts) = (has_users.then(|| open("user")).transpose()?, open("mnt")?);
+    let enter = |space: &std::fs::File, kind: libc::c_int| {
+        // SAFETY: numbers alone; the descriptor is open.
+        system::check(unsafe { libc::setns(space.as_raw_fd(), kind) }).map(|_| ())
+    };
+    if let Some(users) = users {
+        at("enter the user namespace of the root", enter(&users, libc::CLONE_NEWUSER))?;
+    }
+    at("enter the mounts of the root", enter(&mounts, libc::CLONE_NEWNS))?;
+    if has_users { become_root_of_the_namespace(parent) } else { Ok(()) }
 }
 
 /// Takes a user namespace. The map must be written by a process outside of it.
-fn enter_user_namespace(ids: &IdMap) -> Result<(), StepError> {
+fn enter_user_namespace(ids: &IdMap, parent: libc::pid_t) -> Result<(), StepError> {
     let own = system::own_pid();
     let (wait, go) = at("make a pipe", pipe())?;
     let helper = match at("start the helper that maps ids", system::fork())? {
@@ -139,10 +177,13 @@ fn enter_user_namespace(ids: &IdMap) -> Result<(), StepError> {
     if status != 0 {
         return Err(("map ids into the user namespace".to_owned(), io::Error::other("see above")));
     }
+    become_root_of_the_namespace(parent)
+}
+
+fn become_root_of_the_namespace(parent: libc::pid_t) -> Result<(), StepError> {
     at("become root of the user namespace", system::become_user(0, 0))?;
     // Changing ids takes the request back that the parent's death kills this process.
-    // SAFETY: no preconditions.
-    at("follow Kilnyard", system::die_with_parent(unsafe { libc::getppid() }))
+    at("follow Kilnyard", system::die_with_parent(parent))
 }
 
 fn into_file(descriptor: OwnedFd) -> std::fs::File {

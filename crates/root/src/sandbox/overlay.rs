@@ -4,7 +4,7 @@
 //! these, or is too long for the kernel, is given by the number of a descriptor instead.
 
 use super::system::mount;
-use crate::LAYERS_MAX;
+use crate::{Flushes, LAYERS_MAX};
 use rustix::fs::{CWD, Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::mount::{
@@ -21,7 +21,13 @@ const VALUE_BYTES_MAX: usize = 256;
 const OPTIONS_BYTES_MAX: usize = 4096;
 
 /// Mounts `lower`, the uppermost first, below `upper`.
-pub(super) fn overlay(lower: &[PathBuf], upper: &Path, work: &Path, target: &Path) -> io::Result<()> {
+pub(super) fn overlay(
+    lower: &[PathBuf],
+    upper: &Path,
+    work: &Path,
+    target: &Path,
+    flushes: Flushes,
+) -> io::Result<()> {
     if lower.len() > LAYERS_MAX {
         let text = format!("{} layers, and {LAYERS_MAX} are the most that an overlay takes", lower.len());
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
@@ -33,12 +39,21 @@ pub(super) fn overlay(lower: &[PathBuf], upper: &Path, work: &Path, target: &Pat
         _ => {}
     }
     let names = Names::new(lower, upper, work)?;
-    match layer_by_layer(&names, target) {
+    let flags = flags(flushes);
+    match layer_by_layer(&names, target, flags) {
         // A kernel without these calls, or without this option, or a container that refuses what it does not know.
         Err(refused @ (Errno::NOSYS | Errno::INVAL | Errno::PERM | Errno::OPNOTSUPP)) => {
-            by_options(&names, target, refused)
+            by_options(&names, target, flags, refused)
         }
         other => Ok(other?),
+    }
+}
+
+/// Options without a value. Of a user namespace an overlay keeps its own marks in attributes that users may have.
+fn flags(flushes: Flushes) -> &'static [&'static str] {
+    match flushes {
+        Flushes::Discard => &["userxattr", "volatile"],
+        Flushes::Keep => &["userxattr"],
     }
 }
 
@@ -72,27 +87,29 @@ fn name(path: &Path, descriptors: &mut Vec<OwnedFd>) -> io::Result<String> {
     Ok(name)
 }
 
-fn layer_by_layer(names: &Names, target: &Path) -> rustix::io::Result<()> {
+fn layer_by_layer(names: &Names, target: &Path, flags: &[&str]) -> rustix::io::Result<()> {
     let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     for layer in &names.lower {
         fsconfig_set_string(&context, "lowerdir+", layer.as_str())?;
     }
     fsconfig_set_string(&context, "upperdir", names.upper.as_str())?;
     fsconfig_set_string(&context, "workdir", names.work.as_str())?;
-    fsconfig_set_flag(&context, "userxattr")?;
-    fsconfig_set_flag(&context, "volatile")?;
+    for flag in flags {
+        fsconfig_set_flag(&context, *flag)?;
+    }
     fsconfig_create(&context)?;
     let mounted = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_NODEV)?;
     move_mount(mounted, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
 /// `refused` is why they were not taken one by one.
-fn by_options(names: &Names, target: &Path, refused: Errno) -> io::Result<()> {
+fn by_options(names: &Names, target: &Path, flags: &[&str], refused: Errno) -> io::Result<()> {
     let options = format!(
-        "lowerdir={},upperdir={},workdir={},userxattr,volatile",
+        "lowerdir={},upperdir={},workdir={},{}",
         names.lower.join(":"),
         names.upper,
-        names.work
+        names.work,
+        flags.join(",")
     );
     if options.len() >= OPTIONS_BYTES_MAX {
         let text = format!(
@@ -118,14 +135,15 @@ mod tests {
     #[test]
     fn a_string_of_options_that_would_be_cut_off_is_refused() {
         let many = (0..450).map(|number| format!("layers/{number}")).collect();
-        let error = by_options(&names(many), Path::new("merged"), Errno::NOSYS).unwrap_err().to_string();
+        let error = by_options(&names(many), Path::new("merged"), &[], Errno::NOSYS).unwrap_err().to_string();
         assert!(error.starts_with("450 layers are too many for one string"), "{error}");
     }
 
     #[test]
     fn more_layers_than_the_bound_are_refused_with_it() {
         let many = vec![PathBuf::from("layer"); LAYERS_MAX + 1];
-        let error = overlay(&many, Path::new("upper"), Path::new("work"), Path::new("merged")).unwrap_err();
+        let error =
+            overlay(&many, "upper".as_ref(), "work".as_ref(), "merged".as_ref(), Flushes::Keep).unwrap_err();
         assert_eq!(error.to_string(), "501 layers, and 500 are the most that an overlay takes");
     }
 
@@ -152,7 +170,7 @@ mod tests {
                 .and_then(|()| fs::write("/proc/self/uid_map", format!("0 {user} 1")))
                 .and_then(|()| fs::write("/proc/self/gid_map", format!("0 {group} 1")))
                 .and_then(|()| Names::new(&[odd, plain], &upper, &work))
-                .and_then(|names| by_options(&names, &merged, Errno::NOSYS));
+                .and_then(|names| by_options(&names, &merged, flags(Flushes::Discard), Errno::NOSYS));
             let is_seen = merged.join("odd").exists() && merged.join("plain").exists();
             let code = match mounted {
                 Ok(()) => i32::from(!is_seen),

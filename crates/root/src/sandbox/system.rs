@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -54,6 +55,21 @@ pub(super) fn die_with_parent(parent: libc::pid_t) -> io::Result<()> {
     if unsafe { libc::getppid() } != parent {
         return Err(io::Error::other("the parent is gone"));
     }
+    Ok(())
+}
+
+/// Whether somebody still holds the other end of a pipe that this process reads from; an error if not.
+pub(super) fn is_open(pipe: &OwnedFd) -> io::Result<()> {
+    let mut look = libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry, which lives to the end of the call.
+    check(unsafe { libc::poll(&mut look, 1, 0) })?;
+    if look.revents & libc::POLLHUP == 0 { Ok(()) } else { Err(io::Error::other("the parent is gone")) }
+}
+
+/// Takes back the request to be killed when the parent dies.
+pub(super) fn live_on() -> io::Result<()> {
+    // SAFETY: prctl with these arguments touches no memory.
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0, 0, 0, 0) })?;
     Ok(())
 }
 

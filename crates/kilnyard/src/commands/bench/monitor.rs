@@ -11,7 +11,7 @@ use crate::signals;
 use crate::yard::own_ids;
 use kilnyard_process::{End, Limits, Outcome, hears_of_births, run};
 use kilnyard_root::sandbox::Task;
-use kilnyard_root::{Access, IdMap, Operation, Sandbox, User, View, probe, root_operations};
+use kilnyard_root::{Access, Flushes, IdMap, Making, Operation, RootPlan, Sandbox, User, View, probe};
 use serde_json::{Map, json};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
@@ -106,7 +106,8 @@ fn prepare(scratch: &Scratch, ids: &IdMap) -> Result<()> {
 
 /// The share of one core that the monitor took beside a build, and the build.
 fn build(scratch: &Scratch, ids: &IdMap, cores: u32, waiting: u32) -> Result<(f64, Outcome)> {
-    let mut operations = root_operations(&["base".into()], Path::new("root"), &[]);
+    let plan = RootPlan::new(Path::new("root"), &["base".into()], &Making::default());
+    let mut operations = plan.entering(&[]);
     let usr =
         Operation::Bind { source: "/usr".into(), target: "root/merged/usr".into(), access: Access::Read };
     operations.insert(1, usr);
@@ -115,6 +116,7 @@ fn build(scratch: &Scratch, ids: &IdMap, cores: u32, waiting: u32) -> Result<(f6
     let sandbox = Sandbox {
         folder: scratch.path(""),
         ids: ids.clone(),
+        keeper: None,
         view: View::Root(operations),
         user: User::Root,
         task: Task::Program(arguments.collect()),
@@ -122,6 +124,7 @@ fn build(scratch: &Scratch, ids: &IdMap, cores: u32, waiting: u32) -> Result<(f6
         environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
         is_interactive: false,
         has_network: false,
+        flushes: Flushes::Discard,
     };
     let wall_seconds_max = f64::from(SECONDS) * 10.0;
     let limits = Limits {

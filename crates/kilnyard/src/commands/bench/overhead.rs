@@ -234,8 +234,14 @@ impl Bench<'_> {
         let failed = "make the root to compare with";
         // A run removes all roots at its beginning but those of failed builds.
         let name = "failed-bench-bare";
-        let root = RootFolder::create(&self.yard.folder, name, &self.yard.ids()?, &order.layers)
-            .context(Kind::Machine, failed)?;
+        let root = RootFolder::create(
+            &self.yard.folder,
+            name,
+            &self.yard.ids()?,
+            &order.layers,
+            &self.yard.config.roots.on_disk(),
+        );
+        let root = root.context(Kind::Machine, failed)?;
         let distfiles = mirror::open_distfiles(&self.yard)?;
         let file_of =
             |input: &Input| hash_of(input).map_or_else(|_| Default::default(), |hash| distfiles.path(&hash));

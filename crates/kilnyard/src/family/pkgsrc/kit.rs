@@ -152,7 +152,8 @@ fn bootstrap(
     let tree = SharedFolder { source: pkgsrc.tree.clone(), inside: TREE.to_owned() };
     // What an earlier process was killed over.
     RootFolder::at(&yard.folder, "kit", ids, &[]).remove().context(Kind::Machine, failed)?;
-    let root = RootFolder::create(&yard.folder, "kit", ids, std::slice::from_ref(&base.layer));
+    let making = yard.config.roots.on_disk();
+    let root = RootFolder::create(&yard.folder, "kit", ids, std::slice::from_ref(&base.layer), &making);
     let root = root.context(Kind::Machine, failed)?.showing(&[tree]);
     let jobs = crate::shape::Shape::of(yard).jobs;
     let text = fs_err::read(&script).context(Kind::Usage, failed)?;

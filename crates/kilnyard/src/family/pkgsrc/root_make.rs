@@ -45,11 +45,12 @@ impl RootMake {
         options.remove().context(Kind::Machine, failed)?;
         fs_err::create_dir_all(&cache.source).context(Kind::Machine, failed)?;
         kilnyard_root::probe::give_to_root(&cache.source, ids).context(Kind::Machine, failed)?;
+        let making = yard.config.roots.on_disk();
         let mut roots = vec![];
         for number in 0..count {
             let name = format!("scan-{number}");
             RootFolder::at(&yard.folder, &name, ids, &[]).remove().context(Kind::Machine, failed)?;
-            let root = RootFolder::create(&yard.folder, &name, ids, &settings.layers);
+            let root = RootFolder::create(&yard.folder, &name, ids, &settings.layers, &making);
             let root = root.context(Kind::Machine, failed)?.showing(std::slice::from_ref(&tree));
             let root = root.writing_to(&cache);
             root.provide(&[], &texts(settings), &|_| Default::default()).context(Kind::Machine, failed)?;

@@ -23,7 +23,7 @@ const KILLED_WITHIN: Duration = Duration::from_secs(5);
 const NOBODY: libc::pid_t = 0;
 
 /// See the module.
-pub(super) struct Keeper {
+pub(super) struct Reaper {
     /// Can be read when a child has ended.
     children: OwnedFd,
     orders: Option<OwnedFd>,
@@ -37,21 +37,21 @@ enum Woken {
     Time,
 }
 
-impl Keeper {
+impl Reaper {
     /// To be made before the command is started: from now on the end of children is not missed.
-    pub(super) fn new(orders: Option<OwnedFd>) -> io::Result<Keeper> {
+    pub(super) fn new(orders: Option<OwnedFd>) -> io::Result<Reaper> {
         block_child_signal(libc::SIG_BLOCK);
         let set = child_signal();
         let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
         // SAFETY: the set lives to the end of the call, which makes a new descriptor.
         let children = system::check(unsafe { libc::signalfd(-1, &set, flags) })?;
         // SAFETY: it was just made and has no other owner.
-        Ok(Keeper { children: unsafe { OwnedFd::from_raw_fd(children) }, orders })
+        Ok(Reaper { children: unsafe { OwnedFd::from_raw_fd(children) }, orders })
     }
 
     /// Keeps the command until no process is left; its exit code. Where `/proc` shows other processes than those of the
     /// sandbox, nothing is counted.
-    pub(super) fn keep(mut self, command: libc::pid_t, has_own_processes: bool) -> i32 {
+    pub(super) fn watch(mut self, command: libc::pid_t, has_own_processes: bool) -> i32 {
         let mut census = Census::new();
         let mut code = None;
         let mut order = None;

@@ -1,0 +1,53 @@
+//! `kilnyard root plan`: how the root of a package is made and removed, without making it.
+
+use super::{print, print_json};
+use crate::cli;
+use crate::error::{Error, Result};
+use crate::plan::{self, Forced};
+use crate::yard::{Yard, store_error};
+use crate::{family, mirror};
+use kilnyard_root::Operation;
+use kilnyard_store::Store;
+use kilnyard_worker::RootFolder;
+use serde_json::json;
+use std::process::ExitCode;
+
+pub fn plan(yard: &Yard, options: &cli::RootPlan) -> Result<ExitCode> {
+    let name = &options.package;
+    if family::layers(yard).is_none() {
+        return Err(Error::usage("there is no base root yet").hint("kilnyard build"));
+    }
+    let mut store = yard.store()?;
+    let planned = plan::make(yard, &mirror::open_distfiles(yard)?, &mut store, &Forced::Nothing)?;
+    let graph = planned.workshop.graph();
+    let Some(id) = graph.find(name) else {
+        let known: Vec<String> = graph.packages().map(|id| graph.name(id).to_owned()).collect();
+        return Err(super::unknown_package(name, &known));
+    };
+    // No root depends on which of a package's revisions it is.
+    let order = planned.workshop.order(id, 1, planned.shape.jobs);
+    let order = order.map_err(|impossible| Error::usage(impossible.explanation))?;
+    let build = store.next_build().map_err(store_error)?;
+    let facts = (yard.config.roots, yard.config.build.work_in_memory, planned.written_bytes(id));
+    let root = RootFolder::planned(&yard.folder, &build.to_string(), &yard.ids()?, &order, facts);
+    let plan = root.plan();
+    let parts = [
+        ("once", "once, by Kilnyard", plan.make.clone()),
+        ("held", "once, held until the root goes", plan.hold.clone()),
+        ("each-command", "before each command", root.entering()),
+        ("at-the-end", "at the end", plan.removing()),
+    ];
+    if options.json {
+        let mut value = json!({ "package": name, "version": order.version, "roots": yard.config.roots });
+        for (key, _, operations) in &parts {
+            value[*key] = json!(operations);
+        }
+        return print_json(&value);
+    }
+    let mut text = format!("the root of {name} {}, by {}\n", order.version, yard.config.roots);
+    for (_, title, operations) in parts.iter().filter(|(_, _, operations)| !operations.is_empty()) {
+        text.push_str(&format!("{title}\n"));
+        text.extend(operations.iter().map(|operation: &Operation| format!("  {operation}\n")));
+    }
+    print(&text)
+}

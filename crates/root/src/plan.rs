@@ -1,0 +1,254 @@
+//! The plan of one root: what is made once, what is held from one command to the next, what each command begins with, and
+//! how all of it goes again.
+
+use crate::operation::{Access, Flushes, Operation, system_operations};
+use crate::sandbox::{RunError, Task};
+use crate::{IdMap, Keeper, Sandbox, probe};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The folder of a root's folder where what is in memory is mounted.
+pub const MEMORY: &str = "memory";
+
+/// How the files of a root come together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Form {
+    /// Read-only layers below what is written.
+    #[default]
+    Overlay,
+    /// A copy of the layers.
+    Copy,
+}
+
+/// Where a root's own files lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// In its folder.
+    #[default]
+    Disk,
+    /// In a file system of its own in memory.
+    Memory {
+        /// How large that may grow.
+        size_bytes_max: u64,
+    },
+    /// In its folder, but for one folder to work in, which everybody in the root may write in.
+    WorkInMemory {
+        /// How large that may grow.
+        size_bytes_max: u64,
+    },
+}
+
+/// What a root is planned from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Making {
+    /// How the files come together.
+    pub form: Form,
+    /// Where they lie.
+    pub place: Place,
+    /// What becomes of flushes.
+    pub flushes: Flushes,
+}
+
+/// See the module. All paths are relative to the yard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RootPlan {
+    /// The root's folder.
+    pub folder: PathBuf,
+    /// What is done once, by Kilnyard itself.
+    pub make: Vec<Operation>,
+    /// What is done once and held by a [`Keeper`].
+    pub hold: Vec<Operation>,
+    /// What each command begins with, before it sees devices and processes.
+    pub files: Vec<Operation>,
+    /// Where the root is seen then.
+    pub root: PathBuf,
+    /// Where what was written is found afterwards.
+    pub written: PathBuf,
+}
+
+impl RootPlan {
+    /// The plan of a root of these layers, the uppermost first.
+    pub fn new(folder: &Path, layers: &[PathBuf], making: &Making) -> RootPlan {
+        let at = |name: &str| folder.join(name);
+        let made = |name: &str| Operation::Folder { path: at(name) };
+        let mut make = vec![Operation::Folder { path: folder.to_owned() }];
+        let mut hold = Vec::new();
+        let memory = |mode, size_bytes_max| Operation::Tmpfs {
+            target: at(MEMORY),
+            mode,
+            size_bytes_max,
+            has_set_ids: true,
+        };
+        // Folders of the root's own are made where they lie.
+        let (base, is_held) = match making.place {
+            Place::Disk => (folder.to_owned(), false),
+            Place::WorkInMemory { size_bytes_max } => {
+                make.push(made(MEMORY));
+                hold.push(memory(0o1777, size_bytes_max));
+                (folder.to_owned(), false)
+            }
+            Place::Memory { size_bytes_max } => {
+                make.push(made(MEMORY));
+                hold.push(memory(0o755, size_bytes_max));
+                (at(MEMORY), true)
+            }
+        };
+        let own = if is_held { &mut hold } else { &mut make };
+        let own_folder = |name: &str| Operation::Folder { path: base.join(name) };
+        let (files, root, written) = match making.form {
+            Form::Overlay => {
+                own.extend([own_folder("upper"), own_folder("work")]);
+                make.push(made("merged"));
+                let overlay = Operation::Overlay {
+                    lower: layers.to_vec(),
+                    upper: base.join("upper"),
+                    work: base.join("work"),
+                    target: at("merged"),
+                    flushes: making.flushes,
+                };
+                (vec![overlay], at("merged"), base.join("upper"))
+            }
+            Form::Copy => {
+                let tree = base.join("tree");
+                own.extend([
+                    own_folder("tree"),
+                    Operation::Copy { lower: layers.to_vec(), target: tree.clone() },
+                ]);
+                let (source, target) = (tree.clone(), tree.clone());
+                (vec![Operation::Bind { source, target, access: Access::Write }], tree.clone(), tree)
+            }
+        };
+        RootPlan { folder: folder.to_owned(), make, hold, files, root, written }
+    }
+
+    /// The plan of a root whose folder is there already, by what is in it.
+    pub fn found(yard: &Path, folder: &Path, layers: &[PathBuf]) -> RootPlan {
+        let form = if yard.join(folder).join("tree").is_dir() { Form::Copy } else { Form::Overlay };
+        RootPlan::new(folder, layers, &Making { form, ..Making::default() })
+    }
+
+    /// The folder in memory that a build works in, where the plan has one.
+    pub fn work_folder(&self) -> Option<&Path> {
+        self.hold.iter().find_map(|operation| match operation {
+            Operation::Tmpfs { target, mode: 0o1777, .. } => Some(target.as_path()),
+            _ => None,
+        })
+    }
+
+    /// What a command performs to be in the root. Each bind has the path inside that it is shown at.
+    pub fn entering(&self, binds: &[(PathBuf, PathBuf, Access)]) -> Vec<Operation> {
+        let mut operations = self.files.clone();
+        operations.extend(system_operations(&self.root));
+        for (source, inside, access) in binds {
+            let target = self.root.join(inside.strip_prefix("/").unwrap_or(inside));
+            operations.push(Operation::Folder { path: target.clone() });
+            operations.push(Operation::Bind { source: source.clone(), target, access: *access });
+        }
+        operations.push(Operation::Pivot { target: self.root.clone() });
+        operations
+    }
+
+    /// What is left to be done when nothing of the root runs any more: what was done, backwards.
+    pub fn removing(&self) -> Vec<Operation> {
+        let held = self.hold.iter().rev().filter_map(Operation::undone);
+        held.chain([Operation::Remove { path: self.folder.clone() }]).collect()
+    }
+
+    /// Makes the root, and what holds it. What was made before it failed is removed.
+    pub fn make(&self, yard: &Path, ids: &IdMap) -> Result<Option<Keeper>, RunError> {
+        let made = self.make.iter().try_for_each(|operation| match operation {
+            Operation::Folder { path } => make_folder(&yard.join(path), ids).map_err(RunError::Files),
+            Operation::Copy { lower, target } => {
+                let task = Task::Copy { lower: lower.clone(), target: target.clone() };
+                Sandbox::of_machine(yard, ids, task).run().map(|_| ())
+            }
+            other => unreachable!("{other} is held"),
+        });
+        let held = made.and_then(|()| match &self.hold[..] {
+            [] => Ok(None),
+            hold => Keeper::start(yard, ids, hold.to_vec()).map(Some),
+        });
+        if held.is_err() {
+            let _ = remove_folder(yard, &self.folder, ids);
+        }
+        held
+    }
+
+    /// Removes the root: what holds it, then its folder.
+    pub fn remove(&self, yard: &Path, ids: &IdMap, keeper: Option<&Keeper>) -> Result<(), RunError> {
+        keeper.map_or(Ok(()), Keeper::end)?;
+        remove_folder(yard, &self.folder, ids)
+    }
+}
+
+fn make_folder(path: &Path, ids: &IdMap) -> io::Result<()> {
+    fs_err::create_dir(path)?;
+    probe::give_to_root(path, ids)
+}
+
+/// Removes a folder of the yard whose files may belong to users of a root; it may be gone already.
+pub fn remove_folder(yard: &Path, folder: &Path, ids: &IdMap) -> Result<(), RunError> {
+    let path = yard.join(folder);
+    if fs_err::symlink_metadata(&path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        return Ok(());
+    }
+    if ids.by_helper {
+        Sandbox::of_machine(yard, ids, Task::Remove(vec![folder.to_owned()])).run()?;
+    }
+    fs_err::remove_dir_all(&path).map_err(RunError::Files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(form: Form, place: Place) -> RootPlan {
+        let making = Making { form, place, flushes: Flushes::Discard };
+        RootPlan::new(Path::new("roots/1"), &["layers/kit".into(), "layers/base".into()], &making)
+    }
+
+    fn lines(operations: &[Operation]) -> Vec<String> {
+        operations.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn an_overlay_is_mounted_by_each_command_and_leaves_a_folder() {
+        let plan = plan(Form::Overlay, Place::Disk);
+        let made = ["roots/1", "roots/1/upper", "roots/1/work", "roots/1/merged"];
+        assert_eq!(lines(&plan.make), made.map(|path| format!("folder {path}")));
+        assert_eq!(plan.hold, []);
+        let binds = [(PathBuf::from("roots/1/inputs"), PathBuf::from("/kilnyard/inputs"), Access::Read)];
+        let text = lines(&plan.entering(&binds));
+        assert_eq!(text[0], "overlay roots/1/upper over layers/kit:layers/base at roots/1/merged");
+        let bind = "bind roots/1/inputs at roots/1/merged/kilnyard/inputs for reading".to_owned();
+        assert!(text.contains(&bind));
+        assert_eq!(text.last().unwrap(), "pivot to roots/1/merged");
+        assert_eq!(lines(&plan.removing()), ["remove roots/1"]);
+        let json = serde_json::to_string(&plan).unwrap();
+        assert_eq!(serde_json::from_str::<RootPlan>(&json).unwrap(), plan);
+    }
+
+    #[test]
+    fn what_is_in_memory_is_held_and_goes_backwards() {
+        let plan = plan(Form::Copy, Place::Memory { size_bytes_max: 1 << 20 });
+        assert_eq!(lines(&plan.make), ["folder roots/1", "folder roots/1/memory"]);
+        let held = [
+            "tmpfs of at most 1048576 bytes at roots/1/memory",
+            "folder roots/1/memory/tree",
+            "copy layers/kit:layers/base to roots/1/memory/tree",
+        ];
+        assert_eq!(lines(&plan.hold), held);
+        assert_eq!(lines(&plan.removing()), ["unmount roots/1/memory", "remove roots/1"]);
+    }
+
+    #[test]
+    fn a_work_folder_in_memory_leaves_the_rest_on_the_disk() {
+        let plan = plan(Form::Overlay, Place::WorkInMemory { size_bytes_max: 7 });
+        assert_eq!(plan.work_folder(), Some(Path::new("roots/1/memory")));
+        assert_eq!(plan.written, Path::new("roots/1/upper"));
+        assert_eq!(lines(&plan.hold), ["tmpfs of at most 7 bytes at roots/1/memory"]);
+    }
+}

@@ -1,0 +1,53 @@
+//! The kernel's filter programs (seccomp(2)): the few instructions that filters of a root are made of.
+
+use super::system::check;
+use std::io;
+
+/// Where the kernel puts the number of a system call.
+pub(super) const NUMBER: u32 = std::mem::offset_of!(libc::seccomp_data, nr) as u32;
+/// Where it puts whose number it is: one of `AUDIT_ARCH_*`.
+pub(super) const ARCHITECTURE: u32 = std::mem::offset_of!(libc::seccomp_data, arch) as u32;
+
+/// Where the low half of an argument is, counted from 0.
+pub(super) const fn argument(index: u32) -> u32 {
+    let low_half = if cfg!(target_endian = "big") { 4 } else { 0 };
+    std::mem::offset_of!(libc::seccomp_data, args) as u32 + 8 * index + low_half
+}
+
+const fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt, jf, k }
+}
+
+/// Takes 32 bits of what is known of the call.
+pub(super) const fn load(offset: u32) -> libc::sock_filter {
+    instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset)
+}
+
+/// Goes on `yes` or `no` instructions further, by whether what was taken is this.
+pub(super) const fn equal(value: u32, yes: u8, no: u8) -> libc::sock_filter {
+    instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, yes, no, value)
+}
+
+/// The same, by whether what was taken has any of these bits.
+pub(super) const fn has_bits(bits: u32, yes: u8, no: u8) -> libc::sock_filter {
+    instruction(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, yes, no, bits)
+}
+
+/// Lets the call go on.
+pub(super) const fn allow() -> libc::sock_filter {
+    instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW)
+}
+
+/// Answers the call with an error of this number, or with success where it is 0.
+pub(super) const fn answer(number: libc::c_int) -> libc::sock_filter {
+    instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | number as u32)
+}
+
+/// Puts this process, and all that it starts, behind a filter. It must have the privilege to, or have given up new ones.
+pub(super) fn install(filter: &mut [libc::sock_filter]) -> io::Result<()> {
+    let length = libc::c_ushort::try_from(filter.len()).map_err(io::Error::other)?;
+    let program = libc::sock_fprog { len: length, filter: filter.as_mut_ptr() };
+    // SAFETY: the program and its filter live to the end of the call, which copies them.
+    check(unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) })?;
+    Ok(())
+}

@@ -1,0 +1,39 @@
+//! Performs operations, keeps what they made, and takes it back.
+
+use super::outer::{StepError, at, say};
+use super::{Report, execute};
+use crate::{IdMap, Operation, probe};
+use std::io::{self, Read};
+
+/// Performs the operations, says so, waits until standard input ends, and undoes them, the last one first. What was done
+/// before one failed is undone too.
+pub(super) fn keep(operations: &[Operation], ids: &IdMap) -> Result<(), StepError> {
+    let mut done = Vec::new();
+    let mut outcome = Ok(());
+    for operation in operations {
+        outcome = at(operation.to_string(), execute::execute(operation).and_then(|()| give(operation, ids)));
+        if outcome.is_err() {
+            break;
+        }
+        done.push(operation);
+    }
+    if outcome.is_ok() {
+        say(&Report::Started);
+        // Nothing is ever written there.
+        let _ = io::stdin().read(&mut [0]);
+    }
+    for operation in done.into_iter().rev() {
+        if let Some(undone) = operation.undone() {
+            outcome = outcome.and(at(undone.to_string(), execute::execute(&undone)));
+        }
+    }
+    outcome
+}
+
+/// What is made for the root belongs to its own root.
+fn give(operation: &Operation, ids: &IdMap) -> io::Result<()> {
+    match operation {
+        Operation::Folder { path } | Operation::Tmpfs { target: path, .. } => probe::give_to_root(path, ids),
+        _ => Ok(()),
+    }
+}

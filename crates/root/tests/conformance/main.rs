@@ -1,0 +1,93 @@
+//! What every way to make a root must do alike. Each test runs with each of them: real mounts, real processes, a base of
+//! two layers with everything in them that layers can have.
+
+mod files;
+mod leaks;
+mod stand;
+mod walls;
+
+use kilnyard_root::{IdMap, Making, probe};
+use libtest_mimic::{Arguments, Trial};
+use stand::{BACKENDS, Stand, own_ids};
+
+/// A test, and whether it is for what is in memory alone.
+type Test = (&'static str, fn(&Stand));
+
+fn main() {
+    kilnyard_root::sandbox::become_sandbox_if_asked();
+    leaks::be_killed_if_asked();
+    let arguments = Arguments::from_args();
+    let tests: Vec<Test> = [files::TESTS, walls::TESTS, leaks::TESTS].concat();
+    let mut trials = Vec::new();
+    for backend in BACKENDS {
+        let refused = own_ids().and_then(|ids| refused(&ids, &backend.making));
+        if let Err(reason) = &refused {
+            eprintln!("skipped: roots by {}: {reason}", backend.name);
+        }
+        for (name, test) in &tests {
+            let test = *test;
+            let trial = Trial::test(format!("{}::{name}", backend.name), move || {
+                test(&Stand::new(backend));
+                Ok(())
+            });
+            trials.push(trial.with_ignored_flag(refused.is_err()));
+        }
+        if backend.is_bounded {
+            let test = move || {
+                walls::a_full_scratch_is_nobody_elses_trouble(&Stand::new(backend));
+                Ok(())
+            };
+            let name = format!("{}::a_full_scratch_is_nobody_elses_trouble", backend.name);
+            trials.push(Trial::test(name, test).with_ignored_flag(refused.is_err()));
+        }
+    }
+    if is_root() && std::env::var_os(AS_USER_VARIABLE).is_none() {
+        trials.push(Trial::test("all_of_it_as_an_ordinary_user", || {
+            all_of_it_as_an_ordinary_user();
+            Ok(())
+        }));
+    }
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+/// Says to this program that it is the one that another one started as an ordinary user.
+const AS_USER_VARIABLE: &str = "KILNYARD_AS_USER";
+/// A user whom the machine does not know, and the ids of the user's roots after it.
+const USER: u32 = 0x7700_0000;
+/// Becomes that user in a namespace where the machine does know it: the folder of files for /etc, its number, the program.
+const AS_USER: &str = "etc=$1 id=$2; shift 2
+for file in passwd subuid subgid; do mount --bind \"$etc/$file\" \"/etc/$file\"; done
+exec setpriv --reuid \"$id\" --regid \"$id\" --clear-groups \"$@\"";
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Runs all tests once more as a user with nothing but a range of ids.
+fn all_of_it_as_an_ordinary_user() {
+    let folder = stand::open_folder();
+    let users = std::fs::read_to_string("/etc/passwd").unwrap();
+    let line = format!("kilnyard-trial:x:{USER}:{USER}::/nonexistent:/bin/sh\n");
+    std::fs::write(folder.path().join("passwd"), users + &line).unwrap();
+    for file in ["subuid", "subgid"] {
+        let range = format!("kilnyard-trial:{}:65536\n", USER + 1);
+        std::fs::write(folder.path().join(file), range).unwrap();
+        // To be mounted over, it has to be there.
+        std::fs::OpenOptions::new().append(true).create(true).open(format!("/etc/{file}")).unwrap();
+    }
+    // Where this program lies not everybody may be.
+    let program = folder.path().join("conformance");
+    std::fs::copy("/proc/self/exe", &program).unwrap();
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-euc", AS_USER, "sh"]);
+    command.arg(folder.path()).arg(USER.to_string()).arg(&program).arg("--test-threads=2");
+    command.env(AS_USER_VARIABLE, "1").env("USER", "kilnyard-trial").env_remove("TMPDIR").current_dir("/");
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("0 ignored"), "{said}");
+}
+
+fn refused(ids: &IdMap, making: &Making) -> Result<(), String> {
+    let folder = stand::open_folder();
+    probe::try_root(folder.path(), ids, making).map_err(|error| error.to_string())
+}

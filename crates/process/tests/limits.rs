@@ -39,7 +39,9 @@ fn missing() -> Option<String> {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().ok()?;
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).ok()?;
-    let tried = ids().and_then(|ids| probe::try_root(folder.path(), &ids, &Making::default()).map_err(|error| error.to_string()));
+    let tried = ids().and_then(|ids| {
+        probe::try_root(folder.path(), &ids, &Making::default()).map_err(|error| error.to_string())
+    });
     tried.err()
 }
 

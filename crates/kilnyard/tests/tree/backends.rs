@@ -84,7 +84,7 @@ fn kept_flushes(shared: &Shared) {
     let tree = MiniTree::new(&[("some/flushes", FLUSHES)]);
     let yard = shared.yard("flushes", &tree, &[]);
     let says = |text: &str| {
-        yard.run(&["build", "--force"]).exits(0);
+        yard.run(&["build", "--force", "some/flushes"]).exits(0);
         yard.run(&["log", "some/flushes", "build"]).exits(0).says(&[text]);
     };
     says("\ndiscarded\n");

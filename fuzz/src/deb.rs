@@ -1,9 +1,12 @@
 //! Package files. The first byte of an input says how much of the file is the input: all of it, the two archives in
 //! it, or only the text of the control file. So mutations reach what stands behind sizes and checksums.
 
-use kilnyard_ecosystem::debian::deb_file;
 use kilnyard_ecosystem::debian::deb822::Stanza;
+use kilnyard_ecosystem::debian::{Layers, deb_file};
+use kilnyard_ecosystem::{Layering, Part, Stack};
+use kilnyard_model::order::Dependency;
 use sha2::{Digest, Sha256};
+use std::path::Path;
 
 /// In memory: a campaign writes thousands of files a second.
 pub(crate) const SCRATCH: &str = "/dev/shm";
@@ -26,6 +29,7 @@ pub fn deb_file(data: &[u8]) {
 fn read(bytes: &[u8]) -> Option<deb_file::DebFile> {
     let file = tempfile::NamedTempFile::new_in(SCRATCH).unwrap();
     std::fs::write(file.path(), bytes).unwrap();
+    be_a_layer(file.path());
     let deb = deb_file::read(file.path()).ok()?;
     let hash: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!((deb.sha256.as_str(), deb.size_bytes), (hash.as_str(), bytes.len() as u64));
@@ -33,6 +37,26 @@ fn read(bytes: &[u8]) -> Option<deb_file::DebFile> {
     let version = Stanza::new(&deb.control).get("Version").expect("a version");
     assert_eq!(deb_file::content_digest(file.path(), version).ok().as_ref(), Some(&deb.content));
     Some(deb)
+}
+
+/// What can be a layer comes to a paragraph of dpkg's database and to paths that stay in the layer.
+fn be_a_layer(file: &Path) {
+    let Ok(description) = Layers.describe(file) else { return };
+    let package =
+        Dependency { name: "x".into(), version: "1".into(), file: "x.deb".into(), sha256: "0".into() };
+    let part = Part { package: &package, description: &description };
+    let below = Stack { layers: &[], user_inside: &|_| None, group_inside: &|_| None };
+    let composition = Layers.compose(&below, &[part]).expect("nothing is read below");
+    assert_eq!(composition.layered.len() + composition.by_manager.len(), 1);
+    if !composition.layered.is_empty() {
+        let status = &composition.texts[0].text;
+        assert_eq!(status.matches("\n\n").count(), 1, "{status:?}");
+        assert_eq!(status.matches("\nStatus: ").count(), 1, "{status:?}");
+        let (places, unpacking) = Layers.unpack(&[part]);
+        assert_eq!(places, [0]);
+        let list = &unpacking.texts[0].text;
+        assert!(list.lines().all(|path| path.starts_with('/') && !path.contains("/../")), "{list:?}");
+    }
 }
 
 /// A package whose control file is the input: the text comes back as it was, and a new version alone is no change.

@@ -35,6 +35,9 @@ struct File {
     repository: Repository,
 }
 
+/// Layers of dependencies of a few hundred packages take some gigabytes.
+const LAYERS_BYTES: u64 = 20 << 30;
+
 /// A configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -101,6 +104,9 @@ pub struct Build {
     pub jobserver: Jobserver,
     /// Whether outputs are installed and removed in a clean root.
     pub test: bool,
+    /// How much layers of dependencies may take on the disk; with 0, the package manager installs all of them
+    /// in each root.
+    pub layers: Room,
     /// Whether work folders may be in memory, where a build is expected to be small enough.
     pub work_in_memory: bool,
     /// The longest that one command of a stage may run.
@@ -132,6 +138,7 @@ impl Default for Build {
             memory: None,
             jobserver: Jobserver::Pipe,
             test: true,
+            layers: Room(LAYERS_BYTES),
             work_in_memory: true,
             wall_minutes_max: 12.0 * 60.0,
             cpu_minutes_min: 120.0,
@@ -192,6 +199,19 @@ impl std::str::FromStr for Size {
     }
 }
 
+/// A [`Size`] that may be `0`.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(try_from = "String")]
+pub struct Room(pub u64);
+
+impl TryFrom<String> for Room {
+    type Error = String;
+
+    fn try_from(text: String) -> std::result::Result<Room, String> {
+        if text == "0" { Ok(Room(0)) } else { text.parse::<Size>().map(|size| Room(size.0)) }
+    }
+}
+
 /// The table `repository`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
@@ -248,6 +268,7 @@ const COMMON_TEMPLATE: &str = r#"[build]
 # memory = "8G"                    # of all builds together; what the machine has
 # jobserver = "pipe"               # or "fifo", for make from 4.4 on, or "off"
 # test = true                      # install and remove outputs in a clean root
+# layers = "20G"                   # dependencies, installed once for all builds (debian)
 # work-in-memory = true            # small work folders, where the family has them apart (pkgsrc)
 # wall-minutes-max = 720
 # cpu-minutes-min = 120            # or ten times what the stage took before

@@ -11,7 +11,7 @@ use kilnyard_mirror::{DistfileStore, Sha256Hex};
 use kilnyard_model::graph::{Graph, PackageId, StandIn};
 use kilnyard_model::order::Output;
 use kilnyard_model::result::PackageState;
-use kilnyard_schedule::{Bound, Scheduler, Work};
+use kilnyard_schedule::{Bound, Limits, Machine, Scheduler, Work};
 use kilnyard_store::{Current, PackageRow, Plan, PlanRow, Store};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -62,19 +62,22 @@ impl Planned {
         self.foresee()
     }
 
-    /// A scheduler of these builds.
+    /// A scheduler of these builds for a run.
     pub fn scheduler(&self) -> Result<Scheduler> {
-        let machines = vec![self.shape.machine];
-        Scheduler::new(self.graph.clone(), self.works.clone(), machines, self.shape.limits)
+        self.scheduler_on(self.shape.machine.oversubscribed(), self.shape.limits_of_builds())
+    }
+
+    fn scheduler_on(&self, machine: Machine, limits: Limits) -> Result<Scheduler> {
+        Scheduler::new(self.graph.clone(), self.works.clone(), vec![machine], limits)
             .or_internal("schedule the builds")
     }
 
     /// Works out the ranks, the path and the times from the estimates: the run is played through by the scheduler that
-    /// will decide it.
+    /// will decide it. Estimates know no waiting, so that only the cores that there are count here.
     fn foresee(&mut self) -> Result<()> {
         let machines = [self.shape.machine];
         let bound = Bound::of(&self.graph, &self.works, &machines);
-        let mut scheduler = self.scheduler()?;
+        let mut scheduler = self.scheduler_on(self.shape.machine, self.shape.limits)?;
         let ranks: Vec<f64> = self.graph.packages().map(|id| scheduler.rank_seconds(id)).collect();
         let played = kilnyard_schedule::simulate(&self.graph, &self.works, &machines, &mut scheduler);
         self.plan.expected_seconds = played.or_internal("play the run through")?.makespan_seconds;

@@ -256,6 +256,7 @@ impl Run<'_> {
             log_limits: self.yard.config.log_limits(),
             tests_outputs: self.yard.config.build.test,
             works_in_memory: self.yard.config.build.work_in_memory,
+            layers_bytes_max: self.yard.config.build.layers.0,
             failed_roots_max: self.yard.config.build.failed_roots_max,
             jobserver: jobserver_style(self.yard),
         };
@@ -284,7 +285,8 @@ impl Run<'_> {
                 self.distfiles.clone(),
                 sender.clone(),
             );
-            let cores = Cores::new(&self.yard.folder.display().to_string(), self.planned.shape.machine.cores);
+            let machine = self.planned.shape.machine.oversubscribed();
+            let cores = Cores::new(&self.yard.folder.display().to_string(), machine.cores);
             let mut driver = Driver {
                 run: self,
                 coordinator,
@@ -301,6 +303,8 @@ impl Run<'_> {
             let outcome = driver.drive(receiver, view);
             driver.slots.cancel_all();
             driver.fetchers.cancel();
+            // At worst they are made again.
+            let _ = worker.keep_layers();
             outcome
         })
     }

@@ -40,7 +40,14 @@ impl Shape {
 impl Shape {
     /// How many builds there can be at once.
     pub fn slots(&self) -> u32 {
-        self.machine.cores.min(self.limits.slots_max.unwrap_or(u32::MAX))
+        self.machine.oversubscribed().cores.min(self.limits.slots_max.unwrap_or(u32::MAX))
+    }
+
+    /// What is limited where the cores of the machine are [oversubscribed](Machine::oversubscribed): no build gets more
+    /// than there are.
+    pub fn limits_of_builds(&self) -> Limits {
+        let cores = self.machine.cores;
+        Limits { jobs_max: Some(self.limits.jobs_max.map_or(cores, |jobs| jobs.min(cores))), ..self.limits }
     }
 }
 

@@ -218,6 +218,19 @@ pub struct StageOrder {
     pub commands: Vec<CommandOrder>,
 }
 
+/// A binary package that is installed in a root before anything else.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dependency {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// The input that it is.
+    pub file: String,
+    /// The SHA-256 of that, in hexadecimal digits.
+    pub sha256: String,
+}
+
 /// Everything a worker needs for one build.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BuildOrder {
@@ -239,6 +252,9 @@ pub struct BuildOrder {
     pub work: Option<WorkOrder>,
     /// What has to be fetched by commands before it begins; nothing where all of it is an input.
     pub fetch: Option<FetchOrder>,
+    /// What is installed first, in the order of the names, where the family can make layers of it. What builds have in
+    /// common is installed once then.
+    pub depends: Vec<Dependency>,
     /// The stages that run in the root, in order.
     pub stages: Vec<StageOrder>,
     /// Programs of the root, by their paths inside, that build by a jobserver where they are told of one.

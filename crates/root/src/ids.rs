@@ -66,6 +66,16 @@ impl IdMap {
         outside(&self.users, inside)
     }
 
+    /// The user of the root who has this id outside.
+    pub fn user_inside(&self, outside: u32) -> Option<u32> {
+        inside(&self.users, outside)
+    }
+
+    /// The group of the root that has this id outside.
+    pub fn group_inside(&self, outside: u32) -> Option<u32> {
+        inside(&self.groups, outside)
+    }
+
     /// The id outside of a group of the root.
     pub fn group_outside(&self, inside: u32) -> Option<u32> {
         outside(&self.groups, inside)
@@ -75,6 +85,12 @@ impl IdMap {
 fn outside(lines: &[(u32, u32, u32)], id: u32) -> Option<u32> {
     lines.iter().find_map(|(inside, outside, count)| {
         (id >= *inside && id - inside < *count).then(|| outside + (id - inside))
+    })
+}
+
+fn inside(lines: &[(u32, u32, u32)], id: u32) -> Option<u32> {
+    lines.iter().find_map(|(inside, outside, count)| {
+        (id >= *outside && id - outside < *count).then(|| inside + (id - outside))
     })
 }
 
@@ -105,5 +121,9 @@ mod tests {
         assert_eq!(map.user_outside(1000), Some(100_999));
         assert_eq!(map.user_outside(65_536), None);
         assert_eq!(map.group_outside(65_535), Some(165_535));
+        for user in [0, 1, 65_535] {
+            assert_eq!(map.user_inside(map.user_outside(user).unwrap()), Some(user));
+        }
+        assert_eq!((map.user_inside(1001), map.group_inside(100_000)), (None, Some(0)));
     }
 }

@@ -22,6 +22,6 @@ pub mod sandbox;
 mod stat;
 
 pub use ids::{IdError, IdMap};
-pub use operation::{Access, Operation, base_operations, root_operations};
+pub use operation::{Access, LAYERS_MAX, Operation, base_operations, root_operations};
 pub use sandbox::{Report, Sandbox, User, View};
 pub use stat::ProcessStat;

@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+/// The most layers that an overlay takes below the one that is written (`OVL_MAX_STACK` in fs/overlayfs).
+pub const LAYERS_MAX: usize = 500;
+
 /// Whether what is mounted can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {
@@ -20,7 +23,7 @@ pub enum Operation {
     /// Mounts read-only layers below a writable one. Flushes to the upper layer are discarded: a root
     /// that was not finished is thrown away, never repaired.
     Overlay {
-        /// The layers below, the uppermost first.
+        /// The layers below, the uppermost first; at most [`LAYERS_MAX`].
         lower: Vec<PathBuf>,
         /// What is written goes here.
         upper: PathBuf,

@@ -20,6 +20,7 @@ mod execute;
 mod inner;
 mod keeper;
 mod outer;
+mod overlay;
 mod system;
 
 use crate::{IdMap, Operation};

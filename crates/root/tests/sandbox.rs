@@ -26,6 +26,7 @@ fn main() {
         test("the_machine_is_out_of_sight", the_machine_is_out_of_sight),
         test("there_is_no_network_but_loopback", there_is_no_network_but_loopback),
         test("what_is_written_goes_to_the_upper_layer", what_is_written_goes_to_the_upper_layer),
+        test("hundreds_of_layers_lie_above_each_other", hundreds_of_layers_lie_above_each_other),
         test("processes_left_behind_are_named_and_ended", processes_left_behind_are_named_and_ended),
         test("who_started_a_daemon_is_told_when_it_is_gone", who_started_a_daemon_is_told_when_it_is_gone),
         test("what_was_used_is_told_last", what_was_used_is_told_last),
@@ -207,6 +208,32 @@ fn what_is_written_goes_to_the_upper_layer(yard: &Yard) -> Result<(), Failed> {
     sandbox.task = Task::Remove(vec!["root".into()]);
     sandbox.run()?;
     assert_eq!(fs::read_dir(yard.path("root"))?.count(), 0);
+    Ok(())
+}
+
+fn hundreds_of_layers_lie_above_each_other(yard: &Yard) -> Result<(), Failed> {
+    const COUNT: usize = 400;
+    // Characters that mean something to mount(2), and a name longer than the kernel takes for a value.
+    let odd =
+        ["layers/a,b:c\\d \"e\" =f".to_owned(), format!("layers/{}/{}", "n".repeat(150), "n".repeat(150))];
+    let names: Vec<String> =
+        (odd.into_iter().chain((2..COUNT).map(|number| format!("layers/{number}")))).collect();
+    for (number, name) in names.iter().enumerate() {
+        fs::create_dir_all(yard.path(name).join("of-layers"))?;
+        fs::write(yard.path(name).join(format!("of-layers/{number}")), "")?;
+        fs::write(yard.path(name).join("of-layers/top"), number.to_string())?;
+    }
+    let sandbox = |names: &[String]| {
+        let mut sandbox = yard.sandbox(PLAIN, "ls /of-layers | wc -l; cat /of-layers/top");
+        let View::Root(operations) = &mut sandbox.view else { unreachable!() };
+        let Some(Operation::Overlay { lower, .. }) = operations.first_mut() else { unreachable!() };
+        lower.splice(0..0, names.iter().map(PathBuf::from));
+        sandbox
+    };
+    assert_eq!(sandbox(&names).run()?, format!("{}\n0", COUNT + 1));
+    let many = vec!["layers/2".to_owned(); 500];
+    let error = sandbox(&many).run().unwrap_err().to_string();
+    assert!(error.ends_with("501 layers, and 500 are the most that an overlay takes"), "{error}");
     Ok(())
 }
 

@@ -23,12 +23,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// A build while it is performed.
-struct Performance<'a> {
-    worker: &'a Worker,
+pub(crate) struct Performance<'a> {
+    pub(crate) worker: &'a Worker,
     lease: &'a Lease,
     package: PackageId,
     share: &'a Share,
-    cancel: &'a AtomicBool,
+    pub(crate) cancel: &'a AtomicBool,
     tell: &'a dyn Fn(Progress),
     /// Whether the root that failed is kept already.
     is_kept: Cell<bool>,
@@ -111,11 +111,16 @@ impl Performance<'_> {
                 root.provide(&order.inputs, &order.texts, &|input| self.worker.file_of(input))?;
                 Ok(root)
             });
-        let root = match root {
+        let mut root = match root {
             Ok(root) => root,
             Err(error) => return (Err(machine(Stage::Unpack, error)), false),
         };
-        let outcome = self.stages(order, &root, prefix);
+        // Its layers stay as long as the root.
+        let standing = self.depends(order, &mut root, prefix, name);
+        let outcome = match &standing {
+            Ok(_) => self.stages(order, &root, prefix),
+            Err(failure) => Err(failure.clone()),
+        };
         let is_cancelled = self.cancel.load(Ordering::Relaxed);
         let is_exhausted =
             outcome.is_err() && !is_cancelled && memory.is_some_and(|memory| memory.is_exhausted());
@@ -155,7 +160,11 @@ impl Performance<'_> {
         Ok(outputs)
     }
 
-    fn begin(&self, stage: Stage) -> StageResult {
+    pub(crate) fn tell_ended(&self, result: StageResult) {
+        (self.tell)(Progress::StageEnded(Box::new(result)));
+    }
+
+    pub(crate) fn begin(&self, stage: Stage) -> StageResult {
         (self.tell)(Progress::StageBegan(stage));
         StageResult {
             stage,
@@ -173,7 +182,7 @@ impl Performance<'_> {
         }
     }
 
-    fn stage(&self, order: &StageOrder, root: &RootFolder, prefix: &str) -> Result<(), Failure> {
+    pub(crate) fn stage(&self, order: &StageOrder, root: &RootFolder, prefix: &str) -> Result<(), Failure> {
         let settings = &self.worker.settings;
         let mut result = self.begin(order.stage);
         let started = Instant::now();
@@ -241,7 +250,7 @@ impl Performance<'_> {
     }
 
     /// Where the log of a stage is: seen from the yard, and from here.
-    fn log_path(&self, stage: Stage, prefix: &str) -> (String, PathBuf) {
+    pub(crate) fn log_path(&self, stage: Stage, prefix: &str) -> (String, PathBuf) {
         let (run, package, build) = (self.lease.run, &self.lease.order.package, self.lease.build);
         let relative = format!("logs/{run}/{package}/{build}-{prefix}{stage}.log");
         let path = self.worker.settings.yard.join(&relative);
@@ -357,14 +366,19 @@ impl Performance<'_> {
 
 /// Writes what was taken over, or why it was not.
 fn write_collected(path: &Path, limits: LogLimits, outcome: &Result<Vec<Output>, Failure>) -> io::Result<()> {
-    let mut log = Log::create(path, limits)?;
-    let text = match outcome {
+    let text: String = match outcome {
         Ok(outputs) => outputs
             .iter()
             .map(|o| format!("{} {} bytes, SHA-256 {}\n", o.file, o.size_bytes, o.sha256))
             .collect(),
         Err(failure) => format!("E: {}\n", failure.message),
     };
+    write_log(path, limits, &text)
+}
+
+/// Writes a log of Kilnyard's own.
+pub(crate) fn write_log(path: &Path, limits: LogLimits, text: &str) -> io::Result<()> {
+    let mut log = Log::create(path, limits)?;
     log.write(text.as_bytes())?;
     log.finish().map(|_| ())
 }

@@ -11,7 +11,9 @@
 
 mod build;
 mod cores;
+mod depends;
 mod fetch;
+mod layers;
 mod memory;
 mod remover;
 mod roots;
@@ -50,6 +52,8 @@ pub struct Settings {
     pub tests_outputs: bool,
     /// Whether work folders may be in memory.
     pub works_in_memory: bool,
+    /// How much layers of dependencies may take on the disk; with 0, the package manager installs all of them in each root.
+    pub layers_bytes_max: u64,
     /// How many roots of failed builds are kept.
     pub failed_roots_max: usize,
     /// How builds find their jobserver.
@@ -66,6 +70,7 @@ pub struct Worker {
     /// Files that somebody fetches just now.
     fetching: Arc<fetch::Names>,
     memory: Arc<memory::Memory>,
+    layers: Arc<layers::Layers>,
 }
 
 impl Worker {
@@ -73,7 +78,9 @@ impl Worker {
     pub fn new(settings: Settings, ecosystem: Arc<dyn Ecosystem>, distfiles: Arc<DistfileStore>) -> Worker {
         let memory = memory::Memory::new(&settings.yard, &settings.ids, settings.works_in_memory);
         let (remover, fetching) = Default::default();
-        Worker { settings, ecosystem, distfiles, remover, fetching, memory: Arc::new(memory) }
+        let layers = layers::Layers::new(&settings.yard, &settings.ids, settings.layers_bytes_max);
+        let (memory, layers) = (Arc::new(memory), Arc::new(layers));
+        Worker { settings, ecosystem, distfiles, remover, fetching, memory, layers }
     }
 
     /// Removes what builds left that did not end, and writes what roots are given: to be called once, before the first
@@ -81,6 +88,12 @@ impl Worker {
     pub fn sweep(&self) -> std::io::Result<()> {
         tools::prepare(&self.settings.yard)?;
         sweep_memory(&self.settings.yard, &self.settings.ids)?;
-        roots::sweep(&self.settings.yard, &self.settings.ids)
+        roots::sweep(&self.settings.yard, &self.settings.ids)?;
+        self.layers.sweep()
+    }
+
+    /// Makes sure that layers of dependencies outlive a machine that goes down: to be called once, after the last build.
+    pub fn keep_layers(&self) -> std::io::Result<()> {
+        self.layers.synchronize()
     }
 }

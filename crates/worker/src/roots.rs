@@ -6,6 +6,7 @@ use crate::tools;
 use kilnyard_model::order::{Account, CommandOrder, Input, InputText, SharedFolder};
 use kilnyard_root::sandbox::Task;
 use kilnyard_root::{Access, IdMap, Operation, Sandbox, User, View, base_operations, probe, root_operations};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +14,9 @@ use std::time::SystemTime;
 
 /// Room on the disk that must be left where the root of a failed build is kept.
 const ROOM_BYTES_MIN: u64 = 64 << 20;
+
+/// The file of a root that names its layers, where they are others than those of its order.
+const LAYERS: &str = "layers";
 
 /// Where inputs are shown in a root.
 const INPUTS_INSIDE: &str = "/kilnyard/inputs";
@@ -109,7 +113,61 @@ impl RootFolder {
 
     /// The folder of the last failed build of a package, whether it exists or not.
     pub fn of_failed(yard: &Path, package: &str, ids: &IdMap, layers: &[String]) -> RootFolder {
-        RootFolder::at(yard, &failed_name(package), ids, layers)
+        let mut root = RootFolder::at(yard, &failed_name(package), ids, layers);
+        if let Some(layers) = read_layers(&root.path()) {
+            root.layers = layers;
+        }
+        root
+    }
+
+    /// Gives it other layers, relative to the yard, the uppermost first.
+    pub(crate) fn stand_on(&mut self, layers: Vec<PathBuf>) -> io::Result<()> {
+        let lines: String = layers.iter().map(|layer| format!("{}\n", layer.display())).collect();
+        fs_err::write(self.path().join(LAYERS), lines)?;
+        self.layers = layers;
+        Ok(())
+    }
+
+    /// The folders of its layers, the uppermost first.
+    pub(crate) fn stacked(&self) -> Vec<PathBuf> {
+        self.layers.iter().map(|layer| self.yard.join(layer)).collect()
+    }
+
+    /// The folder of what was written.
+    pub(crate) fn upper(&self) -> PathBuf {
+        self.path().join("upper")
+    }
+
+    /// Whether something was written, but below these folders.
+    pub(crate) fn has_written(&self, but_below: &[&str]) -> bool {
+        let upper = self.upper();
+        let mut open = vec![PathBuf::new()];
+        while let Some(folder) = open.pop() {
+            let Ok(entries) = fs_err::read_dir(upper.join(&folder)) else { return true };
+            for entry in entries {
+                let Ok(entry) = entry else { return true };
+                let path = folder.join(entry.file_name());
+                if but_below.iter().any(|folder| path == Path::new(folder)) {
+                    continue;
+                }
+                // A folder on the way to one of them is there for its sake.
+                if !but_below.iter().any(|folder| Path::new(folder).starts_with(&path)) {
+                    return true;
+                }
+                open.push(path);
+            }
+        }
+        false
+    }
+
+    /// Forgets what was written.
+    pub(crate) fn start_over(&self) -> io::Result<()> {
+        for part in ["upper", "work"] {
+            remove(&self.yard, &self.relative.join(part), &self.ids)?;
+            fs_err::create_dir(self.path().join(part))?;
+            probe::give_to_root(&self.path().join(part), &self.ids)?;
+        }
+        Ok(())
     }
 
     /// Where the root of the last failed build of a package is, if it is kept.
@@ -319,8 +377,20 @@ fn failed(yard: &Path) -> io::Result<Vec<(SystemTime, PathBuf)>> {
     Ok(found)
 }
 
+/// The layers that roots of failed builds stand on, relative to the yard.
+pub(crate) fn layers_of_failed(yard: &Path) -> BTreeSet<PathBuf> {
+    let folders = failed(yard).unwrap_or_default();
+    folders.iter().flat_map(|(_, relative)| read_layers(&yard.join(relative)).unwrap_or_default()).collect()
+}
+
+/// The layers of a root that exists, if it says so.
+fn read_layers(folder: &Path) -> Option<Vec<PathBuf>> {
+    let text = fs_err::read_to_string(folder.join(LAYERS)).ok()?;
+    Some(text.lines().map(PathBuf::from).collect())
+}
+
 /// Removes a folder whose files may belong to users of the root.
-fn remove(yard: &Path, relative: &Path, ids: &IdMap) -> io::Result<()> {
+pub(crate) fn remove(yard: &Path, relative: &Path, ids: &IdMap) -> io::Result<()> {
     let path = yard.join(relative);
     if fs_err::symlink_metadata(&path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
         return Ok(());

@@ -48,6 +48,7 @@
 mod control;
 mod data;
 mod error;
+pub(super) mod inventory;
 mod masking;
 mod member;
 

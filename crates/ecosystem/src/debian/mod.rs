@@ -9,6 +9,7 @@ pub mod check;
 pub mod deb822;
 pub mod deb_file;
 pub mod explain;
+mod layers;
 pub mod relation;
 mod set;
 mod settings;
@@ -18,5 +19,6 @@ pub mod universe;
 pub mod version;
 mod workshop;
 
+pub use layers::Layers;
 pub use settings::{Base, Cycles, Settings};
 pub use workshop::Workshop;

@@ -102,13 +102,16 @@ pub(super) fn unpack(source: &Source, dsc: &str, rebuilt: &str, settings: &Setti
     StageOrder { stage: Stage::Unpack, commands: vec![as_builder(UNPACK, &more, Vec::new())] }
 }
 
-pub(super) fn depends(install: Vec<String>) -> StageOrder {
-    let mut commands = Vec::new();
-    if !install.is_empty() {
-        commands.push(as_root(&["apt-get", "update"], Vec::new()));
-        commands.push(as_root(&["apt-get", "install"], install));
-    }
-    StageOrder { stage: Stage::Depends, commands }
+/// Removes what apt keeps of the archive that it was shown: another build has another one.
+const FORGET: &str = "rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin";
+
+/// Installs packages, given as `name=version`, by apt.
+pub(super) fn install(wanted: Vec<String>) -> Vec<CommandOrder> {
+    vec![
+        as_root(&["apt-get", "update"], Vec::new()),
+        as_root(&["apt-get", "install"], wanted),
+        as_root(&["/bin/sh", "-eu", "-c", FORGET], Vec::new()),
+    ]
 }
 
 /// How a source is built.

@@ -1,15 +1,16 @@
 //! A resolved set of Debian packages: what each build is made of.
 
 use super::deb822::Stanza;
+use super::layers::Layers;
 use super::set::{self, Resolved};
 use super::settings::{Base, Settings};
 use super::source::{Parts, Source, Sources};
 use super::stages::{self, BuildOptions, Group};
 use super::universe::{Origin, Request, Universe, View};
 use super::{deb_file, explain, relation};
-use crate::{CollectError, Ecosystem, Impossible, LeftOut, hex};
+use crate::{CollectError, Ecosystem, Impossible, Layering, LeftOut, hex};
 use kilnyard_model::graph::{Cut, Graph, PackageId};
-use kilnyard_model::order::{BuildOrder, Input, Key, Output, TestOrder};
+use kilnyard_model::order::{BuildOrder, Dependency, Input, Key, Output, TestOrder};
 use kilnyard_model::solver::{Candidate, Solver};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -222,7 +223,12 @@ impl Workshop {
                 "Filename: ./{}\nSize: {}\nSHA256: {}\n\n",
                 input.name, input.size_bytes, input.sha256
             ));
-            provisions.install.push(format!("{name}={version}"));
+            provisions.depends.push(Dependency {
+                name: name.to_owned(),
+                version: version.to_owned(),
+                file: input.name.clone(),
+                sha256: input.sha256.clone(),
+            });
             provisions.inputs.push(input);
         }
         Ok(provisions)
@@ -246,7 +252,7 @@ impl Workshop {
 struct Provisions {
     inputs: Vec<Input>,
     index: String,
-    install: Vec<String>,
+    depends: Vec<Dependency>,
 }
 
 fn is_safe_path(path: &str) -> bool {
@@ -317,15 +323,19 @@ impl Ecosystem for Workshop {
             folders: Vec::new(),
             work: None,
             fetch: None,
+            depends: provisions.depends,
             stages: vec![
                 stages::unpack(&source, &dsc, &version, &self.settings),
-                stages::depends(provisions.install),
                 stages::build(&source, &options),
             ],
             clients: stages::CLIENTS.map(str::to_owned).to_vec(),
             output_folder: stages::BUILD.to_owned(),
             version,
         })
+    }
+
+    fn layering(&self) -> Option<&dyn Layering> {
+        Some(&Layers)
     }
 
     fn collect(&self, package: PackageId, folder: &Path) -> Result<Vec<Output>, CollectError> {
@@ -492,7 +502,8 @@ impl Workshop {
                     closure
                 }
             };
-            let install = self.provisions(stock, &closure)?.install;
+            let depends = self.provisions(stock, &closure)?.depends;
+            let install = depends.into_iter().map(|one| format!("{}={}", one.name, one.version)).collect();
             needed.extend(closure);
             let is_extra = |name: &&Output| !self.in_base.contains_key(&name.name);
             let remove = members.iter().copied().filter(is_extra).map(|o| o.name.clone()).collect();

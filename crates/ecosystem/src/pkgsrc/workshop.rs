@@ -341,6 +341,7 @@ impl Ecosystem for Workshop {
                 expected_bytes: self.source_bytes(package).saturating_mul(WORK_BYTES_OF_SOURCE),
             }),
             fetch,
+            depends: Vec::new(),
             stages: self.commands(package, jobs).build(&direct),
             clients: stages::clients(&self.settings.prefix),
             output_folder: stages::PACKAGES.to_owned(),

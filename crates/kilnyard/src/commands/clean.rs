@@ -99,7 +99,9 @@ fn plan(yard: &Yard, options: &cli::Clean) -> Result<Vec<Removal>> {
     let layers: Vec<PathBuf> =
         family::layers(yard).unwrap_or_default().iter().map(|layer| yard.path(layer)).collect();
     for entry in entries(&yard.path("layers")) {
-        let is_old = entry.is_dir() && !layers.contains(&entry);
+        // Those of dependencies have a bound of their own.
+        let is_bounded = entry.ends_with("dependencies");
+        let is_old = entry.is_dir() && !layers.contains(&entry) && !is_bounded;
         if is_old || (options.base && entry.is_dir()) {
             add(entry, "a layer of roots", true);
         } else if options.base && entry.is_file() {

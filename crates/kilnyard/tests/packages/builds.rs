@@ -1,9 +1,11 @@
 //! What packages may do, and what becomes of them.
 
 use crate::fixtures::{Fixture, Packages, Shared, Trial, good, processes, slow};
-use crate::support::until;
+use crate::support::{Yard, until};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 pub const CASES: &[Trial] = &[
     ("one_bad_recipe_does_not_stop_the_rest", one_bad_recipe_does_not_stop_the_rest),
@@ -20,6 +22,7 @@ pub const CASES: &[Trial] = &[
     ("a_live_run_takes_requests", a_live_run_takes_requests),
     ("a_request_before_a_run_comes_before_its_first_decision", a_request_before_a_run),
     ("clean_removes_what_nothing_names", clean_removes_what_nothing_names),
+    ("layers_are_what_apt_would_have_made", layers_are_as_by_apt),
 ];
 
 fn one_bad_recipe_does_not_stop_the_rest(shared: &Shared) {
@@ -192,7 +195,7 @@ fn all_parts_go_together(shared: &Shared) {
 
 fn a_shell_that_hides_new_files(shared: &Shared) {
     let yard = shared.yard("umask", &[slow("one", "test \"$$(umask)\" = 0022")]);
-    let mut command = std::process::Command::new("sh");
+    let mut command = Command::new("sh");
     command.args(["-c", "umask 077; exec \"$@\"", "sh"]).arg(crate::support::program());
     command.arg("--yard").arg(&yard.folder).args(["build", "--no-scan"]);
     crate::support::quiet(&mut command);
@@ -223,7 +226,7 @@ fn unpacks_outside(shared: &Shared) {
     // One more member, whose name leads out of the source's folder and of the folder of all builds.
     let script = "cd \"$1\" && mkdir x && cd x && tar -xf \"$2\" && echo out > escaped && \
                   tar -cJf \"$2\" --transform 's,^escaped$,escapes-1.0/../../../usr/bin/escaped,' -P escapes-1.0 escaped";
-    let mut pack = std::process::Command::new("sh");
+    let mut pack = Command::new("sh");
     pack.args(["-c", script, "sh"]).arg(&yard.folder).arg(&tar);
     crate::support::Ended::from(pack.output().unwrap()).exits(0);
     let after = fs::read(&tar).unwrap();
@@ -298,4 +301,78 @@ fn clean_removes_what_nothing_names(shared: &Shared) {
     );
     assert!(pool().contains(&"one_1.4+bk1_amd64.deb".to_owned()), "{:?}", pool());
     assert_eq!(yard.published(), published);
+}
+
+/// Everything that a root has: kind, permissions, owner and path, content where it can be read, capabilities, and what dpkg
+/// says. What says when something was done is left out, logs, caches and backups of tools, and a number that is random.
+const LISTING: &str = "\
+{ find / -xdev '(' -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /build -o -path /kilnyard \
+-o -path /var/log -o -path /var/cache/apt -o -path /var/lib/apt -o -path /var/lib/dpkg -o -path /var/cache/ldconfig \
+-o -path /var/cache/debconf ')' -prune -o -printf '%y %m %U %G %p %l\\n'; \
+find / -xdev '(' -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /build -o -path /kilnyard \
+-o -path /var/log -o -path /var/lib/dbus/machine-id -o -path /var/cache -o -path /var/lib/apt -o -path /var/lib/dpkg ')' -prune \
+-o -type f -readable -exec sha256sum {} +; \
+dpkg-query -W -f '$${Package} $${Version} $${Architecture} $${Status} $${Conffiles}\\n'; \
+cd /var/lib/dpkg; sha256sum alternatives/* info/*; sort -u triggers/File; tail -n +1 triggers/[a-z]*; sort diversions; \
+/sbin/getcap -r /usr 2>/dev/null; } | LC_ALL=C sort > $(CURDIR)/listing
+! dpkg --audit | grep .";
+
+fn layers_are_as_by_apt(shared: &Shared) {
+    // Alternatives, triggers, configuration files, scripts before unpacking, capabilities, and users made by scripts.
+    let needs = "debhelper, ca-certificates, bison, iputils-ping, dbus, fontconfig, libcap2-bin";
+    let looks = Fixture {
+        needs,
+        build: LISTING,
+        binary: "cp listing debian/tmp/usr/share/looks",
+        ..good("looks", "")
+    };
+    let more = Fixture {
+        name: "more",
+        needs: "debhelper, ca-certificates, bison, iputils-ping, dbus, fontconfig, libcap2-bin, ninja-build",
+        ..looks.clone()
+    };
+    let more = Fixture { binary: "cp listing debian/tmp/usr/share/more", ..more };
+    let listing = |yard: &Yard, package: &str| {
+        let deb = yard
+            .path(&format!("repository/pool/main/{}/{package}/{package}_1.0+bk1_amd64.deb", &package[..1]));
+        let script = r#"dpkg-deb --fsys-tarfile "$1" | tar -xO "./usr/share/$2/listing""#;
+        let read = Command::new("sh").args(["-c", script, "sh"]).arg(&deb).arg(package).output().unwrap();
+        String::from_utf8(read.stdout).unwrap()
+    };
+    let by_apt = shared.yard("apt", &[looks.clone(), more.clone()]);
+    let config = by_apt.read("kilnyard.toml").replace("# layers = \"20G\"", "layers = \"0\"    #");
+    fs::write(by_apt.path("kilnyard.toml"), config).unwrap();
+    by_apt.build().exits(0);
+    assert!(by_apt.names("layers/dependencies/sets").is_empty());
+    let by_layers = shared.yard("layers", &[looks, more]);
+    by_layers.run(&["build", "--no-scan", "looks"]).exits(0);
+    by_layers.run(&["log", "looks", "depends"]).says(&["0 of ", " stacked and configured"]);
+    by_layers.build().exits(0);
+    by_layers.run(&["log", "more", "depends"]).says(&[" unpacked into layers", " stacked and configured"]);
+    for package in ["looks", "more"] {
+        let (theirs, ours) = (listing(&by_apt, package), listing(&by_layers, package));
+        assert!(theirs.lines().count() > 10_000, "{theirs}");
+        let differences: Vec<String> = differences_of(&theirs, &ours);
+        assert!(
+            differences.is_empty(),
+            "{package}: {} lines, such as {:#?}",
+            differences.len(),
+            &differences[..differences.len().min(60)]
+        );
+    }
+    // What was configured before is taken as it is.
+    by_layers.run(&["build", "--no-scan", "--force", "looks"]).exits(0);
+    let log = by_layers.run(&["log", "looks", "depends"]).stdout;
+    assert!(!log.contains("stacked") && log.contains(" were installed together before"), "{log}");
+    assert!(by_layers.is_clean());
+}
+
+/// The lines that only one of two sorted texts has.
+fn differences_of(one: &str, other: &str) -> Vec<String> {
+    let (left, right): (BTreeSet<&str>, BTreeSet<&str>) = (one.lines().collect(), other.lines().collect());
+    let only = |mark: &str, lines: Vec<&&str>| {
+        lines.into_iter().map(|line| format!("{mark} {line}")).collect::<Vec<_>>()
+    };
+    [only("apt:", left.difference(&right).collect()), only("layers:", right.difference(&left).collect())]
+        .concat()
 }

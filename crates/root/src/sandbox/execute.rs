@@ -1,5 +1,6 @@
 //! Performs one operation. Paths are relative to the folder that the sandbox started in.
 
+use super::overlay::overlay;
 use super::system::{check, mount};
 use crate::{Access, Operation};
 use std::io;
@@ -42,23 +43,6 @@ pub(super) fn execute(operation: &Operation) -> io::Result<()> {
         Operation::Loopback => loopback_up(),
         Operation::Pivot { target } => pivot(target),
     }
-}
-
-fn overlay(lower: &[std::path::PathBuf], upper: &Path, work: &Path, target: &Path) -> io::Result<()> {
-    let lower: Vec<_> = lower.iter().map(|path| path.display().to_string()).collect();
-    // The mark of an earlier `volatile` mount is taken away: the flushes that it warns of matter only
-    // where the machine went down meanwhile, and then the whole root is thrown away.
-    match std::fs::remove_dir_all(work.join("work/incompat")) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let data = format!(
-        "lowerdir={},upperdir={},workdir={},userxattr,volatile",
-        lower.join(":"),
-        upper.display(),
-        work.display()
-    );
-    mount("overlay", target, "overlay", libc::MS_NODEV, &data)
 }
 
 fn bind(source: &Path, target: &Path, access: Access) -> io::Result<()> {

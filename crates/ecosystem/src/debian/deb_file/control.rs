@@ -25,6 +25,9 @@ pub(super) struct Control {
     others: Vec<(Vec<u8>, u32, Vec<u8>)>,
 }
 
+/// A control file: its name and its bytes.
+pub(in crate::debian) type ControlMember = (Vec<u8>, Vec<u8>);
+
 /// Checks the `debian-binary` member: a line `2.<minor>`.
 pub(super) fn check_format_version(member: &mut dyn Read) -> Result<(), DebProblem> {
     let mut text = Vec::new();
@@ -86,6 +89,11 @@ impl Control {
             (Some(text), 1) => Ok(Self { text, others }),
             (_, count) => Err(DebProblem::ControlFileCount { count }),
         }
+    }
+
+    /// The control file, and the control files besides it and `md5sums`, without their modes.
+    pub(super) fn into_parts(self) -> (String, Vec<ControlMember>) {
+        (self.text, self.others.into_iter().map(|(name, _, content)| (name, content)).collect())
     }
 
     /// The value of `Version`.

@@ -54,7 +54,8 @@ pub fn measure(pairs: u32) -> Result<Report> {
         };
         let own = || {
             let (graph, works) = (projects.graph.clone(), projects.works.clone());
-            let scheduler = Scheduler::new(graph, works, machines.to_vec(), Limits::default());
+            let limits = Limits { jobs_max: Some(cores), ..Limits::default() };
+            let scheduler = Scheduler::new(graph, works, vec![machines[0].oversubscribed()], limits);
             run(Decider::ByRank(Box::new(scheduler.or_internal("schedule the projects")?)))
         };
         // In turn first and last, so that what else the machine does falls on both.

@@ -6,9 +6,10 @@ use crate::signals;
 use kilnyard_model::graph::PackageId;
 use kilnyard_process::jobserver::Style;
 use kilnyard_schedule::policies::Workers;
-use kilnyard_schedule::{Action, Event, MachineId, Outcome, Policy, Scheduler};
+use kilnyard_schedule::{Action, Event, Machine, MachineId, Outcome, Policy, Scheduler};
 use kilnyard_worker::Cores;
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -59,7 +60,7 @@ pub fn drive(projects: &Projects, cores: u32, decider: Decider, jobservers: &Pat
     fs_err::create_dir_all(jobservers).context(Kind::Machine, "make a folder for jobservers")?;
     let mut drive = Drive {
         projects,
-        cores: Cores::new("bench", cores),
+        cores: Cores::new("bench", Machine::of_cores(cores).oversubscribed().cores),
         decider,
         began: Instant::now(),
         jobservers,
@@ -166,19 +167,23 @@ impl Drive<'_> {
             (Decider::ByRank(_), true) => Some(Style::Named(self.jobservers.join(build.to_string()))),
             (Decider::ByRank(_), false) => Some(Style::Inherited),
         };
-        let mut command = Command::new(if is_by_ninja { "ninja" } else { "make" });
+        // It starts nothing before it is in its group: what was started outside would stay there, unweighed and uncounted.
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "read -r _ && exec \"$@\" </dev/null", "sh"]);
+        command.arg(if is_by_ninja { "ninja" } else { "make" });
         if style.is_none() {
             command.arg(format!("-j{cores}"));
         }
         command.current_dir(self.projects.folder_of(package));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
         command.env_remove("MAKEFLAGS").env_remove("MFLAGS").env_remove("CARGO_MAKEFLAGS");
         let share = self.cores.begin(build, style);
         self.cores.hand_to(build, &mut command);
-        let child = command.spawn().context(Kind::Machine, "start make or ninja")?;
-        // Of its first milliseconds nothing is lost that matters here.
+        let mut child = command.spawn().context(Kind::Machine, "start make or ninja")?;
+        // Without its weight it builds all the same.
         let _ = share.membership.enter(child.id());
+        let told = child.stdin.take().map(|mut stdin| stdin.write_all(b"\n"));
         self.children.insert(package, child);
-        Ok(())
+        told.unwrap_or(Ok(())).context(Kind::Machine, "start make or ninja")
     }
 }

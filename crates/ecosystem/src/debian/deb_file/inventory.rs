@@ -1,0 +1,63 @@
+//! What a package puts where: its control files and the names, kinds and owners of its files.
+
+use super::control::{self, Control, ControlMember};
+use super::member::{self, Members};
+use super::{DebFileError, DebProblem};
+use crate::archive::{ArchiveProblem, Entry, decompress, for_each_entry};
+use std::io::Read;
+use std::path::Path;
+
+const MEMBER: &str = "data archive";
+/// The largest real packages unpack to under 10 GiB.
+const UNPACKED_BYTES_MAX: u64 = 64 << 30;
+/// The packages with the most files have about 200,000; all paths together are kept in memory.
+const PATHS_BYTES_MAX: u64 = 64 << 20;
+
+/// See the module.
+#[derive(Debug)]
+pub(in crate::debian) struct Inventory {
+    /// The control file.
+    pub(in crate::debian) control: String,
+    /// The other control files: name and bytes.
+    pub(in crate::debian) members: Vec<ControlMember>,
+    /// The entries in the archive's order.
+    pub(in crate::debian) entries: Vec<Entry>,
+}
+
+/// Reads a package once.
+pub(in crate::debian) fn read(path: &Path) -> Result<Inventory, DebFileError> {
+    let read_error = |source| DebFileError::Read { path: path.to_owned(), source };
+    let file = fs_err::File::open(path).map_err(read_error)?;
+    let size_bytes = file.metadata().map_err(read_error)?.len();
+    read_members(file, size_bytes).map_err(|problem| DebFileError::Format { path: path.to_owned(), problem })
+}
+
+fn read_members(file: impl Read, size_bytes: u64) -> Result<Inventory, DebProblem> {
+    let mut members = Members::open(file, size_bytes)?;
+    let name = members.next_significant()?.ok_or(DebProblem::MissingMember { member: "debian-binary" })?;
+    if name != "debian-binary" {
+        return Err(DebProblem::UnexpectedMember { found: name, expected: "debian-binary" });
+    }
+    control::check_format_version(&mut members.content())?;
+    members.finish_member()?;
+    let name = members.next_significant()?.ok_or(DebProblem::MissingMember { member: "control.tar" })?;
+    let compression = member::compression(&name, "control.tar")?;
+    let control = Control::read(members.content(), compression)?;
+    members.finish_member()?;
+    let name = members.next_significant()?.ok_or(DebProblem::MissingMember { member: "data.tar" })?;
+    let compression = member::compression(&name, "data.tar")?;
+    let mut entries = Vec::new();
+    let mut paths_bytes = 0;
+    let mut unpacked = decompress(members.content(), compression, UNPACKED_BYTES_MAX)
+        .map_err(|source| ArchiveProblem::Content { member: MEMBER, source })?;
+    for_each_entry::<DebProblem>(&mut unpacked, MEMBER, |entry, _| {
+        paths_bytes += entry.path.len() as u64;
+        if paths_bytes > PATHS_BYTES_MAX {
+            return Err(ArchiveProblem::TooLarge { what: "list of paths", limit: PATHS_BYTES_MAX }.into());
+        }
+        entries.push(entry);
+        Ok(())
+    })?;
+    let (control, members) = control.into_parts();
+    Ok(Inventory { control, members, entries })
+}

@@ -1,0 +1,299 @@
+//! What dpkg's database has to say for packages whose layers are stacked, and which of them cannot be.
+
+use super::facts::{Facts, beside_links};
+use super::{ADMIN, configure, triggers};
+use crate::{Composition, Part, Stack};
+use kilnyard_model::order::InputText;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io;
+
+/// Permissions, user and group of a folder.
+type Attributes = (u32, u32, u32);
+
+/// See [`crate::Layering::compose`].
+pub(super) fn compose(below: &Stack, packages: &[Part]) -> io::Result<Composition> {
+    let mut composition = Composition::default();
+    let mut layered: Vec<(usize, Facts)> = Vec::new();
+    let system = System::read(below)?;
+    let mut files: HashSet<String> = HashSet::new();
+    let mut folders: BTreeMap<String, Attributes> = BTreeMap::new();
+    for (place, part) in packages.iter().enumerate() {
+        let checked = Facts::parse(part.description).and_then(|facts| {
+            if let Some(reason) = facts.obstacle() {
+                return Err(reason.clone());
+            }
+            system.check(&facts, &files, &folders)?;
+            Ok(facts)
+        });
+        match checked {
+            Ok(facts) => {
+                for entry in &facts.entries {
+                    let path = beside_links(&entry.path);
+                    match entry.folder {
+                        Some(attributes) => drop(folders.insert(path, attributes)),
+                        None => drop(files.insert(path)),
+                    }
+                }
+                layered.push((place, facts));
+            }
+            Err(reason) => composition.by_manager.push((place, reason)),
+        }
+    }
+    let triggers = loop {
+        let parts: Vec<(usize, &Facts)> = layered.iter().map(|(place, facts)| (*place, facts)).collect();
+        match triggers::of(below, &parts)? {
+            Ok(triggers) => break triggers,
+            Err((place, reason)) => {
+                layered.retain(|(other, _)| *other != place);
+                composition.by_manager.push((place, reason));
+            }
+        }
+    };
+    // What is there keeps its owner and permissions, whatever packages say.
+    let mut kept = String::new();
+    for (path, attributes) in &folders {
+        let Some((_, metadata)) = below.find(path) else { continue };
+        let there = below.attributes(&metadata);
+        let (mode, user, group) =
+            there.ok_or_else(|| io::Error::other(format!("/{path} has a foreign owner")))?;
+        if (mode, user, group) != *attributes && !path.is_empty() {
+            kept.push_str(&format!("{mode:o} {user}:{group} {path}\n"));
+        }
+    }
+    if !layered.is_empty() {
+        let text = |name: &str, text: String| InputText { name: format!("layers.{name}"), text };
+        composition.texts = vec![
+            text("status", layered.iter().map(|(_, facts)| facts.status()).collect()),
+            text("unincorporated", triggers.unincorporated),
+            text("file-triggers", triggers.file),
+            text("triggers", triggers.explicit),
+            text("folders", kept),
+        ];
+        composition.commands = vec![configure()];
+    }
+    composition.layered = layered.into_iter().map(|(place, _)| place).collect();
+    Ok(composition)
+}
+
+/// What is installed below.
+struct System<'a> {
+    below: &'a Stack<'a>,
+    /// Names in the database.
+    names: HashSet<String>,
+    /// Paths of packages, without a slash in front, where folders of programs are below `/usr`.
+    paths: HashSet<String>,
+    /// Paths that belong elsewhere: diversions, and owners that an administrator sets.
+    special: HashSet<String>,
+}
+
+impl<'a> System<'a> {
+    fn read(below: &'a Stack<'a>) -> io::Result<System<'a>> {
+        let read =
+            |name: &str| Ok::<_, io::Error>(below.read(&format!("{ADMIN}/{name}"))?.unwrap_or_default());
+        let names = states(&read("status")?).into_keys().collect();
+        let mut paths = HashSet::new();
+        for name in below.names(&format!("{ADMIN}/info")).iter().filter(|name| name.ends_with(".list")) {
+            let list = read(&format!("info/{name}"))?;
+            paths.extend(list.lines().map(|path| beside_links(path.trim_start_matches('/'))));
+        }
+        let path_of = |path: &str| beside_links(path.trim_start_matches('/'));
+        // Three lines each: from, to, by whom; and user, group, mode, path.
+        let mut special: HashSet<String> =
+            read("diversions")?.lines().filter(|line| line.starts_with('/')).map(path_of).collect();
+        special.extend(read("statoverride")?.lines().filter_map(|line| line.split(' ').nth(3)).map(path_of));
+        Ok(System { below, names, paths, special })
+    }
+
+    /// The reason why a package cannot be a layer above this and others.
+    fn check(
+        &self,
+        facts: &Facts,
+        files: &HashSet<String>,
+        folders: &BTreeMap<String, Attributes>,
+    ) -> Result<(), String> {
+        if self.names.contains(facts.field("Package")) {
+            return Err("another version of it, or what is left of one, is there".to_owned());
+        }
+        for entry in &facts.entries {
+            let path = beside_links(&entry.path);
+            if self.special.contains(&path) {
+                return Err(format!("/{path} is diverted, or has an owner of its own"));
+            }
+            match entry.folder {
+                None if self.paths.contains(&path)
+                    || files.contains(&path)
+                    || folders.contains_key(&path) =>
+                {
+                    return Err(format!("another package has /{path} too"));
+                }
+                Some(_) if files.contains(&path) => {
+                    return Err(format!("/{path} is no folder in another package"));
+                }
+                Some(attributes) => {
+                    let there = self.below.find(&path);
+                    if there.as_ref().is_some_and(|(_, metadata)| !metadata.is_dir())
+                        && !is_of_programs(&entry.path)
+                    {
+                        return Err(format!("/{path} is there, and is no folder"));
+                    }
+                    let differs = folders.get(&path).is_some_and(|others| *others != attributes);
+                    if there.is_none() && differs {
+                        return Err(format!("another package has another owner or mode of /{path}"));
+                    }
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a path is one of the folders that are links into `/usr`.
+fn is_of_programs(path: &str) -> bool {
+    !path.contains('/') && beside_links(path) != path
+}
+
+/// Names and states of the packages in dpkg's status file.
+pub(super) fn states(status: &str) -> HashMap<String, String> {
+    let mut states = HashMap::new();
+    let mut name = None;
+    for line in status.lines() {
+        if let Some(package) = line.strip_prefix("Package: ") {
+            name = Some(package.trim().to_owned());
+        } else if let (Some(state), Some(name)) = (line.strip_prefix("Status: "), &name) {
+            states.insert(name.clone(), state.trim().to_owned());
+        }
+    }
+    states
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kilnyard_model::order::Dependency;
+    use std::path::{Path, PathBuf};
+
+    /// A system of one layer with a package `there`.
+    fn system() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let stanza = "Package: there\nStatus: install ok installed\nVersion: 1\n\nPackage: gone\nStatus: deinstall ok config-files\n";
+        write("var/lib/dpkg/status", stanza);
+        write("var/lib/dpkg/info/there.list", "/.\n/usr\n/usr/bin\n/bin/tool\n");
+        write("var/lib/dpkg/triggers/File", "/usr/share/man there\n");
+        write("var/lib/dpkg/triggers/ldconfig", "there/noawait\n");
+        write("var/lib/dpkg/triggers/Unincorp", "");
+        write("var/lib/dpkg/diversions", "/usr/bin/moved\n/usr/bin/moved.real\nthere\n");
+        write("usr/bin/tool", "");
+        write("usr/share/man/x", "");
+        std::os::unix::fs::symlink("share", folder.path().join("usr/linked")).unwrap();
+        folder
+    }
+
+    /// A package with files and folders (which end with a slash).
+    fn description(name: &str, paths: &[&str], triggers: &str, conffiles: &[&str]) -> String {
+        let entries: Vec<serde_json::Value> = paths
+            .iter()
+            .map(|path| match path.strip_suffix('/') {
+                Some(path) => serde_json::json!({"path": path, "folder": [0o755, 0, 0]}),
+                None => serde_json::json!({"path": path, "folder": null}),
+            })
+            .collect();
+        serde_json::json!({
+            "format": 1, "reason": null, "untried": null, "entries": entries, "conffiles": conffiles,
+            "triggers": triggers, "control": format!("Package: {name}\nVersion: 2\n"),
+        })
+        .to_string()
+    }
+
+    fn composed(system: &Path, descriptions: &[String]) -> Composition {
+        let package = |number: usize| Dependency {
+            name: number.to_string(),
+            version: "2".to_owned(),
+            file: String::new(),
+            sha256: String::new(),
+        };
+        let packages: Vec<Dependency> = (0..descriptions.len()).map(package).collect();
+        let parts: Vec<Part> = packages
+            .iter()
+            .zip(descriptions)
+            .map(|(package, description)| Part { package, description })
+            .collect();
+        let layers = [PathBuf::from(system)];
+        let inside = |_| Some(0);
+        let below = Stack { layers: &layers, user_inside: &inside, group_inside: &inside };
+        compose(&below, &parts).unwrap()
+    }
+
+    fn text<'a>(composition: &'a Composition, name: &str) -> &'a str {
+        let name = format!("layers.{name}");
+        &composition.texts.iter().find(|text| text.name == name).unwrap().text
+    }
+
+    #[test]
+    fn the_database_says_what_unpacking_would_have_written() {
+        let system = system();
+        let one = description(
+            "one",
+            &["", "usr/", "usr/share/", "usr/share/man/", "usr/share/man/one.1", "etc/", "etc/one"],
+            "activate-noawait ldconfig\ninterest-noawait one-trigger # a word\n",
+            &["etc/one"],
+        );
+        let two = description(
+            "two",
+            &["usr/", "usr/lib/", "usr/lib/two"],
+            "activate one-trigger\ninterest /etc\n",
+            &[],
+        );
+        let composition = composed(system.path(), &[one, two]);
+        assert_eq!((&composition.layered[..], composition.by_manager.len()), (&[0, 1][..], 0));
+        assert_eq!(
+            text(&composition, "status"),
+            "Package: one\nVersion: 2\nStatus: install ok unpacked\nConffiles:\n /etc/one newconffile\n\n\
+             Package: two\nVersion: 2\nStatus: install ok unpacked\n\n"
+        );
+        assert_eq!(text(&composition, "file-triggers"), "/etc two\n");
+        assert_eq!(text(&composition, "triggers"), "one-trigger one/noawait\n");
+        // Who activates a trigger without waiting, or one that is not waited for, is not named.
+        assert_eq!(
+            text(&composition, "unincorporated"),
+            "/etc one\n/usr/share/man one\nldconfig -\none-trigger -\n"
+        );
+    }
+
+    #[test]
+    fn what_dpkg_treats_specially_is_left_to_it() {
+        let system = system();
+        for (paths, triggers, reason) in [
+            (&["usr/bin/tool"][..], "", "another package has /usr/bin/tool too"),
+            (&["bin/", "bin/tool"], "", "another package has /usr/bin/tool too"),
+            (&["usr/bin/moved"], "", "diverted"),
+            (&["usr/linked/", "usr/linked/x"], "", "is no folder"),
+            (&["usr/share/x"], "interest a b", "its triggers"),
+            (&["usr/share/x"], "frobnicate a", "its triggers"),
+        ] {
+            let composition = composed(system.path(), &[description("new", paths, triggers, &[])]);
+            let (place, said) = composition.by_manager.first().unwrap();
+            assert!(*place == 0 && said.contains(reason), "{said}");
+            assert!(composition.layered.is_empty() && composition.commands.is_empty());
+        }
+        for name in ["there", "gone"] {
+            let composition = composed(system.path(), &[description(name, &["usr/share/x"], "", &[])]);
+            assert!(composition.by_manager[0].1.contains("is there"), "{composition:?}");
+        }
+        let twice = ["one", "two"].map(|name| description(name, &["usr/share/x"], "", &[]));
+        let composition = composed(system.path(), &twice);
+        assert_eq!((&composition.layered[..], composition.by_manager[0].0), (&[0][..], 1));
+    }
+
+    #[test]
+    fn a_description_that_is_none_is_left_to_the_package_manager() {
+        let system = system();
+        let composition = composed(system.path(), &["{}".to_owned(), String::new()]);
+        assert_eq!(composition.by_manager.len(), 2);
+    }
+}

@@ -1,0 +1,216 @@
+//! What is known of a package so that it can be a layer.
+
+use super::preinst;
+use crate::archive::Kind;
+use crate::debian::deb_file::inventory::{self, Inventory};
+use crate::debian::deb822::Stanza;
+use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
+use std::path::Path;
+
+/// The form of the text: what another version wrote is read from the package again.
+const FORMAT: u32 = 1;
+
+/// See the module.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Facts {
+    format: u32,
+    /// Why the package cannot be a layer, if it cannot.
+    pub(super) reason: Option<String>,
+    /// Why its script before unpacking may matter, as long as that was not tried.
+    pub(super) untried: Option<String>,
+    /// The control file.
+    pub(super) control: String,
+    pub(super) entries: Vec<Entry>,
+    /// Configuration files, without the slash in front.
+    pub(super) conffiles: Vec<String>,
+    /// The file `triggers`.
+    pub(super) triggers: String,
+}
+
+/// What a package has at a path.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Entry {
+    /// Without a slash in front or behind; empty for the root itself.
+    pub(super) path: String,
+    /// Permissions, user and group, if it is a folder.
+    pub(super) folder: Option<(u32, u32, u32)>,
+}
+
+impl Facts {
+    /// Reads a package.
+    pub(super) fn of(file: &Path) -> Result<Facts, String> {
+        let inventory = inventory::read(file).map_err(|error| {
+            let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+            format!("failed to {error}{}", cause.unwrap_or_default())
+        })?;
+        Ok(match Facts::from(&inventory) {
+            Ok(facts) => facts,
+            Err(reason) => Facts {
+                format: FORMAT,
+                reason: Some(reason),
+                untried: None,
+                control: inventory.control,
+                entries: Vec::new(),
+                conffiles: Vec::new(),
+                triggers: String::new(),
+            },
+        })
+    }
+
+    /// The reason where it cannot be a layer.
+    fn from(inventory: &Inventory) -> Result<Facts, String> {
+        let mut conffiles = Vec::new();
+        let mut triggers = String::new();
+        let mut untried = None;
+        for (name, content) in &inventory.members {
+            let text = || {
+                std::str::from_utf8(content).map_err(|_| "it has a control file that is no text".to_owned())
+            };
+            match name.as_slice() {
+                b"preinst" => untried = preinst::check(text()?).err(),
+                b"conffiles" => conffiles = conffiles_of(text()?)?,
+                b"triggers" => triggers = text()?.to_owned(),
+                _ => {}
+            }
+        }
+        let entries = inventory.entries.iter().map(entry).collect::<Result<Vec<_>, _>>()?;
+        let files: HashSet<&str> =
+            entries.iter().filter(|entry| entry.folder.is_none()).map(|entry| entry.path.as_str()).collect();
+        for conffile in &conffiles {
+            if !files.contains(conffile.as_str()) {
+                return Err(format!("its configuration file /{conffile} is not in it"));
+            }
+        }
+        let control = inventory.control.clone();
+        let stanza = Stanza::new(&control);
+        if let Some(field) =
+            ["Status", "Conffiles", "Config-Version"].into_iter().find(|field| stanza.get(field).is_some())
+        {
+            return Err(format!("it has the field {field}, which is dpkg's own"));
+        }
+        if stanza.fault().is_some() || control.trim().contains("\n\n") {
+            return Err("its control file is no single paragraph".to_owned());
+        }
+        Ok(Facts { format: FORMAT, reason: None, untried, control, entries, conffiles, triggers })
+    }
+
+    /// The same after a trial of the script before unpacking.
+    pub(super) fn harmless(self) -> Facts {
+        Facts { untried: None, ..self }
+    }
+
+    /// As text, to be kept.
+    pub(super) fn to_text(&self) -> serde_json::Result<String> {
+        serde_json::to_string(self)
+    }
+
+    /// What [`Facts::to_text`] wrote.
+    pub(super) fn parse(text: &str) -> Result<Facts, String> {
+        let facts: Facts = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        if facts.format == FORMAT { Ok(facts) } else { Err("it is in another version's form".to_owned()) }
+    }
+
+    /// Why it cannot be a layer as it is known now.
+    pub(super) fn obstacle(&self) -> Option<&String> {
+        self.reason.as_ref().or(self.untried.as_ref())
+    }
+
+    /// A field of the control file.
+    pub(super) fn field(&self, name: &str) -> &str {
+        Stanza::new(&self.control).get(name).unwrap_or("")
+    }
+
+    /// The name under which dpkg keeps what it knows: of packages that may be there for several architectures, with that.
+    pub(super) fn info_name(&self) -> String {
+        match self.field("Multi-Arch") {
+            "same" => format!("{}:{}", self.field("Package"), self.field("Architecture")),
+            _ => self.field("Package").to_owned(),
+        }
+    }
+
+    /// The list of its files, as dpkg keeps it.
+    pub(super) fn list(&self) -> String {
+        let line = |entry: &Entry| match entry.path.as_str() {
+            "" => "/.\n".to_owned(),
+            path => format!("/{path}\n"),
+        };
+        self.entries.iter().map(line).collect()
+    }
+
+    /// Configuration files where the layer has them.
+    pub(super) fn conffiles_as_new(&self) -> String {
+        self.conffiles.iter().map(|path| format!("{}\n", beside_links(path))).collect()
+    }
+
+    /// Its paragraph in dpkg's status file when it is unpacked.
+    pub(super) fn status(&self) -> String {
+        let mut text = format!("{}\nStatus: install ok unpacked\n", self.control.trim());
+        if !self.conffiles.is_empty() {
+            text.push_str("Conffiles:\n");
+            text.extend(self.conffiles.iter().map(|path| format!(" /{path} newconffile\n")));
+        }
+        text.push('\n');
+        text
+    }
+}
+
+/// A path as it is where the folders of programs are links into `/usr`.
+pub(super) fn beside_links(path: &str) -> String {
+    const MOVED: [&str; 7] = ["bin", "sbin", "lib", "lib32", "lib64", "libo32", "libx32"];
+    match path.split_once('/') {
+        Some((top, _)) if MOVED.contains(&top) => format!("usr/{path}"),
+        None if MOVED.contains(&path) => format!("usr/{path}"),
+        _ => path.to_owned(),
+    }
+}
+
+fn entry(entry: &crate::archive::Entry) -> Result<Entry, String> {
+    let path = std::str::from_utf8(&entry.path).ok().filter(|path| !path.contains('\n'));
+    let path = path.ok_or("the name of a file is no text of one line")?;
+    if path.split('/').any(|part| part == "..") || path.starts_with("var/lib/dpkg/") {
+        return Err(format!("it has a file {path}"));
+    }
+    if !entry.extended.is_empty() {
+        return Err(format!("/{path} has extended attributes"));
+    }
+    let small = |id: u64| u32::try_from(id).map_err(|_| format!("/{path} has the owner {id}"));
+    let folder = match entry.kind {
+        Kind::Directory => Some((entry.mode & 0o7777, small(entry.owner.0)?, small(entry.group.0)?)),
+        Kind::File | Kind::HardLink | Kind::SymbolicLink => None,
+        Kind::CharacterDevice | Kind::BlockDevice | Kind::Fifo => {
+            return Err(format!("/{path} is neither a file, a folder nor a link"));
+        }
+    };
+    Ok(Entry { path: path.to_owned(), folder })
+}
+
+fn conffiles_of(text: &str) -> Result<Vec<String>, String> {
+    let lines = text.lines().map(str::trim_end).filter(|line| !line.is_empty());
+    lines
+        .map(|line| match line.strip_prefix('/') {
+            Some(path) if !path.contains(char::is_whitespace) => Ok(path.to_owned()),
+            _ => Err(format!("its list of configuration files has the line `{line}`")),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_of_programs_are_below_usr() {
+        for (path, beside) in
+            [("bin/ls", "usr/bin/ls"), ("lib", "usr/lib"), ("library/x", "library/x"), ("etc/a", "etc/a")]
+        {
+            assert_eq!(beside_links(path), beside);
+        }
+    }
+
+    #[test]
+    fn flags_of_configuration_files_are_not_for_layers() {
+        assert_eq!(conffiles_of("/etc/a\n\n/etc/b\n").unwrap(), ["etc/a", "etc/b"]);
+        assert!(conffiles_of("remove-on-upgrade /etc/a\n").is_err());
+    }
+}

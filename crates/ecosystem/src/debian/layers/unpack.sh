@@ -1,0 +1,30 @@
+# Unpacks each package into a folder of its own, with what dpkg keeps of it under a name.
+umask 022
+while read -r file hash name; do
+  file=$INPUTS/$file
+  layer=/kilnyard/added/$hash
+  mkdir "$layer"
+  dpkg-deb --extract "$file" "$layer"
+  # Where the system has a link, a folder of the layer would hide it.
+  for top in bin sbin lib lib32 lib64 libo32 libx32; do
+    if [ -L "/$top" ] && [ -d "$layer/$top" ] && [ ! -L "$layer/$top" ]; then
+      mkdir -p "$layer/usr/$top"
+      cp -al "$layer/$top/." "$layer/usr/$top/"
+      rm -r "$layer/$top"
+    fi
+  done
+  info=$layer/var/lib/dpkg/info
+  mkdir -p "$info"
+  dpkg-deb --control "$file" "$layer/DEBIAN"
+  rm "$layer/DEBIAN/control"
+  for member in "$layer"/DEBIAN/*; do
+    [ ! -e "$member" ] || mv "$member" "$info/$name.${member##*/}"
+  done
+  rmdir "$layer/DEBIAN"
+  cp "$INPUTS/$hash.list" "$info/$name.list"
+  # A configuration file gets its name when the package is configured.
+  while IFS= read -r path; do
+    mv "$layer/$path" "$layer/$path.dpkg-new"
+  done < "$INPUTS/$hash.conffiles"
+  chmod -R u=rwX,go=rX "$info"
+done < "$INPUTS/layers.unpack"

@@ -1,0 +1,167 @@
+//! Mounts an overlay: layer by layer where the kernel takes them so (Linux 6.7), else by one string of options.
+//!
+//! The string is a page at the most, and in it commas, colons and backslashes mean something. A path that has one of
+//! these, or is too long for the kernel, is given by the number of a descriptor instead.
+
+use super::system::mount;
+use crate::LAYERS_MAX;
+use rustix::fs::{CWD, Mode, OFlags, open};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, fsconfig_create, fsconfig_set_flag,
+    fsconfig_set_string, fsmount, fsopen, move_mount,
+};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// The kernel copies no longer value of one option (`strndup_user` in fs/fsopen.c), its end included.
+const VALUE_BYTES_MAX: usize = 256;
+/// What mount(2) takes of options, their end included; what is longer is cut off without a word.
+const OPTIONS_BYTES_MAX: usize = 4096;
+
+/// Mounts `lower`, the uppermost first, below `upper`.
+pub(super) fn overlay(lower: &[PathBuf], upper: &Path, work: &Path, target: &Path) -> io::Result<()> {
+    if lower.len() > LAYERS_MAX {
+        let text = format!("{} layers, and {LAYERS_MAX} are the most that an overlay takes", lower.len());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    // The mark of an earlier `volatile` mount is taken away: the flushes that it warns of matter only
+    // where the machine went down meanwhile, and then the whole root is thrown away.
+    match std::fs::remove_dir_all(work.join("work/incompat")) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let names = Names::new(lower, upper, work)?;
+    match layer_by_layer(&names, target) {
+        // A kernel without these calls, or without this option, or a container that refuses what it does not know.
+        Err(refused @ (Errno::NOSYS | Errno::INVAL | Errno::PERM | Errno::OPNOTSUPP)) => {
+            by_options(&names, target, refused)
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Folders as the kernel is told of them.
+struct Names {
+    lower: Vec<String>,
+    upper: String,
+    work: String,
+    /// What numbers among the names refer to.
+    _open: Vec<OwnedFd>,
+}
+
+impl Names {
+    fn new(lower: &[PathBuf], upper: &Path, work: &Path) -> io::Result<Names> {
+        let mut open = Vec::new();
+        let mut name = |path: &Path| name(path, &mut open);
+        let lower = lower.iter().map(|path| name(path)).collect::<io::Result<_>>()?;
+        let (upper, work) = (name(upper)?, name(work)?);
+        Ok(Names { lower, upper, work, _open: open })
+    }
+}
+
+fn name(path: &Path, descriptors: &mut Vec<OwnedFd>) -> io::Result<String> {
+    let is_plain = |text: &&str| text.len() < VALUE_BYTES_MAX && !text.contains([',', ':', '\\']);
+    if let Some(text) = path.to_str().filter(is_plain) {
+        return Ok(text.to_owned());
+    }
+    let folder = open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let name = format!("/proc/self/fd/{}", folder.as_raw_fd());
+    descriptors.push(folder);
+    Ok(name)
+}
+
+fn layer_by_layer(names: &Names, target: &Path) -> rustix::io::Result<()> {
+    let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for layer in &names.lower {
+        fsconfig_set_string(&context, "lowerdir+", layer.as_str())?;
+    }
+    fsconfig_set_string(&context, "upperdir", names.upper.as_str())?;
+    fsconfig_set_string(&context, "workdir", names.work.as_str())?;
+    fsconfig_set_flag(&context, "userxattr")?;
+    fsconfig_set_flag(&context, "volatile")?;
+    fsconfig_create(&context)?;
+    let mounted = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_NODEV)?;
+    move_mount(mounted, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+/// `refused` is why they were not taken one by one.
+fn by_options(names: &Names, target: &Path, refused: Errno) -> io::Result<()> {
+    let options = format!(
+        "lowerdir={},upperdir={},workdir={},userxattr,volatile",
+        names.lower.join(":"),
+        names.upper,
+        names.work
+    );
+    if options.len() >= OPTIONS_BYTES_MAX {
+        let text = format!(
+            "{} layers are too many for one string of options, and one by one, as Linux takes them from 6.7 on, this \
+             machine refused them: {refused}",
+            names.lower.len()
+        );
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    mount("overlay", target, "overlay", libc::MS_NODEV, &options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::system;
+    use super::*;
+    use std::fs;
+
+    fn names(lower: Vec<String>) -> Names {
+        Names { lower, upper: "upper".to_owned(), work: "work".to_owned(), _open: Vec::new() }
+    }
+
+    #[test]
+    fn a_string_of_options_that_would_be_cut_off_is_refused() {
+        let many = (0..450).map(|number| format!("layers/{number}")).collect();
+        let error = by_options(&names(many), Path::new("merged"), Errno::NOSYS).unwrap_err().to_string();
+        assert!(error.starts_with("450 layers are too many for one string"), "{error}");
+    }
+
+    #[test]
+    fn more_layers_than_the_bound_are_refused_with_it() {
+        let many = vec![PathBuf::from("layer"); LAYERS_MAX + 1];
+        let error = overlay(&many, Path::new("upper"), Path::new("work"), Path::new("merged")).unwrap_err();
+        assert_eq!(error.to_string(), "501 layers, and 500 are the most that an overlay takes");
+    }
+
+    /// In namespaces of a process of its own, as a kernel has it that knows nothing newer.
+    #[test]
+    fn a_string_of_options_mounts_whatever_characters_paths_have() {
+        let folder = tempfile::tempdir().unwrap();
+        let part = |name: &str| {
+            let path = folder.path().join(name);
+            fs::create_dir(&path).unwrap();
+            path
+        };
+        let (odd, plain) = (part("odd,:\\ name"), part("plain"));
+        let (upper, work, merged) = (part("upper"), part("work"), part("merged"));
+        fs::write(odd.join("odd"), "").unwrap();
+        fs::write(plain.join("plain"), "").unwrap();
+        let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        // SAFETY: the child is a copy of this thread alone; it calls the kernel and leaves without running what others
+        // have to be asked for.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let mounted = system::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS)
+                .and_then(|()| fs::write("/proc/self/setgroups", "deny"))
+                .and_then(|()| fs::write("/proc/self/uid_map", format!("0 {user} 1")))
+                .and_then(|()| fs::write("/proc/self/gid_map", format!("0 {group} 1")))
+                .and_then(|()| Names::new(&[odd, plain], &upper, &work))
+                .and_then(|names| by_options(&names, &merged, Errno::NOSYS));
+            let is_seen = merged.join("odd").exists() && merged.join("plain").exists();
+            let code = match mounted {
+                Ok(()) => i32::from(!is_seen),
+                Err(error) => error.raw_os_error().unwrap_or(255),
+            };
+            // SAFETY: ends this process at once.
+            unsafe { libc::_exit(code) };
+        }
+        let (_, status, _) = system::wait(child, 0).unwrap();
+        assert_eq!(system::code_of(status), (0, None));
+    }
+}

@@ -1,0 +1,417 @@
+//! Layers of dependencies that a yard keeps: each binary package unpacked once, and each set of them configured once.
+//!
+//! `layers/dependencies/packages/HASH` holds the files of the package with that SHA-256, and what its family has to know of
+//! it. `layers/dependencies/sets/KEY` holds what configuring a set of packages wrote, and a record of the layers that it
+//! lies on. A root begins with the largest set that is a part of what its package needs; what is missing is stacked on
+//! top, configured, and kept as a set of its own.
+//!
+//! All of it can be made again, so that nothing here is precious: what is not whole is removed. A layer gets its name when
+//! it is whole; whether it came to the disk before the machine went down is told by the boot that it was made in, until
+//! the file system was synchronized. What was not used for the longest time goes when there is more than a bound.
+
+mod claims;
+mod record;
+
+pub(crate) use claims::Claim;
+pub(crate) use record::Set;
+
+use crate::memory::used_bytes;
+use crate::roots;
+use claims::Claims;
+use kilnyard_root::IdMap;
+use record::Kept;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+/// Below the yard.
+const FOLDER: &str = "layers/dependencies";
+/// So many layers lie over each other at most: an overlay takes 500, and cold walks over 400 are slow. What would be
+/// beyond that is installed by the package manager, into one.
+pub(crate) const STACKED_MAX: usize = 400;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Layers {
+    yard: PathBuf,
+    ids: IdMap,
+    bytes_max: u64,
+    boot: String,
+    claims: Arc<Claims>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    sets: BTreeMap<String, Set>,
+    /// What each layer takes, by its name: `packages/HASH` or `sets/KEY`.
+    bytes: BTreeMap<String, u64>,
+    /// How many roots stand on a layer now.
+    users: HashMap<String, usize>,
+    /// Layers that were not synchronized.
+    unsafe_yet: BTreeSet<String>,
+}
+
+/// A root stands on layers as long as this is there.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    layers: Vec<String>,
+    state: Arc<Mutex<State>>,
+}
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        let mut state = lock(&self.state);
+        for layer in &self.layers {
+            if let Some(count) = state.users.get_mut(layer) {
+                *count -= 1;
+                if *count == 0 {
+                    state.users.remove(layer);
+                }
+            }
+        }
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Layers {
+    /// The layers of a yard, of which no more than a bound is kept.
+    pub(crate) fn new(yard: &Path, ids: &IdMap, bytes_max: u64) -> Layers {
+        let boot = fs_err::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        Layers {
+            yard: yard.to_owned(),
+            ids: ids.clone(),
+            bytes_max,
+            boot: boot.trim().to_owned(),
+            claims: Arc::default(),
+            state: Arc::default(),
+        }
+    }
+
+    /// Whether none are to be made.
+    pub(crate) fn are_off(&self) -> bool {
+        self.bytes_max == 0
+    }
+
+    /// Looks at what is there, and removes what is not whole or too much. To be called once, before the first build.
+    pub(crate) fn sweep(&self) -> io::Result<()> {
+        let mut state = State::default();
+        for kind in ["packages", "sets"] {
+            let folder = self.yard.join(FOLDER).join(kind);
+            fs_err::create_dir_all(&folder)?;
+            for entry in fs_err::read_dir(&folder)? {
+                let name = format!("{kind}/{}", entry?.file_name().to_string_lossy());
+                match Kept::read(&self.yard.join(FOLDER).join(&name)) {
+                    Ok(kept) if kept.is_safe || kept.boot == self.boot => {
+                        if !kept.is_safe {
+                            state.unsafe_yet.insert(name.clone());
+                        }
+                        if let Some(set) = kept.set {
+                            state.sets.insert(name.clone(), set);
+                        }
+                        state.bytes.insert(name, kept.bytes);
+                    }
+                    _ => self.remove(&name)?,
+                }
+            }
+        }
+        // A set without a layer that it lies on is of no use.
+        let is_whole = |set: &Set| {
+            set.base.iter().all(|layer| self.yard.join(layer).is_dir())
+                && set.stack.iter().all(|layer| state.bytes.contains_key(layer))
+        };
+        let broken: Vec<String> =
+            state.sets.iter().filter(|(_, set)| !is_whole(set)).map(|(name, _)| name.clone()).collect();
+        for name in &broken {
+            state.sets.remove(name);
+            state.bytes.remove(name);
+            self.remove(name)?;
+        }
+        *lock(&self.state) = state;
+        self.evict()
+    }
+
+    /// Makes sure that what was made in this boot outlives it.
+    pub(crate) fn synchronize(&self) -> io::Result<()> {
+        let names = std::mem::take(&mut lock(&self.state).unsafe_yet);
+        if names.is_empty() {
+            return Ok(());
+        }
+        rustix::fs::syncfs(fs_err::File::open(self.yard.join(FOLDER))?)?;
+        names.iter().try_for_each(|name| Kept::mark_safe(&self.yard.join(FOLDER).join(name)))
+    }
+
+    /// The right to make what has these names, alone; waits for whoever makes one of them now. None if cancelled.
+    pub(crate) fn claim(&self, names: Vec<String>, cancel: &AtomicBool) -> Option<Claim> {
+        Claims::claim(&self.claims, names, cancel)
+    }
+
+    /// The largest set whose packages, by their hashes, are all among the wanted ones; its name.
+    pub(crate) fn largest(&self, base: &[String], wanted: &BTreeSet<String>) -> Option<(String, Set)> {
+        let state = lock(&self.state);
+        let fits = |set: &Set| {
+            set.base == base
+                && set.packages.len() <= wanted.len()
+                && set.packages.iter().all(|package| wanted.contains(package))
+        };
+        let found = state.sets.iter().filter(|(_, set)| fits(set)).max_by_key(|(_, set)| set.packages.len());
+        found.map(|(name, set)| (name.clone(), set.clone()))
+    }
+
+    /// What is known of a package that has a layer, and its layer's name.
+    pub(crate) fn package(&self, hash: &str) -> Option<(String, String)> {
+        let name = package_name(hash);
+        let kept = lock(&self.state).bytes.contains_key(&name);
+        let description = kept.then(|| fs_err::read_to_string(self.at(&name).join("description")).ok())??;
+        Some((name, description))
+    }
+
+    /// Says that a root stands on these layers; none if one of them is gone.
+    pub(crate) fn stand_on(&self, layers: &[String]) -> Option<Standing> {
+        let mut state = lock(&self.state);
+        if !layers.iter().all(|layer| state.bytes.contains_key(layer)) {
+            return None;
+        }
+        for layer in layers {
+            *state.users.entry(layer.clone()).or_default() += 1;
+            // What was used last goes last.
+            Kept::touch(&self.at(layer));
+        }
+        drop(state);
+        Some(Standing { layers: layers.to_vec(), state: self.state.clone() })
+    }
+
+    /// The folder of a layer's files, relative to the yard.
+    pub(crate) fn files(&self, layer: &str) -> PathBuf {
+        Path::new(FOLDER).join(layer).join("files")
+    }
+
+    /// Keeps a folder as the layer of a package.
+    pub(crate) fn keep_package(&self, hash: &str, folder: &Path, description: &str) -> io::Result<()> {
+        self.keep(&package_name(hash), folder, Some(description), None)
+    }
+
+    /// Keeps a folder as what configuring a set wrote, for a root that stands on it from now on.
+    pub(crate) fn keep_set(&self, folder: &Path, set: Set) -> io::Result<Standing> {
+        let layers = set.layers();
+        self.keep(&set.name(), folder, None, Some(set))?;
+        self.evict()?;
+        Ok(Standing { layers, state: self.state.clone() })
+    }
+
+    fn keep(&self, name: &str, files: &Path, description: Option<&str>, set: Option<Set>) -> io::Result<()> {
+        let target = self.at(name);
+        let part = target.with_extension("part");
+        roots::remove(&self.yard, part.strip_prefix(&self.yard).unwrap_or(&part), &self.ids)?;
+        fs_err::create_dir(&part)?;
+        fs_err::rename(files, part.join("files"))?;
+        if let Some(description) = description {
+            fs_err::write(part.join("description"), description)?;
+        }
+        let bytes = used_bytes(&part.join("files"));
+        let kept = Kept { boot: self.boot.clone(), is_safe: false, bytes, set };
+        kept.write(&part)?;
+        fs_err::rename(&part, &target)?;
+        let mut state = lock(&self.state);
+        state.unsafe_yet.insert(name.to_owned());
+        state.bytes.insert(name.to_owned(), bytes);
+        if let Some(set) = kept.set {
+            // Before anybody can take it for something that nobody uses.
+            for layer in set.layers() {
+                *state.users.entry(layer).or_default() += 1;
+            }
+            state.sets.insert(name.to_owned(), set);
+        }
+        Ok(())
+    }
+
+    /// Removes what was not used for the longest time and what no set or root stands on, as long as there is too much.
+    fn evict(&self) -> io::Result<()> {
+        let failed = roots::layers_of_failed(&self.yard);
+        loop {
+            let mut state = lock(&self.state);
+            if state.bytes.values().sum::<u64>() <= self.bytes_max {
+                return Ok(());
+            }
+            let mut needed: BTreeSet<&String> = state.users.keys().collect();
+            needed.extend(state.sets.values().flat_map(|set| &set.stack));
+            let is_free = |name: &&String| !needed.contains(name) && !failed.contains(&self.files(name));
+            let age = |name: &&String| Kept::used(&self.at(name)).unwrap_or(SystemTime::UNIX_EPOCH);
+            let Some(oldest) = state.bytes.keys().filter(is_free).min_by_key(age).cloned() else {
+                // All of it is in use.
+                return Ok(());
+            };
+            state.sets.remove(&oldest);
+            state.bytes.remove(&oldest);
+            state.unsafe_yet.remove(&oldest);
+            drop(state);
+            self.remove(&oldest)?;
+        }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.yard.join(FOLDER).join(name)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let relative = Path::new(FOLDER).join(name);
+        // What has no name any more is not taken for whole when this is interrupted.
+        let gone = relative.with_extension("part");
+        if gone != relative {
+            roots::remove(&self.yard, &gone, &self.ids)?;
+            fs_err::rename(self.yard.join(&relative), self.yard.join(&gone))?;
+        }
+        roots::remove(&self.yard, &gone, &self.ids)
+    }
+}
+
+fn package_name(hash: &str) -> String {
+    format!("packages/{hash}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HASHES: [&str; 3] = ["aa", "bb", "cc"];
+
+    struct Trial {
+        folder: tempfile::TempDir,
+    }
+
+    impl Trial {
+        fn new() -> Trial {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::create_dir_all(folder.path().join("layers/base")).unwrap();
+            Trial { folder }
+        }
+
+        fn layers(&self, bytes_max: u64) -> Layers {
+            let own = rustix::process::geteuid().as_raw();
+            let ids = IdMap { users: vec![(0, own, 1)], groups: vec![(0, own, 1)], by_helper: false };
+            std::fs::create_dir_all(self.folder.path().join("roots")).unwrap();
+            let layers = Layers::new(self.folder.path(), &ids, bytes_max);
+            layers.sweep().unwrap();
+            layers
+        }
+
+        /// A folder with a file of so many bytes.
+        fn written(&self, bytes: usize) -> PathBuf {
+            let folder = self.folder.path().join("written");
+            std::fs::create_dir(&folder).unwrap();
+            std::fs::write(folder.join("file"), vec![1; bytes]).unwrap();
+            folder
+        }
+
+        fn set(&self, packages: &[&str], stack: &[String]) -> Set {
+            let packages = packages.iter().map(|hash| (*hash).to_owned()).collect();
+            Set { base: vec!["layers/base".to_owned()], packages, stack: stack.to_vec() }
+        }
+    }
+
+    fn wanted(hashes: &[&str]) -> BTreeSet<String> {
+        hashes.iter().map(|hash| (*hash).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_root_begins_with_the_largest_set_of_what_it_needs() {
+        let trial = Trial::new();
+        let layers = trial.layers(1 << 30);
+        for hash in HASHES {
+            layers.keep_package(hash, &trial.written(10), hash).unwrap();
+        }
+        let stack = [package_name("aa")];
+        drop(layers.keep_set(&trial.written(10), trial.set(&["aa"], &stack)).unwrap());
+        let stack = [package_name("bb"), trial.set(&["aa"], &[]).name(), package_name("aa")];
+        drop(layers.keep_set(&trial.written(10), trial.set(&["aa", "bb"], &stack)).unwrap());
+        // What was made is there for the next one too.
+        for layers in [&layers, &trial.layers(1 << 30)] {
+            let base = ["layers/base".to_owned()];
+            let largest = |hashes| layers.largest(&base, &wanted(hashes)).map(|(_, set)| set.packages);
+            assert_eq!(largest(&["aa", "bb", "cc"]).unwrap(), ["aa", "bb"]);
+            assert_eq!(largest(&["aa", "cc"]).unwrap(), ["aa"]);
+            assert_eq!(largest(&["bb", "cc"]), None);
+            assert!(layers.largest(&["layers/other".to_owned()], &wanted(&["aa"])).is_none());
+            assert_eq!(layers.package("cc").unwrap().1, "cc");
+            assert!(layers.package("dd").is_none());
+        }
+    }
+
+    #[test]
+    fn what_nobody_used_for_long_goes_and_what_is_stood_on_stays() {
+        let trial = Trial::new();
+        let layers = trial.layers(3 << 20);
+        layers.keep_package("aa", &trial.written(1 << 20), "").unwrap();
+        let first =
+            layers.keep_set(&trial.written(1 << 20), trial.set(&["aa"], &[package_name("aa")])).unwrap();
+        layers.keep_package("bb", &trial.written(1 << 20), "").unwrap();
+        let second =
+            layers.keep_set(&trial.written(1 << 20), trial.set(&["bb"], &[package_name("bb")])).unwrap();
+        // Too much, but in use.
+        assert!(layers.package("aa").is_some() && layers.package("bb").is_some());
+        drop(first);
+        layers.evict().unwrap();
+        let base = ["layers/base".to_owned()];
+        assert!(layers.largest(&base, &wanted(&["aa"])).is_none() && layers.package("bb").is_some());
+        let name = trial.set(&["bb"], &[]).name();
+        assert!(trial.folder.path().join(layers.files(&name)).join("file").exists());
+        drop(second);
+        // The root of a failed build stands on it.
+        let failed = trial.folder.path().join("roots/failed-x");
+        std::fs::create_dir(&failed).unwrap();
+        std::fs::write(failed.join("layers"), format!("{}\n", layers.files(&name).display())).unwrap();
+        let layers = trial.layers(1);
+        assert!(layers.largest(&base, &wanted(&["bb"])).is_some());
+        std::fs::remove_dir_all(failed).unwrap();
+        let layers = trial.layers(1);
+        assert!(layers.largest(&base, &wanted(&["bb"])).is_none());
+        let left = std::fs::read_dir(trial.folder.path().join(FOLDER).join("packages")).unwrap();
+        assert_eq!(left.count(), 0);
+    }
+
+    #[test]
+    fn what_may_not_have_come_to_the_disk_is_made_again() {
+        let trial = Trial::new();
+        let layers = trial.layers(1 << 30);
+        layers.keep_package("aa", &trial.written(10), "").unwrap();
+        layers.synchronize().unwrap();
+        layers.keep_package("bb", &trial.written(10), "").unwrap();
+        layers.keep_package("cc", &trial.written(10), "").unwrap();
+        // The machine went down, and a record was half written.
+        for hash in ["aa", "bb"] {
+            let file = trial.folder.path().join(FOLDER).join(package_name(hash)).join("layer.json");
+            let text = std::fs::read_to_string(&file).unwrap().replace(&layers.boot, "an earlier one");
+            std::fs::write(file, text).unwrap();
+        }
+        let broken = trial.folder.path().join(FOLDER).join("packages/cc/layer.json");
+        std::fs::write(broken, "{\"boot\":").unwrap();
+        std::fs::create_dir(trial.folder.path().join(FOLDER).join("packages/dd.part")).unwrap();
+        let layers = trial.layers(1 << 30);
+        assert_eq!(HASHES.map(|hash| layers.package(hash).is_some()), [true, false, false]);
+        let left = std::fs::read_dir(trial.folder.path().join(FOLDER).join("packages")).unwrap();
+        assert_eq!(left.count(), 1);
+    }
+
+    #[test]
+    fn nothing_is_made_twice_at_once() {
+        let trial = Trial::new();
+        let layers = Arc::new(trial.layers(1 << 30));
+        let cancel = AtomicBool::new(false);
+        let claim = layers.claim(vec!["a".to_owned(), "b".to_owned()], &cancel).unwrap();
+        let other = layers.clone();
+        let waiter = std::thread::spawn(move || {
+            other.claim(vec!["b".to_owned(), "c".to_owned()], &AtomicBool::new(false)).is_some()
+        });
+        // Nobody has the others.
+        assert!(layers.claim(vec!["d".to_owned()], &cancel).is_some());
+        assert!(layers.claim(vec!["a".to_owned()], &AtomicBool::new(true)).is_none());
+        drop(claim);
+        assert!(waiter.join().unwrap());
+    }
+}

@@ -1,0 +1,79 @@
+//! What is written beside a layer.
+
+use kilnyard_mirror::Sha256Hex;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::Path;
+use std::time::SystemTime;
+
+const FILE: &str = "layer.json";
+
+/// A set of packages that was configured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Set {
+    /// The layers that builds begin with, relative to the yard.
+    pub(crate) base: Vec<String>,
+    /// The hashes of all packages, in order.
+    pub(crate) packages: Vec<String>,
+    /// The layers that it lies on, without the base, the uppermost first.
+    pub(crate) stack: Vec<String>,
+}
+
+impl Set {
+    /// The name of its layer: sets of the same packages over the same base are the same.
+    pub(crate) fn name(&self) -> String {
+        let text = format!("{:?} {:?}", self.base, self.packages);
+        format!("sets/{}", Sha256Hex::of(text.as_bytes()).as_str())
+    }
+
+    /// All its layers, without the base, the uppermost first.
+    pub(crate) fn layers(&self) -> Vec<String> {
+        std::iter::once(self.name()).chain(self.stack.iter().cloned()).collect()
+    }
+}
+
+/// What is known of a layer.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Kept {
+    /// The boot of the machine that it was made in.
+    pub(super) boot: String,
+    /// Whether it was synchronized since.
+    pub(super) is_safe: bool,
+    pub(super) bytes: u64,
+    /// What it is, if it is that of a set.
+    pub(super) set: Option<Set>,
+}
+
+impl Kept {
+    pub(super) fn read(layer: &Path) -> io::Result<Kept> {
+        // One that is still being made has another name.
+        if layer.extension().is_some() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        serde_json::from_slice(&fs_err::read(layer.join(FILE))?).map_err(io::Error::other)
+    }
+
+    pub(super) fn write(&self, layer: &Path) -> io::Result<()> {
+        let part = layer.join("layer.json.part");
+        fs_err::write(&part, serde_json::to_vec(self).map_err(io::Error::other)?)?;
+        fs_err::rename(part, layer.join(FILE))
+    }
+
+    pub(super) fn mark_safe(layer: &Path) -> io::Result<()> {
+        let kept = Kept::read(layer)?;
+        let used = Kept::used(layer)?;
+        Kept { is_safe: true, ..kept }.write(layer)?;
+        std::fs::File::open(layer.join(FILE))?.set_modified(used)
+    }
+
+    /// When it was used last.
+    pub(super) fn used(layer: &Path) -> io::Result<SystemTime> {
+        fs_err::metadata(layer.join(FILE))?.modified()
+    }
+
+    /// Says that it is used now.
+    pub(super) fn touch(layer: &Path) {
+        // At worst it goes too early, and is made again.
+        let _ = std::fs::File::open(layer.join(FILE)).and_then(|file| file.set_modified(SystemTime::now()));
+    }
+}

@@ -29,6 +29,7 @@ pub mod mutate;
 mod package_file;
 mod page;
 mod pkgsrc;
+mod processes;
 mod publish;
 mod shown;
 mod signed;
@@ -52,6 +53,7 @@ pub const TARGETS: &[Target] = &[
     ("line", shown::line),
     ("log", shown::log),
     ("sandbox", messages::sandbox),
+    ("process_stat", processes::process_stat),
     ("protocol", messages::protocol),
     ("hash", messages::hash),
     ("publish", publish::publish),

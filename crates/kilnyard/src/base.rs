@@ -7,7 +7,7 @@ use kilnyard_ecosystem::debian::Base;
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::order::{Account, CommandOrder};
 use kilnyard_root::sandbox::Task;
-use kilnyard_root::{Flushes, IdMap, Sandbox, User, View, probe};
+use kilnyard_root::{Flushes, IdMap, Sandbox, User, View, probe, remove_folder};
 use serde::{Deserialize, Serialize};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -208,9 +208,7 @@ pub fn unpack(yard: &Yard, ids: &IdMap, tar: &Path, layer: &str) -> Result<()> {
 
 /// Removes a layer.
 pub fn remove(yard: &Yard, ids: &IdMap, layer: &str) -> Result<()> {
-    let task = Task::Remove(vec![layer.into()]);
-    machine_sandbox(yard, ids, task).run().context(Kind::Machine, format!("remove {layer}"))?;
-    fs_err::remove_dir_all(yard.path(layer)).context(Kind::Machine, format!("remove {layer}"))
+    remove_folder(&yard.folder, layer.as_ref(), ids).context(Kind::Machine, format!("remove {layer}"))
 }
 
 /// The builder's account, no services, no manual index; prints what is installed.

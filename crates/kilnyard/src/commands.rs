@@ -9,7 +9,7 @@ mod diff;
 mod doctor;
 pub mod fakeroot;
 mod history;
-mod index;
+pub mod index;
 mod init;
 mod log;
 mod manual;

@@ -39,17 +39,18 @@ fn main() -> ExitCode {
     // What the users of roots read must be readable by others, whatever the shell's mask says; what must not
     // be, gets its mode by name.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    if let Some(ended) = commands::index::look_up_if_asked() {
+        return ended.unwrap_or_else(told);
+    }
     let arguments = cli::Arguments::parse();
     let yard = arguments.yard_as_given();
-    match commands::run(arguments) {
-        Ok(code) => code,
-        Err(error) => {
-            let error = match yard {
-                Some(yard) => error.in_yard(&yard),
-                None => error,
-            };
-            tell!("{error}");
-            ExitCode::from(error.kind as u8)
-        }
-    }
+    commands::run(arguments).unwrap_or_else(|error| match yard {
+        Some(yard) => told(error.in_yard(&yard)),
+        None => told(error),
+    })
+}
+
+fn told(error: error::Error) -> ExitCode {
+    tell!("{error}");
+    ExitCode::from(error.kind as u8)
 }

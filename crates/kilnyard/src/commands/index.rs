@@ -8,8 +8,19 @@ use crate::{unpack, words};
 use kilnyard_ecosystem::pkgsrc::summary::{self, REPEATED};
 use kilnyard_publish::{LookUp, render_look_up};
 use serde_json::{Map, Value};
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
+
+/// Answers a look-up without options, if this program was started for one. Clients start it for each package, and knowing
+/// the arguments of all commands costs more than the look-up.
+pub fn look_up_if_asked() -> Option<Result<ExitCode>> {
+    let words: Vec<OsString> = std::env::args_os().skip(1).take(5).collect();
+    let [index, look_up_word, file, package] = &words[..] else { return None };
+    let is_plain = |word: &OsString| !word.is_empty() && !word.as_encoded_bytes().starts_with(b"-");
+    let is_asked = index == "index" && look_up_word == "look-up" && is_plain(file) && is_plain(package);
+    is_asked.then(|| package.to_str().map(|package| look_up(Path::new(file), package, false)))?
+}
 
 pub fn run(options: &Index) -> Result<ExitCode> {
     match options {

@@ -5,7 +5,7 @@
 //! so that nothing is copied: a [`Stanza`] points into the text, and is written out as it was.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::io::{self, Write};
 
 /// The longest piece of a line that an error shows.
@@ -79,7 +79,7 @@ impl<'a> ScanFile<'a> {
     /// Takes a text apart.
     pub fn parse(text: &'a [u8]) -> Result<ScanFile<'a>, ScanFileError> {
         let mut file = ScanFile::default();
-        let mut known: HashMap<&str, ()> = HashMap::new();
+        let mut known: HashSet<&str, foldhash::fast::RandomState> = HashSet::default();
         let mut open: Option<(usize, Stanza)> = None;
         let mut close = |open: Option<(usize, Stanza<'a>)>, end: usize, file: &mut ScanFile<'a>| {
             let Some((start, mut stanza)) = open else { return Ok(()) };
@@ -91,9 +91,9 @@ impl<'a> ScanFile<'a> {
                     text: String::new(),
                 });
             }
-            match known.insert(stanza.name, ()) {
-                None => file.stanzas.push(stanza),
-                Some(()) => file.duplicates.push((stanza.name, stanza.line)),
+            match known.insert(stanza.name) {
+                true => file.stanzas.push(stanza),
+                false => file.duplicates.push((stanza.name, stanza.line)),
             }
             Ok(())
         };

@@ -7,10 +7,11 @@
 
 use crate::CollectError;
 use kilnyard_model::order::{CommandOrder, Dependency, InputText};
+use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::fs::Metadata;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Files that are read of a layer: databases of the largest systems have some 20 MiB.
@@ -30,8 +31,15 @@ pub struct Stack<'a> {
 
 impl Stack<'_> {
     /// What is at a path, without its link followed: its place in the uppermost layer that has it.
-    pub fn find(&self, path: &str) -> Option<(PathBuf, Metadata)> {
-        self.layers.iter().find_map(|layer| look(layer, path))
+    pub fn find(&self, path: &str) -> io::Result<Option<(PathBuf, Metadata)>> {
+        for layer in self.layers {
+            match look(layer, path)? {
+                Seen::There(found, metadata) => return Ok(Some((found, metadata))),
+                Seen::Gone => return Ok(None),
+                Seen::Nothing => {}
+            }
+        }
+        Ok(None)
     }
 
     /// Permissions, user and group of what is at a path, as they are inside.
@@ -42,7 +50,7 @@ impl Stack<'_> {
 
     /// The file at a path; none where there is none. Bytes that are no text are replaced.
     pub fn read(&self, path: &str) -> io::Result<Option<String>> {
-        match self.find(path) {
+        match self.find(path)? {
             Some((found, metadata)) if metadata.is_file() => {
                 if metadata.len() > FILE_BYTES_MAX {
                     return Err(io::Error::other(format!("{path} of a root has {} bytes", metadata.len())));
@@ -55,28 +63,77 @@ impl Stack<'_> {
     }
 
     /// The names in a folder, in whatever layer they are.
-    pub fn names(&self, path: &str) -> BTreeSet<String> {
-        let folders = self.layers.iter().filter_map(|layer| look(layer, path));
-        let entries = folders.filter(|(_, metadata)| metadata.is_dir()).flat_map(|(folder, _)| {
-            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect::<Vec<_>>()
-        });
-        entries.collect()
+    pub fn names(&self, path: &str) -> io::Result<BTreeSet<String>> {
+        let (mut names, mut gone) = (BTreeSet::new(), BTreeSet::new());
+        for layer in self.layers {
+            let folder = match look(layer, path)? {
+                Seen::There(folder, metadata) if metadata.is_dir() => folder,
+                Seen::Nothing => continue,
+                Seen::There(..) | Seen::Gone => break,
+            };
+            for entry in fs_err::read_dir(&folder)? {
+                let entry = entry?;
+                let name = entry.file_name().to_string_lossy().into_owned();
+                if is_whiteout(&entry.metadata()?) {
+                    gone.insert(name);
+                } else if !gone.contains(&name) {
+                    names.insert(name);
+                }
+            }
+            if is_opaque(&folder)? {
+                break;
+            }
+        }
+        Ok(names)
     }
 }
 
-/// What is at a path of one layer, if no folder on the way to it is a link.
-fn look(layer: &Path, path: &str) -> Option<(PathBuf, Metadata)> {
+/// What one layer says of a path.
+enum Seen {
+    There(PathBuf, Metadata),
+    /// It was removed: layers below do not matter.
+    Gone,
+    Nothing,
+}
+
+/// What is at a path of one layer, if no folder on the way to it is a link. An overlay marks what is removed by a character
+/// device of number 0, and a folder that hides those below it by an attribute ("Overlay Filesystem", "whiteouts and opaque
+/// directories", in the kernel's documentation).
+fn look(layer: &Path, path: &str) -> io::Result<Seen> {
     let mut found = layer.to_owned();
-    let mut metadata = None;
+    let mut seen = None;
+    let mut hides = false;
     for part in path.split('/').filter(|part| !part.is_empty() && *part != ".") {
-        if metadata.as_ref().is_some_and(|above: &Metadata| !above.is_dir()) {
-            return None;
+        if seen.as_ref().is_some_and(|above: &Metadata| !above.is_dir()) {
+            return Ok(Seen::Gone);
+        }
+        if seen.is_some() {
+            hides |= is_opaque(&found)?;
         }
         found.push(part);
-        metadata = Some(std::fs::symlink_metadata(&found).ok()?);
+        seen = match std::fs::symlink_metadata(&found) {
+            Ok(metadata) if is_whiteout(&metadata) => return Ok(Seen::Gone),
+            Ok(metadata) => Some(metadata),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(if hides { Seen::Gone } else { Seen::Nothing });
+            }
+            Err(error) => return Err(error),
+        };
     }
-    metadata.map(|metadata| (found, metadata))
+    Ok(seen.map_or(Seen::Nothing, |metadata| Seen::There(found, metadata)))
+}
+
+fn is_whiteout(metadata: &Metadata) -> bool {
+    metadata.file_type().is_char_device() && metadata.rdev() == 0
+}
+
+fn is_opaque(folder: &Path) -> io::Result<bool> {
+    let mut value = [0; 1];
+    match rustix::fs::lgetxattr(folder, "user.overlay.opaque", &mut value) {
+        Ok(length) => Ok(value[..length] == *b"y"),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// A package, and what is known of it.

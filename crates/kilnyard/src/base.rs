@@ -208,7 +208,14 @@ pub fn unpack(yard: &Yard, ids: &IdMap, tar: &Path, layer: &str) -> Result<()> {
 
 /// Removes a layer.
 pub fn remove(yard: &Yard, ids: &IdMap, layer: &str) -> Result<()> {
-    remove_folder(&yard.folder, layer.as_ref(), ids).context(Kind::Machine, format!("remove {layer}"))
+    let failed = format!("remove {layer}");
+    let gone = format!("{}.part", layer.trim_end_matches(".part"));
+    // Half of it must not be taken for the whole if this is interrupted.
+    if gone != layer {
+        remove_folder(&yard.folder, gone.as_ref(), ids).context(Kind::Machine, &failed)?;
+        fs_err::rename(yard.path(layer), yard.path(&gone)).context(Kind::Machine, &failed)?;
+    }
+    remove_folder(&yard.folder, gone.as_ref(), ids).context(Kind::Machine, failed)
 }
 
 /// The builder's account, no services, no manual index; prints what is installed.

@@ -138,6 +138,8 @@ impl Making<'_> {
         let claim = self.layers().claim(vec![wanted.name()], self.performance.cancel);
         let Some(_claim) = claim else { return Err(cancelled()) };
         standing = self.begin_with_largest()?;
+        let (worker, order) = (self.performance.worker, self.order);
+        self.root.provide(&order.inputs, &order.texts, &|input| worker.file_of(input)).map_err(failed)?;
         for _ in 0..ROUNDS_MAX {
             if self.missing.is_empty() {
                 return Ok(standing);
@@ -202,7 +204,8 @@ impl Making<'_> {
     /// What is known of each missing package; their layers are there then, where they can have one.
     fn unpacked(&mut self) -> Result<BTreeMap<String, String>, Failure> {
         let hashes: Vec<String> = self.missing.keys().cloned().collect();
-        let lack = |layers: &Layers| hashes.iter().any(|hash| layers.package(hash).is_none());
+        let lack =
+            |layers: &Layers| hashes.iter().any(|hash| layers.package(hash, &self.order.layers).is_none());
         let mut descriptions = BTreeMap::new();
         if lack(self.layers()) {
             let claim = self.layers().claim(hashes.clone(), self.performance.cancel);
@@ -210,7 +213,7 @@ impl Making<'_> {
             let mut to_unpack = Vec::new();
             let lacking: Vec<&Dependency> = self.missing.values().copied().collect();
             for package in lacking {
-                if self.layers().package(&package.sha256).is_some() {
+                if self.layers().package(&package.sha256, &self.order.layers).is_some() {
                     continue;
                 }
                 let input = self.order.inputs.iter().find(|input| input.name == package.file);
@@ -221,12 +224,16 @@ impl Making<'_> {
                     None => self.say(&format!("{} is no input", package.name)),
                 }
             }
-            self.unpack(&to_unpack)?;
-            // Those without a layer are known all the same, with the reason.
-            descriptions.extend(to_unpack.into_iter().map(|(package, text)| (package.sha256.clone(), text)));
+            match self.unpack(&to_unpack) {
+                // Those without a layer are known all the same, with the reason.
+                Ok(()) => descriptions
+                    .extend(to_unpack.into_iter().map(|(package, text)| (package.sha256.clone(), text))),
+                Err(failure) if failure.kind == FailureKind::Cancelled => return Err(failure),
+                Err(failure) => self.say(&format!("not unpacked into layers: {}", failure.message)),
+            }
         }
         for hash in &hashes {
-            if let Some((_, description)) = self.layers().package(hash) {
+            if let Some((_, description)) = self.layers().package(hash, &self.order.layers) {
                 descriptions.insert(hash.clone(), description);
             }
         }
@@ -239,11 +246,7 @@ impl Making<'_> {
             return Ok(description);
         };
         let worker = self.performance.worker;
-        let name = format!("try-{}", self.name);
-        let root = worker
-            .disk_root(&name, &self.order.layers)
-            .and_then(|root| root.adding_at(ADDED))
-            .map_err(failed)?;
+        let root = self.root_with_folder("try")?;
         let inputs = self.inputs_of(&[package.file.as_str()]);
         let provided = root.provide(&inputs, &[], &|input| worker.file_of(input)).map_err(failed);
         let outcome = provided.map(|()| {
@@ -260,6 +263,16 @@ impl Making<'_> {
         }
     }
 
+    /// A root of the base, with a folder of its own to write in.
+    fn root_with_folder(&self, what_for: &str) -> Result<RootFolder, Failure> {
+        let name = format!("{what_for}-{}", self.name);
+        let root = self.performance.worker.disk_root(&name, &self.order.layers).map_err(failed)?;
+        root.clone().adding_at(ADDED).map_err(|error| {
+            let _ = root.remove();
+            failed(error)
+        })
+    }
+
     fn inputs_of(&self, files: &[&str]) -> Vec<Input> {
         self.order.inputs.iter().filter(|input| files.contains(&input.name.as_str())).cloned().collect()
     }
@@ -272,12 +285,7 @@ impl Making<'_> {
         if places.is_empty() {
             return Ok(());
         }
-        let worker = self.performance.worker;
-        let name = format!("unpack-{}", self.name);
-        let root = worker
-            .disk_root(&name, &self.order.layers)
-            .and_then(|root| root.adding_at(ADDED))
-            .map_err(failed)?;
+        let root = self.root_with_folder("unpack")?;
         let files: Vec<&str> = places.iter().map(|place| packages[*place].0.file.as_str()).collect();
         let inputs = self.inputs_of(&files);
         let worker = self.performance.worker;
@@ -292,10 +300,13 @@ impl Making<'_> {
                 places.iter().try_for_each(|place| {
                     let (package, description) = &packages[*place];
                     let folder = root.added().join(&package.sha256);
-                    self.layers().keep_package(&package.sha256, &folder, description).map_err(failed)
+                    self.layers()
+                        .keep_package(&package.sha256, &self.order.layers, &folder, description)
+                        .map_err(failed)
                 })
             });
-        worker.remover.remove(root);
+        // At once: another round makes one of the same name.
+        let outcome = outcome.and(root.remove().map_err(failed));
         if outcome.is_ok() {
             self.say(&format!("{} unpacked into layers", places.len()));
         }
@@ -333,8 +344,10 @@ impl Making<'_> {
         }
         let stacked: Vec<&Dependency> =
             composition.layered.iter().map(|place| parts[*place].package).collect();
-        let added: Vec<String> =
-            stacked.iter().filter_map(|package| Some(self.layers().package(&package.sha256)?.0)).collect();
+        let added: Vec<String> = stacked
+            .iter()
+            .filter_map(|package| Some(self.layers().package(&package.sha256, &self.order.layers)?.0))
+            .collect();
         let is_too_high = self.stack.len() + added.len() >= STACKED_MAX;
         if stacked.is_empty() || is_too_high || added.len() < stacked.len() {
             return Ok(None);
@@ -356,9 +369,7 @@ impl Making<'_> {
                 self.say(&format!("{} stacked and configured", stacked.len()));
                 self.keep(standing).map(Some)
             }
-            Err(failure) if matches!(failure.kind, FailureKind::Cancelled | FailureKind::Machine) => {
-                Err(failure)
-            }
+            Err(failure) if failure.kind == FailureKind::Cancelled => Err(failure),
             Err(failure) => {
                 self.say(&format!("the layers could not be configured: {}", failure.message));
                 self.stack = before;
@@ -405,18 +416,8 @@ impl Making<'_> {
         let mut set = self.set_of(self.installed.clone());
         set.stack.clone_from(&self.stack);
         // Somebody may have come to the same on another way.
-        let known = self.layers().largest(&self.order.layers, &self.installed);
-        let known = known.filter(|(known, _)| *known == set.name()).map(|(_, known)| known.layers());
-        let grown = match known {
-            Some(layers) => {
-                self.stack = layers;
-                self.layers().stand_on(&self.stack).ok_or_else(gone)?
-            }
-            None => {
-                self.stack = set.layers();
-                self.layers().keep_set(&upper, set).map_err(failed)?
-            }
-        };
+        let (layers, grown) = self.layers().keep_set(&upper, set).map_err(failed)?.ok_or_else(gone)?;
+        self.stack = layers;
         drop(standing);
         self.root.start_over().map_err(failed)?;
         self.show()?;

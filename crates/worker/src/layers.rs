@@ -18,12 +18,13 @@ pub(crate) use record::Set;
 use crate::memory::used_bytes;
 use crate::roots::layers_of_failed;
 use claims::Claims;
+use kilnyard_mirror::Sha256Hex;
 use kilnyard_root::{IdMap, remove_folder};
 use record::Kept;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -42,6 +43,8 @@ pub(crate) struct Layers {
     boot: String,
     claims: Arc<Claims>,
     state: Arc<Mutex<State>>,
+    /// How many folders without a name there were.
+    parts: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -91,6 +94,7 @@ impl Layers {
             boot: boot.trim().to_owned(),
             claims: Arc::default(),
             state: Arc::default(),
+            parts: AtomicU64::new(0),
         }
     }
 
@@ -107,8 +111,8 @@ impl Layers {
             fs_err::create_dir_all(&folder)?;
             for entry in fs_err::read_dir(&folder)? {
                 let name = format!("{kind}/{}", entry?.file_name().to_string_lossy());
-                match Kept::read(&self.yard.join(FOLDER).join(&name)) {
-                    Ok(kept) if kept.is_safe || kept.boot == self.boot => {
+                match Kept::read(&self.at(&name)) {
+                    Ok(kept) if kept.is_whole(&self.boot) => {
                         if !kept.is_safe {
                             state.unsafe_yet.insert(name.clone());
                         }
@@ -117,7 +121,7 @@ impl Layers {
                         }
                         state.bytes.insert(name, kept.bytes);
                     }
-                    _ => self.remove(&name)?,
+                    _ => self.remove(&self.give_up(&name)?)?,
                 }
             }
         }
@@ -131,7 +135,7 @@ impl Layers {
         for name in &broken {
             state.sets.remove(name);
             state.bytes.remove(name);
-            self.remove(name)?;
+            self.remove(&self.give_up(name)?)?;
         }
         *lock(&self.state) = state;
         self.evict()
@@ -139,12 +143,19 @@ impl Layers {
 
     /// Makes sure that what was made in this boot outlives it.
     pub(crate) fn synchronize(&self) -> io::Result<()> {
-        let names = std::mem::take(&mut lock(&self.state).unsafe_yet);
+        let names = lock(&self.state).unsafe_yet.clone();
         if names.is_empty() {
             return Ok(());
         }
         rustix::fs::syncfs(fs_err::File::open(self.yard.join(FOLDER))?)?;
-        names.iter().try_for_each(|name| Kept::mark_safe(&self.yard.join(FOLDER).join(name)))
+        let mut outcome = Ok(());
+        for name in &names {
+            match Kept::mark_safe(&self.at(name)) {
+                Ok(()) => drop(lock(&self.state).unsafe_yet.remove(name)),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
+        outcome
     }
 
     /// The right to make what has these names, alone; waits for whoever makes one of them now. None if cancelled.
@@ -157,6 +168,7 @@ impl Layers {
         let state = lock(&self.state);
         let fits = |set: &Set| {
             set.base == base
+                && set.stack.len() < STACKED_MAX
                 && set.packages.len() <= wanted.len()
                 && set.packages.iter().all(|package| wanted.contains(package))
         };
@@ -164,9 +176,9 @@ impl Layers {
         found.map(|(name, set)| (name.clone(), set.clone()))
     }
 
-    /// What is known of a package that has a layer, and its layer's name.
-    pub(crate) fn package(&self, hash: &str) -> Option<(String, String)> {
-        let name = package_name(hash);
+    /// What is known of a package that has a layer for roots of this base, and its layer's name.
+    pub(crate) fn package(&self, hash: &str, base: &[String]) -> Option<(String, String)> {
+        let name = package_name(hash, base);
         let kept = lock(&self.state).bytes.contains_key(&name);
         let description = kept.then(|| fs_err::read_to_string(self.at(&name).join("description")).ok())??;
         Some((name, description))
@@ -192,54 +204,81 @@ impl Layers {
         Path::new(FOLDER).join(layer).join("files")
     }
 
-    /// Keeps a folder as the layer of a package.
-    pub(crate) fn keep_package(&self, hash: &str, folder: &Path, description: &str) -> io::Result<()> {
-        self.keep(&package_name(hash), folder, Some(description), None)
+    /// Keeps a folder as the layer of a package for roots of this base.
+    pub(crate) fn keep_package(
+        &self,
+        hash: &str,
+        base: &[String],
+        folder: &Path,
+        description: &str,
+    ) -> io::Result<()> {
+        self.keep(&package_name(hash, base), folder, Some(description), None)
     }
 
-    /// Keeps a folder as what configuring a set wrote, for a root that stands on it from now on.
-    pub(crate) fn keep_set(&self, folder: &Path, set: Set) -> io::Result<Standing> {
-        let layers = set.layers();
-        self.keep(&set.name(), folder, None, Some(set))?;
-        self.evict()?;
-        Ok(Standing { layers, state: self.state.clone() })
+    /// Keeps a folder as what configuring a set wrote, for a root that stands on it from now on. Where somebody came to the
+    /// same set before, that one stays. None where what it lies on is gone.
+    pub(crate) fn keep_set(&self, folder: &Path, set: Set) -> io::Result<Option<(Vec<String>, Standing)>> {
+        let name = set.name();
+        self.keep(&name, folder, None, Some(set))?;
+        let known = lock(&self.state).sets.get(&name).map(Set::layers);
+        let standing = known.and_then(|layers| Some((layers.clone(), self.stand_on(&layers)?)));
+        // What could not be removed is tried again by the next sweep.
+        let _ = self.evict();
+        Ok(standing)
     }
 
     fn keep(&self, name: &str, files: &Path, description: Option<&str>, set: Option<Set>) -> io::Result<()> {
-        let target = self.at(name);
-        let part = target.with_extension("part");
-        remove_folder(&self.yard, part.strip_prefix(&self.yard).unwrap_or(&part), &self.ids)
-            .map_err(io::Error::other)?;
-        fs_err::create_dir(&part)?;
-        fs_err::rename(files, part.join("files"))?;
-        if let Some(description) = description {
-            fs_err::write(part.join("description"), description)?;
-        }
-        let bytes = used_bytes(&part.join("files"));
-        let kept = Kept { boot: self.boot.clone(), is_safe: false, bytes, set };
-        kept.write(&part)?;
-        fs_err::rename(&part, &target)?;
-        let mut state = lock(&self.state);
-        state.unsafe_yet.insert(name.to_owned());
-        state.bytes.insert(name.to_owned(), bytes);
-        if let Some(set) = kept.set {
-            // Before anybody can take it for something that nobody uses.
-            for layer in set.layers() {
-                *state.users.entry(layer).or_default() += 1;
+        let part = self.new_part(name);
+        let kept = self.put_together(&part, files, description, set);
+        let kept = match kept {
+            Ok(kept) => kept,
+            Err(error) => {
+                let _ = self.remove(&part);
+                return Err(error);
             }
+        };
+        let mut state = lock(&self.state);
+        if state.bytes.contains_key(name) {
+            drop(state);
+            return self.remove(&part);
+        }
+        // Under the lock: whoever removes the one of this name does so before or after.
+        fs_err::rename(self.yard.join(&part), self.at(name))?;
+        state.unsafe_yet.insert(name.to_owned());
+        state.bytes.insert(name.to_owned(), kept.bytes);
+        if let Some(set) = kept.set {
             state.sets.insert(name.to_owned(), set);
         }
         Ok(())
     }
 
+    /// A layer in a folder that has no name yet.
+    fn put_together(
+        &self,
+        part: &Path,
+        files: &Path,
+        description: Option<&str>,
+        set: Option<Set>,
+    ) -> io::Result<Kept> {
+        let part = self.yard.join(part);
+        fs_err::create_dir(&part)?;
+        fs_err::rename(files, part.join("files"))?;
+        if let Some(description) = description {
+            fs_err::write(part.join("description"), description)?;
+        }
+        let kept = Kept::new(&self.boot, used_bytes(&part.join("files")), set);
+        kept.write(&part)?;
+        Ok(kept)
+    }
+
     /// Removes what was not used for the longest time and what no set or root stands on, as long as there is too much.
     fn evict(&self) -> io::Result<()> {
-        let failed = layers_of_failed(&self.yard);
         loop {
             let mut state = lock(&self.state);
             if state.bytes.values().sum::<u64>() <= self.bytes_max {
                 return Ok(());
             }
+            let failed = layers_of_failed(&self.yard)?;
             let mut needed: BTreeSet<&String> = state.users.keys().collect();
             needed.extend(state.sets.values().flat_map(|set| &set.stack));
             let is_free = |name: &&String| !needed.contains(name) && !failed.contains(&self.files(name));
@@ -248,11 +287,12 @@ impl Layers {
                 // All of it is in use.
                 return Ok(());
             };
+            let gone = self.give_up(&oldest)?;
             state.sets.remove(&oldest);
             state.bytes.remove(&oldest);
             state.unsafe_yet.remove(&oldest);
             drop(state);
-            self.remove(&oldest)?;
+            self.remove(&gone)?;
         }
     }
 
@@ -260,20 +300,35 @@ impl Layers {
         self.yard.join(FOLDER).join(name)
     }
 
-    fn remove(&self, name: &str) -> io::Result<()> {
-        let relative = Path::new(FOLDER).join(name);
-        // What has no name any more is not taken for whole when this is interrupted.
-        let gone = relative.with_extension("part");
-        if gone != relative {
-            remove_folder(&self.yard, &gone, &self.ids).map_err(io::Error::other)?;
-            fs_err::rename(self.yard.join(&relative), self.yard.join(&gone))?;
+    /// A folder beside a layer that nobody takes for one, relative to the yard.
+    fn new_part(&self, name: &str) -> PathBuf {
+        let number = self.parts.fetch_add(1, Ordering::Relaxed);
+        Path::new(FOLDER).join(format!("{name}.{number}.part"))
+    }
+
+    /// Takes its name from a layer, so that it is not taken for whole when removing it is interrupted.
+    fn give_up(&self, name: &str) -> io::Result<PathBuf> {
+        if name.ends_with(".part") {
+            return Ok(Path::new(FOLDER).join(name));
         }
-        remove_folder(&self.yard, &gone, &self.ids).map_err(io::Error::other)
+        let mut part = self.new_part(name);
+        // What an earlier process left may have this name.
+        while self.yard.join(&part).exists() {
+            part = self.new_part(name);
+        }
+        fs_err::rename(self.at(name), self.yard.join(&part))?;
+        Ok(part)
+    }
+
+    fn remove(&self, folder: &Path) -> io::Result<()> {
+        remove_folder(&self.yard, folder, &self.ids).map_err(io::Error::other)
     }
 }
 
-fn package_name(hash: &str) -> String {
-    format!("packages/{hash}")
+/// What unpacking made of a package, and what was tried of it, holds for one base.
+fn package_name(hash: &str, base: &[String]) -> String {
+    let base = Sha256Hex::of(format!("{base:?}").as_bytes());
+    format!("packages/{hash}-{}", &base.as_str()[..12])
 }
 
 #[cfg(test)]
@@ -312,8 +367,12 @@ mod tests {
 
         fn set(&self, packages: &[&str], stack: &[String]) -> Set {
             let packages = packages.iter().map(|hash| (*hash).to_owned()).collect();
-            Set { base: vec!["layers/base".to_owned()], packages, stack: stack.to_vec() }
+            Set { base: base().to_vec(), packages, stack: stack.to_vec() }
         }
+    }
+
+    fn base() -> [String; 1] {
+        ["layers/base".to_owned()]
     }
 
     fn wanted(hashes: &[&str]) -> BTreeSet<String> {
@@ -325,22 +384,22 @@ mod tests {
         let trial = Trial::new();
         let layers = trial.layers(1 << 30);
         for hash in HASHES {
-            layers.keep_package(hash, &trial.written(10), hash).unwrap();
+            layers.keep_package(hash, &base(), &trial.written(10), hash).unwrap();
         }
-        let stack = [package_name("aa")];
+        let stack = [package_name("aa", &base())];
         drop(layers.keep_set(&trial.written(10), trial.set(&["aa"], &stack)).unwrap());
-        let stack = [package_name("bb"), trial.set(&["aa"], &[]).name(), package_name("aa")];
+        let stack =
+            [package_name("bb", &base()), trial.set(&["aa"], &[]).name(), package_name("aa", &base())];
         drop(layers.keep_set(&trial.written(10), trial.set(&["aa", "bb"], &stack)).unwrap());
         // What was made is there for the next one too.
         for layers in [&layers, &trial.layers(1 << 30)] {
-            let base = ["layers/base".to_owned()];
-            let largest = |hashes| layers.largest(&base, &wanted(hashes)).map(|(_, set)| set.packages);
+            let largest = |hashes| layers.largest(&base(), &wanted(hashes)).map(|(_, set)| set.packages);
             assert_eq!(largest(&["aa", "bb", "cc"]).unwrap(), ["aa", "bb"]);
             assert_eq!(largest(&["aa", "cc"]).unwrap(), ["aa"]);
             assert_eq!(largest(&["bb", "cc"]), None);
             assert!(layers.largest(&["layers/other".to_owned()], &wanted(&["aa"])).is_none());
-            assert_eq!(layers.package("cc").unwrap().1, "cc");
-            assert!(layers.package("dd").is_none());
+            assert_eq!(layers.package("cc", &base()).unwrap().1, "cc");
+            assert!(layers.package("dd", &base()).is_none());
         }
     }
 
@@ -348,18 +407,21 @@ mod tests {
     fn what_nobody_used_for_long_goes_and_what_is_stood_on_stays() {
         let trial = Trial::new();
         let layers = trial.layers(3 << 20);
-        layers.keep_package("aa", &trial.written(1 << 20), "").unwrap();
-        let first =
-            layers.keep_set(&trial.written(1 << 20), trial.set(&["aa"], &[package_name("aa")])).unwrap();
-        layers.keep_package("bb", &trial.written(1 << 20), "").unwrap();
-        let second =
-            layers.keep_set(&trial.written(1 << 20), trial.set(&["bb"], &[package_name("bb")])).unwrap();
+        layers.keep_package("aa", &base(), &trial.written(1 << 20), "").unwrap();
+        let first = layers
+            .keep_set(&trial.written(1 << 20), trial.set(&["aa"], &[package_name("aa", &base())]))
+            .unwrap();
+        layers.keep_package("bb", &base(), &trial.written(1 << 20), "").unwrap();
+        let second = layers
+            .keep_set(&trial.written(1 << 20), trial.set(&["bb"], &[package_name("bb", &base())]))
+            .unwrap();
         // Too much, but in use.
-        assert!(layers.package("aa").is_some() && layers.package("bb").is_some());
+        assert!(layers.package("aa", &base()).is_some() && layers.package("bb", &base()).is_some());
         drop(first);
         layers.evict().unwrap();
-        let base = ["layers/base".to_owned()];
-        assert!(layers.largest(&base, &wanted(&["aa"])).is_none() && layers.package("bb").is_some());
+        assert!(
+            layers.largest(&base(), &wanted(&["aa"])).is_none() && layers.package("bb", &base()).is_some()
+        );
         let name = trial.set(&["bb"], &[]).name();
         assert!(trial.folder.path().join(layers.files(&name)).join("file").exists());
         drop(second);
@@ -368,10 +430,10 @@ mod tests {
         std::fs::create_dir(&failed).unwrap();
         std::fs::write(failed.join("layers"), format!("{}\n", layers.files(&name).display())).unwrap();
         let layers = trial.layers(1);
-        assert!(layers.largest(&base, &wanted(&["bb"])).is_some());
+        assert!(layers.largest(&base(), &wanted(&["bb"])).is_some());
         std::fs::remove_dir_all(failed).unwrap();
         let layers = trial.layers(1);
-        assert!(layers.largest(&base, &wanted(&["bb"])).is_none());
+        assert!(layers.largest(&base(), &wanted(&["bb"])).is_none());
         let left = std::fs::read_dir(trial.folder.path().join(FOLDER).join("packages")).unwrap();
         assert_eq!(left.count(), 0);
     }
@@ -380,21 +442,21 @@ mod tests {
     fn what_may_not_have_come_to_the_disk_is_made_again() {
         let trial = Trial::new();
         let layers = trial.layers(1 << 30);
-        layers.keep_package("aa", &trial.written(10), "").unwrap();
+        layers.keep_package("aa", &base(), &trial.written(10), "").unwrap();
         layers.synchronize().unwrap();
-        layers.keep_package("bb", &trial.written(10), "").unwrap();
-        layers.keep_package("cc", &trial.written(10), "").unwrap();
+        layers.keep_package("bb", &base(), &trial.written(10), "").unwrap();
+        layers.keep_package("cc", &base(), &trial.written(10), "").unwrap();
         // The machine went down, and a record was half written.
         for hash in ["aa", "bb"] {
-            let file = trial.folder.path().join(FOLDER).join(package_name(hash)).join("layer.json");
+            let file = trial.folder.path().join(FOLDER).join(package_name(hash, &base())).join("layer.json");
             let text = std::fs::read_to_string(&file).unwrap().replace(&layers.boot, "an earlier one");
             std::fs::write(file, text).unwrap();
         }
-        let broken = trial.folder.path().join(FOLDER).join("packages/cc/layer.json");
+        let broken = trial.folder.path().join(FOLDER).join(package_name("cc", &base())).join("layer.json");
         std::fs::write(broken, "{\"boot\":").unwrap();
         std::fs::create_dir(trial.folder.path().join(FOLDER).join("packages/dd.part")).unwrap();
         let layers = trial.layers(1 << 30);
-        assert_eq!(HASHES.map(|hash| layers.package(hash).is_some()), [true, false, false]);
+        assert_eq!(HASHES.map(|hash| layers.package(hash, &base()).is_some()), [true, false, false]);
         let left = std::fs::read_dir(trial.folder.path().join(FOLDER).join("packages")).unwrap();
         assert_eq!(left.count(), 1);
     }

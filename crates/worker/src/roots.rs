@@ -545,11 +545,11 @@ fn failed(yard: &Path) -> io::Result<Vec<(SystemTime, PathBuf)>> {
 }
 
 /// The layers that roots of failed builds stand on, relative to the yard.
-pub(crate) fn layers_of_failed(yard: &Path) -> BTreeSet<PathBuf> {
-    let folders = failed(yard).unwrap_or_default();
+pub(crate) fn layers_of_failed(yard: &Path) -> io::Result<BTreeSet<PathBuf>> {
+    let folders = failed(yard)?;
     let layers =
         folders.iter().flat_map(|(_, relative)| read_layers(&yard.join(relative)).unwrap_or_default());
-    layers.map(PathBuf::from).collect()
+    Ok(layers.map(PathBuf::from).collect())
 }
 
 /// The layers of a root that exists, if it says so.

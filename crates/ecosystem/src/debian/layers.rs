@@ -45,8 +45,7 @@ impl Layering for Layers {
     }
 
     fn unpack(&self, packages: &[Part]) -> (Vec<usize>, Unpacking) {
-        let known =
-            |part: &Part| Facts::parse(part.description).ok().filter(|facts| facts.obstacle().is_none());
+        let known = |part: &Part| Facts::of_part(part).ok().filter(|facts| facts.obstacle().is_none());
         let mut unpacking = Unpacking::default();
         let mut places = Vec::new();
         let mut list = String::new();
@@ -68,7 +67,7 @@ impl Layering for Layers {
     }
 
     fn trial(&self, part: Part) -> Option<CommandOrder> {
-        let facts = Facts::parse(part.description).ok()?;
+        let facts = Facts::of_part(&part).ok()?;
         let is_open = facts.reason.is_none() && facts.untried.is_some();
         is_open.then(|| by_shell(TRY, &[&part.package.file, facts.field("Package")]))
     }

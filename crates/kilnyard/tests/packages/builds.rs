@@ -326,9 +326,17 @@ fn layers_are_as_by_apt(shared: &Shared) {
         binary: "cp listing debian/tmp/usr/share/looks",
         ..good("looks", "")
     };
+    // Left to apt: a script before unpacking that does something, and another version of a package of the base.
+    let before = Fixture {
+        binary: "printf '#!/bin/sh\\ntouch /etc/made-before\\n' > debian/tmp/DEBIAN/preinst; \
+                 chmod 755 debian/tmp/DEBIAN/preinst",
+        ..good("before", "")
+    };
+    let upgraded = Fixture { version: Some("99"), ..good("hostname", "") };
     let more = Fixture {
         name: "more",
-        needs: "debhelper, ca-certificates, bison, iputils-ping, dbus, fontconfig, libcap2-bin, ninja-build",
+        needs: "debhelper, ca-certificates, bison, iputils-ping, dbus, fontconfig, libcap2-bin, ninja-build, \
+                before, hostname (>= 99)",
         ..looks.clone()
     };
     let more = Fixture { binary: "cp listing debian/tmp/usr/share/more", ..more };
@@ -339,16 +347,22 @@ fn layers_are_as_by_apt(shared: &Shared) {
         let read = Command::new("sh").args(["-c", script, "sh"]).arg(&deb).arg(package).output().unwrap();
         String::from_utf8(read.stdout).unwrap()
     };
-    let by_apt = shared.yard("apt", &[looks.clone(), more.clone()]);
+    let by_apt = shared.yard("apt", &[looks.clone(), more.clone(), before.clone(), upgraded.clone()]);
     let config = by_apt.read("kilnyard.toml").replace("# layers = \"20G\"", "layers = \"0\"    #");
     fs::write(by_apt.path("kilnyard.toml"), config).unwrap();
     by_apt.build().exits(0);
     assert!(by_apt.names("layers/dependencies/sets").is_empty());
-    let by_layers = shared.yard("layers", &[looks, more]);
+    let by_layers = shared.yard("layers", &[looks, more, before, upgraded]);
     by_layers.run(&["build", "--no-scan", "looks"]).exits(0);
     by_layers.run(&["log", "looks", "depends"]).says(&["0 of ", " stacked and configured"]);
     by_layers.build().exits(0);
-    by_layers.run(&["log", "more", "depends"]).says(&[" unpacked into layers", " stacked and configured"]);
+    by_layers.run(&["log", "more", "depends"]).says(&[
+        " unpacked into layers",
+        "before is left to the package manager: its script before unpacking has `touch /etc/made-before`",
+        "hostname is left to the package manager: another version of it",
+        "2 installed by the package manager",
+        " stacked and configured",
+    ]);
     for package in ["looks", "more"] {
         let (theirs, ours) = (listing(&by_apt, package), listing(&by_layers, package));
         assert!(theirs.lines().count() > 10_000, "{theirs}");

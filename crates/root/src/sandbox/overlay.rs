@@ -38,11 +38,13 @@ pub(super) fn overlay(
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let names = Names::new(lower, upper, work)?;
+    let names = Names::new(lower, upper, work, false)?;
     let flags = flags(flushes);
     match layer_by_layer(&names, target, flags) {
         // A kernel without these calls, or without this option, or a container that refuses what it does not know.
         Err(refused @ (Errno::NOSYS | Errno::INVAL | Errno::PERM | Errno::OPNOTSUPP)) => {
+            let is_short = options(&names, flags).len() < OPTIONS_BYTES_MAX;
+            let names = if is_short { names } else { Names::new(lower, upper, work, true)? };
             by_options(&names, target, flags, refused)
         }
         other => Ok(other?),
@@ -67,17 +69,19 @@ struct Names {
 }
 
 impl Names {
-    fn new(lower: &[PathBuf], upper: &Path, work: &Path) -> io::Result<Names> {
+    /// `by_number` makes all of them short.
+    fn new(lower: &[PathBuf], upper: &Path, work: &Path, by_number: bool) -> io::Result<Names> {
         let mut open = Vec::new();
-        let mut name = |path: &Path| name(path, &mut open);
+        let mut name = |path: &Path| name(path, &mut open, by_number);
         let lower = lower.iter().map(|path| name(path)).collect::<io::Result<_>>()?;
         let (upper, work) = (name(upper)?, name(work)?);
         Ok(Names { lower, upper, work, _open: open })
     }
 }
 
-fn name(path: &Path, descriptors: &mut Vec<OwnedFd>) -> io::Result<String> {
-    let is_plain = |text: &&str| text.len() < VALUE_BYTES_MAX && !text.contains([',', ':', '\\']);
+fn name(path: &Path, descriptors: &mut Vec<OwnedFd>, by_number: bool) -> io::Result<String> {
+    let is_plain =
+        |text: &&str| !by_number && text.len() < VALUE_BYTES_MAX && !text.contains([',', ':', '\\']);
     if let Some(text) = path.to_str().filter(is_plain) {
         return Ok(text.to_owned());
     }
@@ -102,15 +106,14 @@ fn layer_by_layer(names: &Names, target: &Path, flags: &[&str]) -> rustix::io::R
     move_mount(mounted, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
+fn options(names: &Names, flags: &[&str]) -> String {
+    let Names { lower, upper, work, .. } = names;
+    format!("lowerdir={},upperdir={upper},workdir={work},{}", lower.join(":"), flags.join(","))
+}
+
 /// `refused` is why they were not taken one by one.
 fn by_options(names: &Names, target: &Path, flags: &[&str], refused: Errno) -> io::Result<()> {
-    let options = format!(
-        "lowerdir={},upperdir={},workdir={},{}",
-        names.lower.join(":"),
-        names.upper,
-        names.work,
-        flags.join(",")
-    );
+    let options = options(names, flags);
     if options.len() >= OPTIONS_BYTES_MAX {
         let text = format!(
             "{} layers are too many for one string of options, and one by one, as Linux takes them from 6.7 on, this \
@@ -169,7 +172,7 @@ mod tests {
                 .and_then(|()| fs::write("/proc/self/setgroups", "deny"))
                 .and_then(|()| fs::write("/proc/self/uid_map", format!("0 {user} 1")))
                 .and_then(|()| fs::write("/proc/self/gid_map", format!("0 {group} 1")))
-                .and_then(|()| Names::new(&[odd, plain], &upper, &work))
+                .and_then(|()| Names::new(&[odd, plain], &upper, &work, false))
                 .and_then(|names| by_options(&names, &merged, flags(Flushes::Discard), Errno::NOSYS));
             let is_seen = merged.join("odd").exists() && merged.join("plain").exists();
             let code = match mounted {

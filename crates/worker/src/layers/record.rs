@@ -32,9 +32,13 @@ impl Set {
     }
 }
 
+/// What makes layers, and how they are kept: what another version made is made again.
+const FORMAT: u32 = 1;
+
 /// What is known of a layer.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Kept {
+    format: u32,
     /// The boot of the machine that it was made in.
     pub(super) boot: String,
     /// Whether it was synchronized since.
@@ -45,6 +49,15 @@ pub(super) struct Kept {
 }
 
 impl Kept {
+    pub(super) fn new(boot: &str, bytes: u64, set: Option<Set>) -> Kept {
+        Kept { format: FORMAT, boot: boot.to_owned(), is_safe: false, bytes, set }
+    }
+
+    /// Whether all of it is there, in this boot of the machine.
+    pub(super) fn is_whole(&self, boot: &str) -> bool {
+        self.format == FORMAT && (self.is_safe || (self.boot == boot && !boot.is_empty()))
+    }
+
     pub(super) fn read(layer: &Path) -> io::Result<Kept> {
         // One that is still being made has another name.
         if layer.extension().is_some() {

@@ -10,8 +10,10 @@ use std::path::Path;
 const MEMBER: &str = "data archive";
 /// The largest real packages unpack to under 10 GiB.
 const UNPACKED_BYTES_MAX: u64 = 64 << 30;
-/// The packages with the most files have about 200,000; all paths together are kept in memory.
-const PATHS_BYTES_MAX: u64 = 64 << 20;
+/// The packages with the most files have about 200,000.
+const ENTRY_COUNT_MAX: usize = 1_000_000;
+/// All that is kept of the entries in memory, but for their number.
+const NAMES_BYTES_MAX: usize = 256 << 20;
 
 /// See the module.
 #[derive(Debug)]
@@ -47,13 +49,20 @@ fn read_members(file: impl Read, size_bytes: u64) -> Result<Inventory, DebProble
     let name = members.next_significant()?.ok_or(DebProblem::MissingMember { member: "data.tar" })?;
     let compression = member::compression(&name, "data.tar")?;
     let mut entries = Vec::new();
-    let mut paths_bytes = 0;
+    let mut names_bytes = 0;
     let mut unpacked = decompress(members.content(), compression, UNPACKED_BYTES_MAX)
         .map_err(|source| ArchiveProblem::Content { member: MEMBER, source })?;
     for_each_entry::<DebProblem>(&mut unpacked, MEMBER, |entry, _| {
-        paths_bytes += entry.path.len() as u64;
-        if paths_bytes > PATHS_BYTES_MAX {
-            return Err(ArchiveProblem::TooLarge { what: "list of paths", limit: PATHS_BYTES_MAX }.into());
+        let extended: usize = entry.extended.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let names = [&entry.path, &entry.link_target, &entry.owner.1, &entry.group.1];
+        names_bytes += names.map(Vec::len).iter().sum::<usize>() + extended;
+        if names_bytes > NAMES_BYTES_MAX {
+            let limit = NAMES_BYTES_MAX as u64;
+            return Err(ArchiveProblem::TooLarge { what: "list of paths", limit }.into());
+        }
+        if entries.len() == ENTRY_COUNT_MAX {
+            let limit = ENTRY_COUNT_MAX as u64;
+            return Err(ArchiveProblem::TooLarge { what: "number of files", limit }.into());
         }
         entries.push(entry);
         Ok(())

@@ -4,6 +4,7 @@ use super::facts::{Facts, beside_links};
 use super::{ADMIN, configure, triggers};
 use crate::{Composition, Part, Stack};
 use kilnyard_model::order::InputText;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 
@@ -18,7 +19,7 @@ pub(super) fn compose(below: &Stack, packages: &[Part]) -> io::Result<Compositio
     let mut files: HashSet<String> = HashSet::new();
     let mut folders: BTreeMap<String, Attributes> = BTreeMap::new();
     for (place, part) in packages.iter().enumerate() {
-        let checked = Facts::parse(part.description).and_then(|facts| {
+        let checked = Facts::of_part(part).and_then(|facts| {
             if let Some(reason) = facts.obstacle() {
                 return Err(reason.clone());
             }
@@ -50,16 +51,21 @@ pub(super) fn compose(below: &Stack, packages: &[Part]) -> io::Result<Compositio
         }
     };
     // What is there keeps its owner and permissions, whatever packages say.
-    let mut kept = String::new();
-    for (path, attributes) in &folders {
-        let Some((_, metadata)) = below.find(path) else { continue };
-        let there = below.attributes(&metadata);
-        let (mode, user, group) =
-            there.ok_or_else(|| io::Error::other(format!("/{path} has a foreign owner")))?;
-        if (mode, user, group) != *attributes && !path.is_empty() {
-            kept.push_str(&format!("{mode:o} {user}:{group} {path}\n"));
+    let mut kept = BTreeMap::new();
+    for entry in layered.iter().flat_map(|(_, facts)| &facts.entries) {
+        let Some(attributes) = entry.folder else { continue };
+        let path = beside_links(&entry.path);
+        match system.there(&path)? {
+            Some(There::Folder(there)) if there != attributes && !path.is_empty() => {
+                kept.insert(path, there);
+            }
+            _ => {}
         }
     }
+    let kept: String = kept
+        .into_iter()
+        .map(|(path, (mode, user, group))| format!("{mode:o} {user}:{group} {path}\n"))
+        .collect();
     if !layered.is_empty() {
         let text = |name: &str, text: String| InputText { name: format!("layers.{name}"), text };
         composition.texts = vec![
@@ -75,9 +81,18 @@ pub(super) fn compose(below: &Stack, packages: &[Part]) -> io::Result<Compositio
     Ok(composition)
 }
 
+/// What is at a path below.
+#[derive(Clone, Copy, Debug)]
+enum There {
+    Folder(Attributes),
+    Other,
+}
+
 /// What is installed below.
 struct System<'a> {
     below: &'a Stack<'a>,
+    /// What was looked at already: packages have most folders in common.
+    seen: RefCell<HashMap<String, Option<There>>>,
     /// Names in the database.
     names: HashSet<String>,
     /// Paths of packages, without a slash in front, where folders of programs are below `/usr`.
@@ -92,7 +107,7 @@ impl<'a> System<'a> {
             |name: &str| Ok::<_, io::Error>(below.read(&format!("{ADMIN}/{name}"))?.unwrap_or_default());
         let names = states(&read("status")?).into_keys().collect();
         let mut paths = HashSet::new();
-        for name in below.names(&format!("{ADMIN}/info")).iter().filter(|name| name.ends_with(".list")) {
+        for name in below.names(&format!("{ADMIN}/info"))?.iter().filter(|name| name.ends_with(".list")) {
             let list = read(&format!("info/{name}"))?;
             paths.extend(list.lines().map(|path| beside_links(path.trim_start_matches('/'))));
         }
@@ -101,7 +116,25 @@ impl<'a> System<'a> {
         let mut special: HashSet<String> =
             read("diversions")?.lines().filter(|line| line.starts_with('/')).map(path_of).collect();
         special.extend(read("statoverride")?.lines().filter_map(|line| line.split(' ').nth(3)).map(path_of));
-        Ok(System { below, names, paths, special })
+        Ok(System { below, seen: RefCell::default(), names, paths, special })
+    }
+
+    fn there(&self, path: &str) -> io::Result<Option<There>> {
+        if let Some(known) = self.seen.borrow().get(path) {
+            return Ok(*known);
+        }
+        let there = match self.below.find(path)? {
+            Some((_, metadata)) if metadata.is_dir() => {
+                let attributes = self.below.attributes(&metadata);
+                Some(There::Folder(
+                    attributes.ok_or_else(|| io::Error::other(format!("/{path} has a foreign owner")))?,
+                ))
+            }
+            Some(_) => Some(There::Other),
+            None => None,
+        };
+        self.seen.borrow_mut().insert(path.to_owned(), there);
+        Ok(there)
     }
 
     /// The reason why a package cannot be a layer above this and others.
@@ -129,16 +162,18 @@ impl<'a> System<'a> {
                 Some(_) if files.contains(&path) => {
                     return Err(format!("/{path} is no folder in another package"));
                 }
-                Some(attributes) => {
-                    let there = self.below.find(&path);
-                    if there.as_ref().is_some_and(|(_, metadata)| !metadata.is_dir())
-                        && !is_of_programs(&entry.path)
-                    {
+                Some(attributes) => match self.there(&path).map_err(|error| error.to_string())? {
+                    Some(There::Other) if !is_of_programs(&entry.path) => {
                         return Err(format!("/{path} is there, and is no folder"));
                     }
-                    let differs = folders.get(&path).is_some_and(|others| *others != attributes);
-                    if there.is_none() && differs {
+                    None if folders.get(&path).is_some_and(|others| *others != attributes) => {
                         return Err(format!("another package has another owner or mode of /{path}"));
+                    }
+                    _ => {}
+                },
+                None if entry.is_link => {
+                    if let Some(There::Folder(_)) = self.there(&path).map_err(|error| error.to_string())? {
+                        return Err(format!("/{path} is a folder there"));
                     }
                 }
                 None => {}
@@ -211,13 +246,14 @@ mod tests {
     }
 
     fn composed(system: &Path, descriptions: &[String]) -> Composition {
-        let package = |number: usize| Dependency {
-            name: number.to_string(),
+        let package = |description: &String| Dependency {
+            name: Facts::parse(description)
+                .map_or_else(|_| "x".to_owned(), |facts| facts.field("Package").to_owned()),
             version: "2".to_owned(),
             file: String::new(),
             sha256: String::new(),
         };
-        let packages: Vec<Dependency> = (0..descriptions.len()).map(package).collect();
+        let packages: Vec<Dependency> = descriptions.iter().map(package).collect();
         let parts: Vec<Part> = packages
             .iter()
             .zip(descriptions)

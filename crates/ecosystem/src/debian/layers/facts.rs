@@ -1,9 +1,11 @@
 //! What is known of a package so that it can be a layer.
 
 use super::preinst;
+use crate::Part;
 use crate::archive::Kind;
 use crate::debian::deb_file::inventory::{self, Inventory};
 use crate::debian::deb822::Stanza;
+use crate::debian::relation;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::path::Path;
@@ -35,6 +37,9 @@ pub(super) struct Entry {
     pub(super) path: String,
     /// Permissions, user and group, if it is a folder.
     pub(super) folder: Option<(u32, u32, u32)>,
+    /// Whether it is a symbolic link.
+    #[serde(default)]
+    pub(super) is_link: bool,
 }
 
 impl Facts {
@@ -75,6 +80,7 @@ impl Facts {
             }
         }
         let entries = inventory.entries.iter().map(entry).collect::<Result<Vec<_>, _>>()?;
+        stays_in_its_folder(inventory, &entries)?;
         let files: HashSet<&str> =
             entries.iter().filter(|entry| entry.folder.is_none()).map(|entry| entry.path.as_str()).collect();
         for conffile in &conffiles {
@@ -84,6 +90,14 @@ impl Facts {
         }
         let control = inventory.control.clone();
         let stanza = Stanza::new(&control);
+        let field = |name: &str| stanza.get(name).unwrap_or("");
+        let is_word = |text: &str| text.chars().all(|c| c.is_ascii_graphic()) && !text.is_empty();
+        if !relation::is_name(field("Package"))
+            || !is_architecture(field("Architecture"))
+            || !is_word(field("Version"))
+        {
+            return Err("its name, version or architecture is none".to_owned());
+        }
         if let Some(field) =
             ["Status", "Conffiles", "Config-Version"].into_iter().find(|field| stanza.get(field).is_some())
         {
@@ -103,6 +117,16 @@ impl Facts {
     /// As text, to be kept.
     pub(super) fn to_text(&self) -> serde_json::Result<String> {
         serde_json::to_string(self)
+    }
+
+    /// What is known of the package of a part, if it is that one.
+    pub(super) fn of_part(part: &Part) -> Result<Facts, String> {
+        let facts = Facts::parse(part.description)?;
+        let (name, version) = (facts.field("Package"), facts.field("Version"));
+        match name == part.package.name && version == part.package.version {
+            true => Ok(facts),
+            false => Err(format!("the package says that it is {name} {version}")),
+        }
     }
 
     /// What [`Facts::to_text`] wrote.
@@ -182,7 +206,43 @@ fn entry(entry: &crate::archive::Entry) -> Result<Entry, String> {
             return Err(format!("/{path} is neither a file, a folder nor a link"));
         }
     };
-    Ok(Entry { path: path.to_owned(), folder })
+    Ok(Entry { path: path.to_owned(), folder, is_link: entry.kind == Kind::SymbolicLink })
+}
+
+/// Unpacking, and what is done to the layer then, must not follow a link out of it.
+fn stays_in_its_folder(inventory: &Inventory, entries: &[Entry]) -> Result<(), String> {
+    const FOLDERS: [&str; 4] = ["usr", "var", "var/lib", "var/lib/dpkg"];
+    let others: HashSet<&str> =
+        entries.iter().filter(|entry| entry.folder.is_none()).map(|entry| entry.path.as_str()).collect();
+    for Entry { path, folder, .. } in entries {
+        let is_of_programs =
+            path.strip_prefix("usr/").is_some_and(|top| !top.contains('/') && beside_links(top) == *path);
+        if folder.is_none() && (is_of_programs || FOLDERS.contains(&path.as_str())) {
+            return Err(format!("/{path} is no folder in it"));
+        }
+        if path == "DEBIAN" || path.starts_with("DEBIAN/") {
+            return Err("it has a folder DEBIAN".to_owned());
+        }
+        let mut above = path.as_str();
+        while let Some((folder, _)) = above.rsplit_once('/') {
+            if others.contains(folder) {
+                return Err(format!("it has files below /{folder}, which is no folder"));
+            }
+            above = folder;
+        }
+    }
+    for entry in inventory.entries.iter().filter(|entry| entry.kind == Kind::HardLink) {
+        let target = String::from_utf8_lossy(&entry.link_target);
+        let target = target.trim_start_matches("./").trim_start_matches('/');
+        if !others.contains(target) {
+            return Err(format!("it has a link to /{target}, which it does not have"));
+        }
+    }
+    Ok(())
+}
+
+fn is_architecture(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
 }
 
 fn conffiles_of(text: &str) -> Result<Vec<String>, String> {
@@ -205,6 +265,59 @@ mod tests {
             [("bin/ls", "usr/bin/ls"), ("lib", "usr/lib"), ("library/x", "library/x"), ("etc/a", "etc/a")]
         {
             assert_eq!(beside_links(path), beside);
+        }
+    }
+
+    #[test]
+    fn nothing_leads_out_of_a_layer() {
+        let entry = |path: &str, kind: Kind, target: &str| crate::archive::Entry {
+            path: path.into(),
+            kind,
+            mode: 0o755,
+            owner: (0, Vec::new()),
+            group: (0, Vec::new()),
+            link_target: target.into(),
+            device: (0, 0),
+            extended: Vec::new(),
+            size_bytes: 0,
+        };
+        let of = |control: &str, entries: Vec<crate::archive::Entry>| {
+            let inventory = Inventory { control: control.to_owned(), members: Vec::new(), entries };
+            Facts::from(&inventory).map(|_| ())
+        };
+        let control = "Package: x\nVersion: 1\nArchitecture: all\n";
+        let good = || {
+            vec![
+                entry("", Kind::Directory, ""),
+                entry("bin", Kind::Directory, ""),
+                entry("bin/x", Kind::File, ""),
+                entry("bin/y", Kind::HardLink, "./bin/x"),
+                entry("usr/lib/x", Kind::SymbolicLink, "/etc"),
+            ]
+        };
+        assert_eq!(of(control, good()), Ok(()));
+        for (path, kind, target) in [
+            ("usr", Kind::SymbolicLink, "../other/usr"),
+            ("usr/bin", Kind::SymbolicLink, "/bin"),
+            ("var/lib", Kind::SymbolicLink, "/"),
+            ("var/lib/dpkg", Kind::SymbolicLink, "/"),
+            ("var/lib/dpkg/info/y.postinst", Kind::File, ""),
+            ("usr/lib/x/y", Kind::File, ""),
+            ("bin/x/y", Kind::Directory, ""),
+            ("DEBIAN/control", Kind::File, ""),
+            ("z", Kind::HardLink, "../other/z"),
+            ("a/../../b", Kind::File, ""),
+        ] {
+            let mut entries = good();
+            entries.push(entry(path, kind, target));
+            assert!(of(control, entries).is_err(), "{path}");
+        }
+        for control in [
+            "Package: ../x\nVersion: 1\nArchitecture: all\n",
+            "Package: x\nVersion: 1 2\nArchitecture: all\n",
+            "Package: x\nVersion: 1\nArchitecture: ../all\n",
+        ] {
+            assert!(of(control, good()).is_err(), "{control}");
         }
     }
 

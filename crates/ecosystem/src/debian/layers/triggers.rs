@@ -107,7 +107,7 @@ fn known(below: &Stack) -> io::Result<Vec<Interest>> {
         };
         interests.push(Interest { trigger: trigger.to_owned(), package: package.to_owned(), is_noawait });
     };
-    for name in below.names(&folder) {
+    for name in below.names(&folder)? {
         // Files of dpkg's own begin with a capital, as no trigger does.
         if name == "File" {
             for line in below.read(&format!("{folder}/File"))?.unwrap_or_default().lines() {

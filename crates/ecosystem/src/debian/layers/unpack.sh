@@ -27,4 +27,7 @@ while read -r file hash name; do
     mv "$layer/$path" "$layer/$path.dpkg-new"
   done < "$INPUTS/$hash.conffiles"
   chmod -R u=rwX,go=rX "$info"
+  # Whatever the package says of the root itself: what is there keeps its owner.
+  chown 0:0 "$layer"
+  chmod 755 "$layer"
 done < "$INPUTS/layers.unpack"

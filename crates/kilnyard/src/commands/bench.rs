@@ -17,6 +17,7 @@ mod publish;
 mod queries;
 mod schedule;
 mod scratch;
+mod subject;
 mod synthetic;
 mod tree;
 

@@ -79,15 +79,14 @@ pub fn set(
     if !lines[head].ends_with('\n') {
         lines[head].push_str(newline);
     }
-    let mut next = head + 1;
+    let end = lines[head + 1..].iter().position(|line| line.trim_start().starts_with('['));
+    let end = end.map_or(lines.len(), |end| head + 1 + end);
+    let mut added = Vec::new();
     for (key, value) in settings {
-        let end = lines[head + 1..].iter().position(|line| line.trim_start().starts_with('['));
-        let end = end.map_or(lines.len(), |end| head + 1 + end);
         let known = (head + 1..end).find(|at| key_of(&lines[*at]).is_some_and(|known| known == *key));
         let Some(at) = known else {
-            lines.insert(next, format!("{key} = {value}{newline}"));
+            added.push(format!("{key} = {value}{newline}"));
             changes.push(format!("+{key} = {value}"));
-            next += 1;
             continue;
         };
         let is_same = before.get(table).and_then(|table| table.get(*key)) == Some(&value_of(value)?);
@@ -107,6 +106,7 @@ pub fn set(
             }
         }
     }
+    lines.splice(head + 1..head + 1, added);
     let text = lines.concat();
     let is_meant = text.parse::<Table>().is_ok_and(|after| after == with(before, table, settings));
     if is_meant { Ok(Edited { text, changes }) } else { Err(shape()) }
@@ -206,6 +206,10 @@ mod tests {
         let text = "[root]\n  backend = \"copy\"  # no overlays \"here\"\nflushes = \"keep\"\n";
         let says = "backend = \"copy\"  # no overlays \"here\"".to_owned();
         assert_eq!(refused(text), Err(Refusal::SaysOtherwise { line: 2, says }));
+        // A line that would come before does not count.
+        let says = "scratch = \"disk\"".to_owned();
+        let other = Err(Refusal::SaysOtherwise { line: 2, says });
+        assert_eq!(refused("[root]\nscratch = \"disk\"\n"), other);
         let forced = set(text, "root", &MEMORY, Otherwise::Replace).unwrap();
         let expected = "[root]\nscratch = \"memory\"\n  backend = \"overlay\"  # no overlays \"here\"\nflushes = \"keep\"\n";
         assert_eq!(forced.text, expected);

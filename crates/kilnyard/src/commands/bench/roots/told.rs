@@ -12,13 +12,20 @@ const EMPTY_SECONDS_MAX: f64 = 0.010;
 const SET_SEEN_SECONDS_MAX: f64 = 0.100;
 const PACKAGES_SEEN_CPU_RATIO_MAX: f64 = 0.25;
 
-/// The parts of a root's life.
-const PARTS: [(&str, fn(&Life) -> Spent); 4] = [
+/// A part of a root's life, by its name.
+type Part = (&'static str, fn(&Life) -> Spent);
+
+const PARTS: [Part; 4] = [
     ("create", |life| life.create),
     ("dependencies", |life| life.depends),
     ("build", |life| life.build),
     ("teardown", |life| life.teardown),
 ];
+
+/// A kind of time, by its name.
+type Time = (&'static str, fn(Spent) -> f64);
+
+const TIMES: [Time; 2] = [("wall", |spent| spent.wall_seconds), ("cpu", |spent| spent.cpu_seconds)];
 
 /// Tells figures.
 pub fn told(figures: &Figures) -> Found {
@@ -28,9 +35,9 @@ pub fn told(figures: &Figures) -> Found {
     let mut full = short.clone();
     for (measured, way, lives) in figures.measured.iter().flat_map(lives) {
         for (part, of) in PARTS {
-            for (unit, value) in UNITS {
+            for (time, value) in TIMES {
                 let values = lives.iter().map(|life| value(of(life))).collect();
-                let key = format!("{}_{way}_{part}_{unit}_seconds", measured.variant.key());
+                let key = format!("{}_{way}_{part}_{time}_seconds", measured.variant.key());
                 full.push(Series::new(key, "", Unit::Seconds, values));
             }
         }
@@ -62,9 +69,6 @@ pub fn told(figures: &Figures) -> Found {
         package: figures.package.clone(),
     }
 }
-
-const UNITS: [(&str, fn(Spent) -> f64); 2] =
-    [("wall", |spent| spent.wall_seconds), ("cpu", |spent| spent.cpu_seconds)];
 
 /// The lives of a way's roots, by how they had their dependencies.
 fn lives(measured: &Measured) -> Vec<(&Measured, &'static str, Vec<Life>)> {
@@ -101,11 +105,11 @@ fn summary(figures: &Figures) -> Vec<Series> {
         Series::new("empty_cpu_seconds", "both, CPU", Unit::Seconds, empty.cpu_seconds.clone()),
     ];
     for (key, label, spent) in dependencies(figures) {
-        for ((unit, value), shown) in UNITS.into_iter().zip(["wall", "CPU"]) {
+        for ((time, value), shown) in TIMES.into_iter().zip(["wall", "CPU"]) {
             let values: Vec<f64> = spent.iter().map(|spent| value(*spent)).collect();
             if !values.is_empty() {
                 let label = format!("dependencies, {label}, {shown}");
-                series.push(Series::new(format!("{key}_{unit}_seconds"), label, Unit::Seconds, values));
+                series.push(Series::new(format!("{key}_{time}_seconds"), label, Unit::Seconds, values));
             }
         }
     }

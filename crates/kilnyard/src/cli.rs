@@ -102,6 +102,8 @@ pub enum Command {
     },
     /// Measure Kilnyard on this machine.
     Bench(Bench),
+    /// Write the way to make roots that is fastest here into the configuration.
+    Tune(Tune),
     /// Print the completions of a shell.
     Completions {
         /// The shell.
@@ -551,12 +553,35 @@ pub struct Bench {
     /// The scan of a pkgsrc tree, for `tree`; it may be packed.
     #[arg(long, value_name = "FILE", required_if_eq("name", "tree"))]
     pub scan: Option<PathBuf>,
+    /// A file for a bar chart, for `roots`; SVG.
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
     /// An unpacked source with a `configure`, for `fakeroot` to build.
     #[arg(long, value_name = "DIR")]
     pub source: Option<PathBuf>,
     /// How many pairs are measured.
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub pairs: u32,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `tune`.
+#[derive(Debug, Args)]
+pub struct Tune {
+    /// A source package to measure with, if nothing was measured yet.
+    #[arg(long, default_value = "libmd")]
+    pub package: String,
+    /// Measure again, though `kilnyard bench roots` did before.
+    #[arg(long)]
+    pub measure: bool,
+    /// Replace what the configuration says otherwise.
+    #[arg(long)]
+    pub force: bool,
+    /// Show what would change, and write nothing.
+    #[arg(long)]
+    pub dry_run: bool,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -575,6 +600,8 @@ pub enum BenchName {
     Fakeroot,
     /// What watching a build costs.
     Monitor,
+    /// Every way to make roots that works here, and dependencies as layers, with a real package; ends in a recommendation.
+    Roots,
     /// status, why, log and plan on a yard of 30,000 packages and 20 runs.
     Queries,
     /// Real builds whose cores follow rank, beside a fixed number of jobs for each.

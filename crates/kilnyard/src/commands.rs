@@ -24,6 +24,7 @@ mod scan_tree;
 mod shell;
 mod simulate;
 mod status;
+mod tune;
 mod why;
 
 use crate::cli::{self, Arguments, Command};
@@ -64,6 +65,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Simulate(options) => simulate::run(yard, &options),
         Command::Fakeroot { words } => Ok(fakeroot::run(words)),
         Command::Bench(options) => bench::run(yard, &options),
+        Command::Tune(options) => tune::run(&yard()?, &options),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { folder } => manual::pages(&folder),
     }

@@ -1,6 +1,7 @@
 //! `kilnyard.toml`: what a person says of a yard.
 
 mod debian;
+pub mod edit;
 mod pkgsrc;
 mod root;
 mod roots;

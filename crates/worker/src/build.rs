@@ -43,8 +43,7 @@ impl Worker {
         cancel: &AtomicBool,
         tell: &dyn Fn(Progress),
     ) -> BuildResult {
-        let performance =
-            Performance { worker: self, lease, package, share, cancel, tell, is_kept: Cell::new(false) };
+        let performance = Performance::new(self, lease, package, share, cancel, tell);
         let mut is_reproducible = None;
         let outcome = performance.build(&lease.order, "").and_then(|outputs| {
             if lease.checks_reproducible {
@@ -75,7 +74,18 @@ pub(crate) fn machine(stage: Stage, message: impl ToString) -> Failure {
     Failure { stage, kind: FailureKind::Machine, message, line_number: None, lines: Vec::new() }
 }
 
-impl Performance<'_> {
+impl<'a> Performance<'a> {
+    pub(crate) fn new(
+        worker: &'a Worker,
+        lease: &'a Lease,
+        package: PackageId,
+        share: &'a Share,
+        cancel: &'a AtomicBool,
+        tell: &'a dyn Fn(Progress),
+    ) -> Performance<'a> {
+        Performance { worker, lease, package, share, cancel, tell, is_kept: Cell::new(false) }
+    }
+
     /// `prefix` tells the logs and the root of a second build from those of the first.
     fn build(&self, order: &BuildOrder, prefix: &str) -> Result<Vec<Output>, Failure> {
         let name = format!("{prefix}{}", self.lease.build);

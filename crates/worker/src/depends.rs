@@ -1,16 +1,19 @@
 //! Dependencies of a build: layers that are there, layers that are made, and the package manager for the rest.
 
-use crate::RootFolder;
 use crate::build::{Performance, machine, write_log};
 use crate::layers::{Layers, STACKED_MAX, Set, Standing};
+use crate::{RootFolder, Share, Worker};
 use kilnyard_ecosystem::{Layering, Part, Stack};
+use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::{BuildOrder, Dependency, Input, Stage, StageOrder};
 use kilnyard_model::result::{Failure, FailureKind};
 use kilnyard_process::{End, own_cpu_seconds};
+use kilnyard_protocol::Lease;
 use kilnyard_root::Form;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 /// What the package manager has installed can be below others, so that these are looked at again; so often at most.
@@ -24,15 +27,30 @@ const ADDED: &str = "/kilnyard/added";
 const WRITTEN_ANYHOW: [&str; 6] = ["dev", "kilnyard", "proc", "run", "sys", "var/log"];
 
 /// The layers that a root with all its dependencies begins with. They stay as long as this.
-pub(crate) struct Stacked {
+pub struct Stacked {
     layers: Vec<String>,
     _standing: Standing,
 }
 
 impl Stacked {
     /// The layers, relative to the yard, the uppermost first.
-    pub(crate) fn layers(&self) -> &[String] {
+    pub fn layers(&self) -> &[String] {
         &self.layers
+    }
+}
+
+impl Worker {
+    /// Makes layers of the dependencies of a lease, as a build does before its stages, and builds nothing; none where there
+    /// is nothing to install, or no layers are to be made.
+    pub fn stack(
+        &self,
+        lease: &Lease,
+        package: PackageId,
+        share: &Share,
+        cancel: &AtomicBool,
+    ) -> Result<Option<Stacked>, Failure> {
+        let performance = Performance::new(self, lease, package, share, cancel, &|_| {});
+        performance.depends(&lease.order, "", &lease.build.to_string())
     }
 }
 

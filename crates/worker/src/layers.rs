@@ -30,6 +30,9 @@ use std::time::SystemTime;
 
 /// Below the yard.
 const FOLDER: &str = "layers/dependencies";
+/// The folder of a yard that holds what configuring sets of dependencies wrote. Without it they are configured anew, from
+/// the layers of their packages; to be removed only while no worker is there.
+pub const SETS: &str = "layers/dependencies/sets";
 /// So many layers lie over each other at most: an overlay takes 500, and cold walks over 400 are slow. What would be
 /// beyond that is installed by the package manager, into one.
 pub(crate) const STACKED_MAX: usize = 400;

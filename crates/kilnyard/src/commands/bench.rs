@@ -10,13 +10,15 @@ mod check;
 mod child;
 mod convert;
 pub mod fakeroot;
-mod figures;
+pub mod figures;
 mod monitor;
 mod overhead;
 mod publish;
 mod queries;
+pub mod roots;
 mod schedule;
 mod scratch;
+mod subject;
 mod synthetic;
 mod tree;
 
@@ -37,6 +39,11 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Bench) -> Result<ExitC
         BenchName::Publish => publish::measure(options.pairs)?,
         BenchName::Fakeroot => fakeroot::measure(options.pairs, options.source.as_deref())?,
         BenchName::Monitor => monitor::measure(options.pairs)?,
+        BenchName::Roots => {
+            let svg = options.svg.as_deref();
+            let found = roots::measure(&yard()?, &options.package, options.pairs, &machine, svg)?;
+            if options.json { found.full } else { found.short }
+        }
         BenchName::Schedule => schedule::measure(options.pairs)?,
         BenchName::Queries => queries::measure(options.pairs)?,
         BenchName::Tree => match &options.scan {

@@ -43,7 +43,8 @@ pub enum Unit {
 }
 
 impl Unit {
-    fn show(self, value: f64) -> String {
+    /// A value for people.
+    pub fn show(self, value: f64) -> String {
         match self {
             Unit::Seconds if value.abs() < 1e-6 => format!("{:.0} ns", value * 1e9),
             Unit::Seconds if value.abs() < 1e-3 => format!("{:.1} µs", value * 1e6),
@@ -188,7 +189,8 @@ impl Machine {
         })
     }
 
-    fn as_text(&self) -> String {
+    /// The machine for people.
+    pub fn as_text(&self) -> String {
         let cores = words::count(self.cores as u64, "core");
         let load: Vec<String> = self.load_before.iter().map(|load| format!("{load:.2}")).collect();
         format!("{cores} ({}), Linux {}, load before {}", self.processor, self.kernel, load.join(" "))

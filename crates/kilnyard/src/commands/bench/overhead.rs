@@ -9,21 +9,19 @@
 use super::child::all_cpu_seconds;
 use super::figures::{Report, Series, Summary, Unit, ratios};
 use super::scratch::Scratch;
-use crate::config::Packages;
+use super::subject::{self, Subject};
 use crate::error::{Context, Error, Kind, Result};
-use crate::plan::{self, Forced, Planned};
+use crate::plan::{self, Forced};
 use crate::run::view::{Seen, Snapshot, View};
 use crate::run::{Options, Run};
-use crate::shape::Shape;
 use crate::yard::{Yard, store_error};
 use crate::{family, mirror, report, signals};
-use kilnyard_mirror::{DistfileStore, Sha256Hex, Wanted};
-use kilnyard_model::order::{Account, BuildOrder, CommandOrder, Dependency, Input, Stage};
-use kilnyard_process::{End, Log, read_log};
-use kilnyard_store::{RunState, Sqlite, Store};
+use kilnyard_ecosystem::Ecosystem;
+use kilnyard_mirror::Sha256Hex;
+use kilnyard_model::order::{Account, BuildOrder, CommandOrder, Stage};
+use kilnyard_store::{RunState, Store};
 use kilnyard_worker::RootFolder;
 use serde_json::{Map, json};
-use std::path::Path;
 use std::sync::Arc;
 
 /// The most that Kilnyard may use for itself.
@@ -55,13 +53,9 @@ pub fn measure(yard: &Yard, package: &str, pairs: u32) -> Result<Report> {
     let ids = yard.ids()?;
     family::ensure_layers(yard, &ids, signals::cancel(), &|text| tell!("{text}"))?;
     let scratch = Scratch::within(&yard.folder, Some(ids))?;
-    let mut config = yard.config.clone();
-    config.packages = Packages::Some(vec![package.to_owned()]);
-    config.packages_file = None;
-    config.build.test = false;
-    let bench = Bench { yard: scratch.beside(yard, config)?, package };
-    let (order, install) = bench.prepare(yard)?;
-    let bare = bench.bare_root(&order, &install)?;
+    let bench = Bench { yard: subject::scratch_yard(&scratch, yard, package)?, package: package.to_owned() };
+    let Subject { order, workshop, .. } = Subject::prepare(&bench.yard, yard, package)?;
+    let bare = bench.bare_root(&order, &*workshop)?;
     let first = bench.whole()?;
     let mut wholes = Vec::new();
     let mut bares = Vec::new();
@@ -129,53 +123,12 @@ fn doubt(own: &[f64]) -> Option<String> {
     })
 }
 
-struct Bench<'a> {
+struct Bench {
     yard: Yard,
-    package: &'a str,
+    package: String,
 }
 
-impl Bench<'_> {
-    fn planned(&self, store: &mut Sqlite, distfiles: &DistfileStore) -> Result<Planned> {
-        plan::make(&self.yard, distfiles, store, &Forced::Nothing)
-    }
-
-    /// The order of the build, with its inputs put into the scratch yard, and the commands by which the package manager
-    /// installs its dependencies; what is missing is fetched.
-    fn prepare(&self, outer: &Yard) -> Result<(BuildOrder, Vec<CommandOrder>)> {
-        let (kept, own) = (mirror::open_distfiles(outer)?, mirror::open_distfiles(&self.yard)?);
-        let planned = self.planned(&mut self.yard.store()?, &own)?;
-        let workshop = &planned.workshop;
-        let left_out = || {
-            let known = workshop.left_out().iter().find(|left| left.name == self.package);
-            let why = known.map_or_else(
-                || format!("{} is not a source package of the release", self.package),
-                |left| left.explanation.clone(),
-            );
-            Error::usage(why).hint("another package: kilnyard bench overhead --package NAME")
-        };
-        let id = workshop.graph().find(self.package).ok_or_else(left_out)?;
-        let jobs = Shape::of(&self.yard).jobs;
-        let order = workshop.order(id, 1, jobs).map_err(|impossible| Error::usage(impossible.explanation))?;
-        for input in &order.inputs {
-            let failed = format!("provide {}", input.name);
-            let hash = hash_of(input)?;
-            let wanted = Wanted {
-                urls: input.urls.clone(),
-                sha256: hash.clone(),
-                size_bytes: input.size_bytes,
-                name: input.name.clone(),
-            };
-            let from = kept.ensure(&wanted, &|_| {}, signals::cancel()).context(Kind::Machine, &failed)?;
-            let to = own.path(&hash);
-            fs_err::create_dir_all(to.parent().unwrap_or(Path::new("."))).context(Kind::Machine, &failed)?;
-            fs_err::hard_link(from, to).context(Kind::Machine, &failed)?;
-        }
-        let depends: Vec<&Dependency> = order.depends.iter().collect();
-        let layering = workshop.layering().filter(|_| !depends.is_empty());
-        let install = layering.map(|layering| layering.install(&depends)).unwrap_or_default();
-        Ok((order, install))
-    }
-
+impl Bench {
     /// A whole build, from a yard in which nothing was built yet.
     fn whole(&self) -> Result<Whole> {
         super::go_on()?;
@@ -183,7 +136,7 @@ impl Bench<'_> {
         let started = all_cpu_seconds();
         let mut store = self.yard.store()?;
         let distfiles = Arc::new(mirror::open_distfiles(&self.yard)?);
-        let planned = self.planned(&mut store, &distfiles)?;
+        let planned = plan::make(&self.yard, &distfiles, &mut store, &Forced::Nothing)?;
         let set = planned.set.clone();
         let before = all_cpu_seconds();
         let run = Run {
@@ -200,7 +153,7 @@ impl Bench<'_> {
         if outcome.state != RunState::Finished {
             return Err(Error::new(Kind::Interrupted, "interrupted; nothing is left"));
         }
-        let builds = store.builds_of(self.package, 1).map_err(store_error)?;
+        let builds = store.builds_of(&self.package, 1).map_err(store_error)?;
         let build = builds
             .first()
             .ok_or_else(|| Error::new(Kind::Internal, format!("{} was not built", self.package)))?;
@@ -239,7 +192,7 @@ impl Bench<'_> {
     }
 
     /// A root with the inputs and the dependencies.
-    fn bare_root(&self, order: &BuildOrder, install: &[CommandOrder]) -> Result<RootFolder> {
+    fn bare_root(&self, order: &BuildOrder, workshop: &dyn Ecosystem) -> Result<RootFolder> {
         let failed = "make the root to compare with";
         // A run removes all roots at its beginning but those of failed builds.
         let name = "failed-bench-bare";
@@ -251,12 +204,9 @@ impl Bench<'_> {
             &self.yard.config.roots.on_disk(),
         );
         let root = root.context(Kind::Machine, failed)?;
-        let distfiles = mirror::open_distfiles(&self.yard)?;
-        let file_of =
-            |input: &Input| hash_of(input).map_or_else(|_| Default::default(), |hash| distfiles.path(&hash));
-        root.provide(&order.inputs, &order.texts, &file_of).context(Kind::Machine, failed)?;
-        for command in install {
-            self.perform(&root, command)?;
+        subject::provide(&self.yard, &root, order)?;
+        for command in &subject::installing(order, workshop) {
+            subject::perform(&self.yard, &root, command)?;
         }
         Ok(root)
     }
@@ -268,7 +218,7 @@ impl Bench<'_> {
             let mut timed = command.clone();
             timed.arguments = ["/bin/bash", "-c", TIME, "bash"].map(str::to_owned).into();
             timed.arguments.extend(command.arguments.iter().cloned());
-            let log = self.perform(root, &timed)?;
+            let log = subject::perform(&self.yard, root, &timed)?;
             cpu_seconds += timed_seconds(&log).ok_or_else(|| {
                 Error::new(Kind::Internal, "a command in the root to compare with was not timed")
             })?;
@@ -281,46 +231,9 @@ impl Bench<'_> {
             directory: "/".to_owned(),
             environment: Vec::new(),
         };
-        self.perform(root, &clean)?;
+        subject::perform(&self.yard, root, &clean)?;
         Ok(cpu_seconds)
     }
-
-    /// Runs a command in a root; its log.
-    fn perform(&self, root: &RootFolder, command: &CommandOrder) -> Result<String> {
-        let path = self.yard.path("logs/bare.log");
-        let failed = "write the log of the root to compare with";
-        let config = &self.yard.config;
-        let mut log = Log::create(&path, config.log_limits()).context(Kind::Machine, failed)?;
-        let sandbox = root.sandbox(command);
-        let outcome = kilnyard_process::run(
-            &sandbox,
-            &mut log,
-            config.limits().limits(None),
-            signals::cancel(),
-            &|_| {},
-            &mut |_| {},
-        );
-        log.finish().context(Kind::Machine, failed)?;
-        let text = read_log(&path).or_internal(failed)?;
-        match outcome.end {
-            End::Exit(0) => Ok(text),
-            End::Cancelled => Err(Error::new(Kind::Interrupted, "interrupted; nothing is left")),
-            end => {
-                let mut error = Error::new(
-                    Kind::Machine,
-                    format!("a command in the root to compare with failed: {end:?}"),
-                );
-                let lines: Vec<&str> = text.lines().collect();
-                let last = &lines[lines.len().saturating_sub(6)..];
-                error.causes.extend(last.iter().map(|line| (*line).to_owned()));
-                Err(error)
-            }
-        }
-    }
-}
-
-fn hash_of(input: &Input) -> Result<Sha256Hex> {
-    Sha256Hex::parse(&input.sha256).or_internal(format!("provide {}", input.name))
 }
 
 fn commands<'a>(order: &'a BuildOrder, stages: &'a [Stage]) -> impl Iterator<Item = &'a CommandOrder> {

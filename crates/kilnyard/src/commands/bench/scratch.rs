@@ -3,8 +3,7 @@
 use crate::config::{self, Config};
 use crate::error::{Context, Kind, Result};
 use crate::yard::{CONFIG, Yard};
-use kilnyard_root::IdMap;
-use kilnyard_worker::RootFolder;
+use kilnyard_root::{IdMap, remove_folder};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
@@ -75,11 +74,9 @@ impl Drop for Scratch {
 
 /// Removes as much as can be removed; the next benchmark tries again.
 fn remove(folder: &Path, ids: Option<&IdMap>) {
-    if let Some(ids) = ids {
-        for entry in fs_err::read_dir(folder.join("roots")).into_iter().flatten().flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let _ = RootFolder::at(folder, &name, ids, &[]).remove();
-        }
+    if let (Some(ids), Some(parent), Some(name)) = (ids, folder.parent(), folder.file_name()) {
+        // Roots and layers in it have files of the roots' own users.
+        let _ = remove_folder(parent, Path::new(name), ids);
     }
     let _ = fs_err::remove_dir_all(folder);
 }

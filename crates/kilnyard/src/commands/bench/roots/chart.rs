@@ -1,0 +1,255 @@
+//! Bars of stacked parts in groups, as a drawing for a page or a paper.
+
+use super::super::figures::Unit;
+use std::fmt::Write;
+
+const WIDTH: f64 = 840.0;
+/// Room on the left for labels, and on the right for totals.
+const LEFT: f64 = 200.0;
+const RIGHT: f64 = 70.0;
+const BAR_HEIGHT: f64 = 18.0;
+const BAR_STEP: f64 = 26.0;
+/// Room for the title, the remark and the legend.
+const TOP: f64 = 92.0;
+/// Room for a group's heading above its bars, and for its axis below.
+const HEADING: f64 = 26.0;
+const AXIS: f64 = 48.0;
+/// Steps of the axis, at most.
+const STEPS_MAX: f64 = 8.0;
+/// How many colours there are; parts beyond begin again.
+const COLOURS: usize = 4;
+
+/// Colours that people with any sight tell apart, on white and on black.
+const STYLE: &str = "text{font:13px sans-serif;fill:#222}.title{font-size:16px;font-weight:bold}\
+    .small{font-size:11px;fill:#555}.page{fill:#fff}.grid{stroke:#ddd}.base{stroke:#777}\
+    .p0{fill:#0072b2}.p1{fill:#e69f00}.p2{fill:#8a8a8a}.p3{fill:#c44e86}\
+    @media(prefers-color-scheme:dark){text{fill:#eee}.small{fill:#aaa}.page{fill:#15181c}.grid{stroke:#3a3f46}\
+    .base{stroke:#999}.p0{fill:#56b4e9}.p1{fill:#f0b83a}.p2{fill:#9aa0a6}.p3{fill:#e08ab4}}";
+
+/// What is drawn.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chart {
+    pub title: String,
+    /// On what it was measured.
+    pub remark: String,
+    /// What the axes say, with the unit.
+    pub axis: String,
+    /// The names of the parts.
+    pub parts: Vec<String>,
+    pub groups: Vec<Group>,
+}
+
+/// Bars on an axis of their own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    pub heading: String,
+    pub bars: Vec<Bar>,
+}
+
+/// One bar.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bar {
+    pub label: String,
+    /// In the order of the chart's parts.
+    pub parts: Vec<f64>,
+}
+
+/// The drawing as SVG.
+pub fn draw(chart: &Chart) -> String {
+    let height = TOP + chart.groups.iter().map(height_of).sum::<f64>() + 12.0;
+    let title = escaped(&chart.title);
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
+         height=\"{height}\" role=\"img\">\n<title>{title}</title>\n<style>{STYLE}</style>\n\
+         <rect class=\"page\" width=\"{WIDTH}\" height=\"{height}\"/>\n\
+         <text class=\"title\" x=\"16\" y=\"26\">{title}</text>\n\
+         <text class=\"small\" x=\"16\" y=\"46\">{}</text>\n",
+        escaped(&chart.remark)
+    );
+    for (number, part) in chart.parts.iter().enumerate() {
+        let x = LEFT + 130.0 * number as f64;
+        let _ = writeln!(
+            out,
+            "<rect class=\"p{}\" x=\"{x}\" y=\"62\" width=\"12\" height=\"12\"/><text x=\"{}\" y=\"73\">{}</text>",
+            number % COLOURS,
+            x + 18.0,
+            escaped(part)
+        );
+    }
+    let mut top = TOP;
+    for group in &chart.groups {
+        draw_group(&mut out, chart, group, top);
+        top += height_of(group);
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
+fn height_of(group: &Group) -> f64 {
+    HEADING + BAR_STEP * group.bars.len() as f64 + AXIS
+}
+
+fn draw_group(out: &mut String, chart: &Chart, group: &Group, top: f64) {
+    let total = |bar: &Bar| bar.parts.iter().sum::<f64>();
+    let largest = group.bars.iter().map(total).fold(0.0, f64::max);
+    let step = step(largest);
+    let end = (largest / step).ceil().max(1.0) * step;
+    let x = |value: f64| LEFT + (WIDTH - LEFT - RIGHT) * value / end;
+    let (bars_top, bars_end) = (top + HEADING, top + HEADING + BAR_STEP * group.bars.len() as f64);
+    let _ = writeln!(out, "<text x=\"{LEFT}\" y=\"{}\">{}</text>", top + 14.0, escaped(&group.heading));
+    for tick in 0..=(end / step).round() as u32 {
+        let value = step * f64::from(tick);
+        let at = x(value);
+        let _ = writeln!(
+            out,
+            "<path class=\"grid\" d=\"M{at:.1} {bars_top}V{bars_end}\"/>\
+             <text class=\"small\" x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+            bars_end + 14.0,
+            number(value)
+        );
+    }
+    for (place, bar) in group.bars.iter().enumerate() {
+        let y = bars_top + BAR_STEP * place as f64 + (BAR_STEP - BAR_HEIGHT) / 2.0;
+        let line = y + 14.0;
+        let label = escaped(&bar.label);
+        let _ = writeln!(out, "<text x=\"{}\" y=\"{line}\" text-anchor=\"end\">{label}</text>", LEFT - 8.0);
+        let mut from = 0.0;
+        for (part, value) in bar.parts.iter().enumerate().filter(|(_, value)| **value > 0.0) {
+            let name = chart.parts.get(part).map_or("", String::as_str);
+            let _ = writeln!(
+                out,
+                "<rect class=\"p{}\" x=\"{:.2}\" y=\"{y}\" width=\"{:.2}\" height=\"{BAR_HEIGHT}\">\
+                 <title>{label}, {}: {value:.3} s</title></rect>",
+                part % COLOURS,
+                x(from),
+                x(from + value) - x(from),
+                escaped(name)
+            );
+            from += value;
+        }
+        let _ = writeln!(
+            out,
+            "<text x=\"{:.1}\" y=\"{line}\">{}</text>",
+            x(from) + 6.0,
+            Unit::Seconds.show(from)
+        );
+    }
+    let middle = (LEFT + WIDTH - RIGHT) / 2.0;
+    let _ = writeln!(
+        out,
+        "<path class=\"base\" d=\"M{LEFT} {bars_top}V{bars_end}\"/>\
+         <text class=\"small\" x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+        bars_end + 30.0,
+        escaped(&chart.axis)
+    );
+}
+
+/// The distance of two marks of an axis: 1, 2 or 5 times a power of ten.
+fn step(largest: f64) -> f64 {
+    let least = if largest > 0.0 && largest.is_finite() { largest / STEPS_MAX } else { 1.0 };
+    let power = 10f64.powf(least.log10().floor());
+    [1.0, 2.0, 5.0]
+        .map(|factor| factor * power)
+        .into_iter()
+        .find(|step| *step >= least)
+        .unwrap_or(10.0 * power)
+}
+
+/// A number of an axis, without digits that say nothing.
+fn number(value: f64) -> String {
+    let text = format!("{value:.4}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Text as XML takes it.
+fn escaped(text: &str) -> String {
+    let text: String = text.chars().filter(|letter| !letter.is_control()).collect();
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chart() -> Chart {
+        let bar = |label: &str, parts: &[f64]| Bar { label: label.to_owned(), parts: parts.to_vec() };
+        Chart {
+            title: "Roots of <libx> & \"more\"\u{1b}".to_owned(),
+            remark: "2 cores & a <disk>".to_owned(),
+            axis: "seconds of wall time".to_owned(),
+            parts: ["create", "dependencies", "build", "teardown"].map(str::to_owned).to_vec(),
+            groups: vec![
+                Group {
+                    heading: "by <manager>".to_owned(),
+                    bars: vec![bar("overlay", &[0.02, 4.0, 10.0, 0.5]), bar("a<b", &[5.0, 4.0, 10.0, 2.0])],
+                },
+                Group { heading: "nothing".to_owned(), bars: vec![bar("none", &[0.0, 0.0])] },
+            ],
+        }
+    }
+
+    /// The text between tags, and the names of tags, of which each must be closed by its own end.
+    fn read(svg: &str) -> (String, Vec<String>) {
+        let (mut open, mut text, mut tags) = (Vec::new(), String::new(), Vec::new());
+        let mut rest = svg;
+        while let Some((before, after)) = rest.split_once('<') {
+            assert!(!before.contains('>'), "a bare > in {before}");
+            text.push_str(before);
+            let (tag, after) = after.split_once('>').expect("each tag has an end");
+            assert_eq!(tag.matches('"').count() % 2, 0, "{tag}");
+            match tag.strip_prefix('/') {
+                Some(name) => assert_eq!(open.pop().as_deref(), Some(name)),
+                None => {
+                    let name = tag.split([' ', '/']).next().unwrap().to_owned();
+                    tags.push(name.clone());
+                    if !tag.ends_with('/') {
+                        open.push(name);
+                    }
+                }
+            }
+            rest = after;
+        }
+        assert!(open.is_empty(), "{open:?}");
+        for entity in text.split('&').skip(1) {
+            assert!(
+                ["amp;", "lt;", "gt;", "quot;"].iter().any(|known| entity.starts_with(known)),
+                "{entity}"
+            );
+        }
+        (text + rest, tags)
+    }
+
+    #[test]
+    fn a_drawing_is_well_formed_and_text_of_others_is_escaped() {
+        let svg = draw(&chart());
+        let (text, tags) = read(&svg);
+        assert!(
+            text.contains("Roots of &lt;libx&gt; &amp; &quot;more&quot;") && !svg.contains('\u{1b}'),
+            "{text}"
+        );
+        assert!(text.contains("by &lt;manager&gt;") && text.contains("a&lt;b") && text.contains("21.00 s"));
+        // The page, four of the legend, and a bar's parts that are more than nothing.
+        assert_eq!(tags.iter().filter(|tag| *tag == "rect").count(), 1 + 4 + 8);
+        assert!(svg.contains("prefers-color-scheme:dark"));
+    }
+
+    #[test]
+    fn no_bar_is_longer_than_its_axis() {
+        for part in draw(&chart()).split("<rect class=\"p").skip(1 + 4) {
+            let value = |name: &str| -> f64 {
+                let (_, rest) = part.split_once(&format!(" {name}=\"")).unwrap();
+                rest.split_once('"').unwrap().0.parse().unwrap()
+            };
+            assert!(value("x") >= LEFT && value("x") + value("width") <= WIDTH - RIGHT + 0.02, "{part}");
+        }
+    }
+
+    #[test]
+    fn marks_of_an_axis_are_round_and_few() {
+        for (largest, expected) in [(21.0, 5.0), (8.0, 1.0), (0.03, 0.005), (0.0, 1.0), (f64::INFINITY, 1.0)]
+        {
+            assert!((step(largest) - expected).abs() < 1e-9, "{largest}: {}", step(largest));
+        }
+        assert_eq!((number(0.005), number(10.0), number(2.5)), ("0.005".into(), "10".into(), "2.5".into()));
+    }
+}

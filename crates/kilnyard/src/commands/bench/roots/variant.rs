@@ -1,0 +1,95 @@
+//! The ways to make roots that are compared.
+
+use kilnyard_root::{Backend, Flushes, Form, IdMap, Making, Roots, Scratch, probe};
+use std::path::Path;
+
+/// A part of the memory that is free, as a divisor, may be used by a root in memory: as in builds.
+const PART_OF_MEMORY: u64 = 2;
+/// What a file system in memory is tried with.
+const PROBED_BYTES: u64 = 1 << 20;
+
+/// A way to make roots.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Variant {
+    pub roots: Roots,
+    /// Whether it is there to be compared with alone.
+    pub is_for_comparison: bool,
+}
+
+/// All of them, the plainest first; the last one shows what discarded flushes save.
+pub fn all(flushes: Flushes) -> Vec<Variant> {
+    let variant =
+        |backend, scratch| Variant { roots: Roots { backend, scratch, flushes }, is_for_comparison: false };
+    let mut variants = vec![
+        variant(Backend::Overlay, Scratch::Disk),
+        variant(Backend::Overlay, Scratch::Memory),
+        variant(Backend::Tmpfs, Scratch::Disk),
+        variant(Backend::Copy, Scratch::Disk),
+    ];
+    if flushes == Flushes::Discard {
+        let roots = Roots { flushes: Flushes::Keep, ..variants[0].roots };
+        variants.push(Variant { roots, is_for_comparison: true });
+    }
+    variants
+}
+
+impl Variant {
+    /// For people.
+    pub fn label(&self) -> String {
+        let kept = if self.is_for_comparison { ", flushes kept" } else { "" };
+        format!("{}{kept}", self.roots)
+    }
+
+    /// For programs.
+    pub fn key(&self) -> String {
+        let words = self.label().replace(", ", " ");
+        words.replace(' ', "_")
+    }
+
+    /// Whether its roots can stand on layers of dependencies.
+    pub fn is_layered(&self) -> bool {
+        self.roots.on_disk().form == Form::Overlay
+    }
+
+    /// How its roots are made, where all of a build is in memory as far as the way has it so.
+    pub fn making(&self) -> Making {
+        self.made_with(available_bytes() / PART_OF_MEMORY)
+    }
+
+    fn made_with(&self, bytes: u64) -> Making {
+        match self.roots.is_in_memory() {
+            true => self.roots.in_memory(bytes),
+            false => self.roots.on_disk(),
+        }
+    }
+
+    /// Makes a small one. The reason where this machine does not let it.
+    pub fn try_for_real(&self, folder: &Path, ids: &IdMap) -> Result<(), String> {
+        let tried = probe::try_root(folder, ids, &self.made_with(PROBED_BYTES));
+        tried.map_err(|error| error.to_string())
+    }
+}
+
+fn available_bytes() -> u64 {
+    let text = fs_err::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kibibytes.unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_way_has_a_name_of_its_own_and_is_made_as_it_says() {
+        let variants = all(Flushes::Discard);
+        let keys: Vec<String> = variants.iter().map(Variant::key).collect();
+        let expected = ["overlay", "overlay_scratch_in_memory", "tmpfs", "copy", "overlay_flushes_kept"];
+        assert_eq!(keys, expected);
+        let forms: Vec<Form> = variants.iter().map(|variant| variant.made_with(1).form).collect();
+        assert_eq!(forms, [Form::Overlay, Form::Overlay, Form::Copy, Form::Copy, Form::Overlay]);
+        // Who keeps flushes anyway has nothing to compare.
+        assert!(all(Flushes::Keep).iter().all(|variant| !variant.is_for_comparison));
+    }
+}

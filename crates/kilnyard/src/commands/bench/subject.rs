@@ -1,0 +1,118 @@
+//! The package that a benchmark builds, in a yard of the benchmark's own.
+
+use super::scratch::Scratch;
+use crate::config::Packages;
+use crate::error::{Context, Error, Kind, Result};
+use crate::plan::{self, Forced};
+use crate::shape::Shape;
+use crate::yard::Yard;
+use crate::{mirror, signals};
+use kilnyard_ecosystem::Ecosystem;
+use kilnyard_mirror::{Sha256Hex, Wanted};
+use kilnyard_model::graph::PackageId;
+use kilnyard_model::order::{BuildOrder, CommandOrder, Input, Stage};
+use kilnyard_process::{End, Log, read_log};
+use kilnyard_worker::RootFolder;
+use std::path::Path;
+use std::sync::Arc;
+
+/// So many lines of a log are told where a command failed.
+const LINES_TOLD: usize = 6;
+
+/// See the module.
+pub struct Subject {
+    pub workshop: Arc<dyn Ecosystem>,
+    pub id: PackageId,
+    pub order: BuildOrder,
+}
+
+/// A yard beside another one, for one package, whose outputs are not tested.
+pub fn scratch_yard(scratch: &Scratch, outer: &Yard, package: &str) -> Result<Yard> {
+    let mut config = outer.config.clone();
+    config.packages = Packages::Some(vec![package.to_owned()]);
+    config.packages_file = None;
+    config.build.test = false;
+    scratch.beside(outer, config)
+}
+
+impl Subject {
+    /// The order of the build, with its inputs put into the scratch yard; what is missing is fetched.
+    pub fn prepare(yard: &Yard, outer: &Yard, package: &str) -> Result<Subject> {
+        let (kept, own) = (mirror::open_distfiles(outer)?, mirror::open_distfiles(yard)?);
+        let planned = plan::make(yard, &own, &mut yard.store()?, &Forced::Nothing)?;
+        let workshop = planned.workshop;
+        let left_out = || {
+            let known = workshop.left_out().iter().find(|left| left.name == package);
+            let why = known.map_or_else(
+                || format!("{package} is not a source package of the release"),
+                |left| left.explanation.clone(),
+            );
+            Error::usage(why).hint("another package: --package NAME")
+        };
+        let id = workshop.graph().find(package).ok_or_else(left_out)?;
+        let jobs = Shape::of(yard).jobs;
+        let order = workshop.order(id, 1, jobs).map_err(|impossible| Error::usage(impossible.explanation))?;
+        for input in &order.inputs {
+            let failed = format!("provide {}", input.name);
+            let hash = hash_of(input)?;
+            let wanted = Wanted {
+                urls: input.urls.clone(),
+                sha256: hash.clone(),
+                size_bytes: input.size_bytes,
+                name: input.name.clone(),
+            };
+            let from = kept.ensure(&wanted, &|_| {}, signals::cancel()).context(Kind::Machine, &failed)?;
+            let to = own.path(&hash);
+            fs_err::create_dir_all(to.parent().unwrap_or(Path::new("."))).context(Kind::Machine, &failed)?;
+            fs_err::hard_link(from, to).context(Kind::Machine, &failed)?;
+        }
+        Ok(Subject { workshop, id, order })
+    }
+}
+
+/// Puts the inputs of an order into a root of it.
+pub fn provide(yard: &Yard, root: &RootFolder, order: &BuildOrder) -> Result<()> {
+    let distfiles = mirror::open_distfiles(yard)?;
+    let file_of =
+        |input: &Input| hash_of(input).map_or_else(|_| Default::default(), |hash| distfiles.path(&hash));
+    root.provide(&order.inputs, &order.texts, &file_of).context(Kind::Machine, "put the inputs into a root")
+}
+
+/// The commands by which the package manager installs all that an order needs.
+pub fn installing(order: &BuildOrder, workshop: &dyn Ecosystem) -> Vec<CommandOrder> {
+    let stages = order.stages.iter().filter(|stage| stage.stage == Stage::Depends);
+    let in_stages = stages.flat_map(|stage| stage.commands.clone());
+    let layering = workshop.layering().filter(|_| !order.depends.is_empty());
+    let by_manager = layering.map(|layering| layering.install(&order.depends.iter().collect::<Vec<_>>()));
+    in_stages.chain(by_manager.into_iter().flatten()).collect()
+}
+
+/// Runs a command in a root; its log.
+pub fn perform(yard: &Yard, root: &RootFolder, command: &CommandOrder) -> Result<String> {
+    let path = yard.path("logs/bare.log");
+    let failed = "write the log of a root to compare with";
+    let config = &yard.config;
+    let mut log = Log::create(&path, config.log_limits()).context(Kind::Machine, failed)?;
+    let sandbox = root.sandbox(command);
+    let limits = config.limits().limits(None);
+    let cancel = signals::cancel();
+    let outcome = kilnyard_process::run(&sandbox, &mut log, limits, cancel, &|_| {}, &mut |_| {});
+    log.finish().context(Kind::Machine, failed)?;
+    let text = read_log(&path).or_internal(failed)?;
+    match outcome.end {
+        End::Exit(0) => Ok(text),
+        End::Cancelled => Err(Error::new(Kind::Interrupted, "interrupted; nothing is left")),
+        end => {
+            let message = format!("a command in a root to compare with failed: {end:?}");
+            let mut error = Error::new(Kind::Machine, message);
+            let lines: Vec<&str> = text.lines().collect();
+            let last = &lines[lines.len().saturating_sub(LINES_TOLD)..];
+            error.causes.extend(last.iter().map(|line| (*line).to_owned()));
+            Err(error)
+        }
+    }
+}
+
+fn hash_of(input: &Input) -> Result<Sha256Hex> {
+    Sha256Hex::parse(&input.sha256).or_internal(format!("provide {}", input.name))
+}

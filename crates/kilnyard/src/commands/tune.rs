@@ -1,0 +1,87 @@
+//! `kilnyard tune`: writes what is best for this machine into the configuration.
+//!
+//! What the last `kilnyard bench roots` of this yard recommended is taken; where there was none, a short one is made.
+
+use super::{bench, print, print_json};
+use crate::cli;
+use crate::config::edit::{self, Otherwise, Refusal};
+use crate::error::{Context, Error, Kind, Result};
+use crate::signals;
+use crate::yard::{CONFIG, Yard};
+use bench::figures::Machine;
+use bench::roots::{self, Kept};
+use serde_json::json;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::process::ExitCode;
+
+/// So many rounds are enough to begin with.
+const PAIRS: u32 = 1;
+
+pub fn run(yard: &Yard, options: &cli::Tune) -> Result<ExitCode> {
+    signals::install();
+    let path = fs_err::canonicalize(yard.path(CONFIG)).context(Kind::Usage, "find the configuration")?;
+    let kept = match roots::kept(yard).filter(|_| !options.measure) {
+        Some(kept) => kept,
+        None => {
+            tell!("measuring; kilnyard bench roots --pairs 3 says more");
+            let found = roots::measure(yard, &options.package, PAIRS, &Machine::now(), None)?;
+            found.kept().ok_or_else(|| Error::new(Kind::Machine, "no way to make roots works here"))?
+        }
+    };
+    let failed = format!("read {}", path.display());
+    let before = fs_err::read_to_string(&path).context(Kind::Usage, failed)?;
+    let lines = roots::lines(kept.roots);
+    let otherwise = if options.force { Otherwise::Replace } else { Otherwise::Refuse };
+    let edited = edit::set(&before, "root", &lines, otherwise);
+    let edited = edited.map_err(|refusal| refused(refusal, &kept, yard))?;
+    let is_changed = !edited.changes.is_empty();
+    if is_changed && !options.dry_run {
+        write(&path, &edited.text)?;
+    }
+    if options.json {
+        return print_json(&json!({
+            "recommended": kept.roots,
+            "reason": kept.reason,
+            "measured_with": kept.package,
+            "is_changed": is_changed,
+            "is_written": is_changed && !options.dry_run,
+            "difference": edited.changes,
+        }));
+    }
+    let head = format!("{}: {}, since {} (building {})\n", CONFIG, kept.roots, kept.reason, kept.package);
+    let difference: String = edited.changes.iter().map(|line| format!("{line}\n")).collect();
+    let what = match (is_changed, options.dry_run) {
+        (false, _) => "it says so already\n".to_owned(),
+        (true, true) => format!("{difference}nothing was written (--dry-run)\n"),
+        (true, false) => difference,
+    };
+    print(&format!("{head}{what}"))
+}
+
+fn refused(refusal: Refusal, kept: &Kept, yard: &Yard) -> Error {
+    let path = yard.path(CONFIG);
+    let mut error = Error::usage(format!("{} was not changed", path.display()));
+    error.causes.push(refusal.to_string());
+    let lines: Vec<String> =
+        roots::lines(kept.roots).iter().map(|(key, value)| format!("{key} = {value}")).collect();
+    let by_hand = format!("these lines under [root], by hand: {}", lines.join("; "));
+    match refusal {
+        Refusal::SaysOtherwise { .. } => error.hint("kilnyard tune --force, which replaces it").hint(by_hand),
+        Refusal::Shape(_) => error.hint(by_hand),
+    }
+}
+
+/// Writes the configuration so that it is there whole, before or after, with the rights that it had.
+fn write(path: &std::path::Path, text: &str) -> Result<()> {
+    let failed = format!("write {}", path.display());
+    let metadata = fs_err::metadata(path).context(Kind::Machine, &failed)?;
+    let part = path.with_extension("toml.part");
+    let written = fs_err::File::create(&part).and_then(|mut file| {
+        file.set_permissions(std::fs::Permissions::from_mode(metadata.permissions().mode() & 0o7777))?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs_err::rename(&part, path)
+    });
+    written.context(Kind::Machine, failed)
+}

@@ -48,6 +48,20 @@ pub struct Limits {
     pub processes_max: Option<u32>,
 }
 
+impl Limits {
+    /// The bound of time alone, for a command of Kilnyard's own.
+    pub fn of_wall(wall_seconds_max: f64) -> Limits {
+        Limits {
+            wall_seconds_max,
+            cpu_seconds_max: None,
+            hung_seconds_max: wall_seconds_max,
+            silent_seconds_max: wall_seconds_max,
+            memory_bytes_max: None,
+            processes_max: None,
+        }
+    }
+}
+
 impl LimitRules {
     /// The limits of a command of a stage of which so much is known.
     pub fn limits(&self, seen: Option<Seen>) -> Limits {

@@ -4,6 +4,7 @@
 //! that was there at the start, less what other builds were promised. It is as large as the promise, so that a build that
 //! was guessed wrongly takes nothing from others: it finds no space, and is built again on the disk.
 
+use kilnyard_process::pressure;
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -34,7 +35,8 @@ pub(crate) struct Promise {
 
 impl Memory {
     pub(crate) fn new(is_wanted: bool) -> Memory {
-        let room_bytes = if is_wanted { available_bytes() / PART_OF_MEMORY } else { 0 };
+        let room_bytes =
+            if is_wanted { pressure::available_bytes().unwrap_or(0) / PART_OF_MEMORY } else { 0 };
         Memory { room_bytes: Mutex::new(room_bytes), layers_bytes: Mutex::default() }
     }
 
@@ -80,13 +82,6 @@ pub(crate) fn used_bytes(folder: &Path) -> u64 {
         }
     }
     bytes
-}
-
-fn available_bytes() -> u64 {
-    let text = fs_err::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kibibytes.unwrap_or(0) * 1024
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ use sha2::Sha256;
 
 pub use error::{DebFileError, DebProblem};
 
-use crate::archive::Hashing;
+use crate::archive::{Compression, Hashing};
 use control::Control;
 use masking::Masking;
 use member::Members;
@@ -99,26 +99,35 @@ fn read_with(path: &Path, version: Option<&str>) -> Result<DebFile, DebFileError
         .map_err(|problem| DebFileError::Format { path: path.to_owned(), problem })
 }
 
-/// The one pass: members in their fixed order, then the hash of everything that was read.
-fn read_members<R: Read>(
-    source: Hashing<R, Sha256>,
-    size_bytes: u64,
-    version: Option<&str>,
-) -> Result<DebFile, DebProblem> {
+/// Reads the first two members.
+fn read_control<R: Read>(source: R, size_bytes: u64) -> Result<(Members<R>, Control), DebProblem> {
     let mut members = Members::open(source, size_bytes)?;
-
     let name = members.next_significant()?.ok_or(DebProblem::MissingMember { member: "debian-binary" })?;
     if name != "debian-binary" {
         return Err(DebProblem::UnexpectedMember { found: name, expected: "debian-binary" });
     }
     control::check_format_version(&mut members.content())?;
     members.finish_member()?;
-
     let name = members.next_significant()?.ok_or(DebProblem::MissingMember { member: "control.tar" })?;
     let compression = member::compression(&name, "control.tar")?;
     let control = Control::read(members.content(), compression)?;
     members.finish_member()?;
+    Ok((members, control))
+}
 
+/// Goes to the third member, which holds the files; how it is compressed.
+fn begin_data<R: Read>(members: &mut Members<R>) -> Result<Compression, DebProblem> {
+    let name = members.next_significant()?.ok_or(DebProblem::MissingMember { member: "data.tar" })?;
+    member::compression(&name, "data.tar")
+}
+
+/// The one pass: members in their fixed order, then the hash of everything that was read.
+fn read_members<R: Read>(
+    source: Hashing<R, Sha256>,
+    size_bytes: u64,
+    version: Option<&str>,
+) -> Result<DebFile, DebProblem> {
+    let (mut members, control) = read_control(source, size_bytes)?;
     let own_version = match version {
         Some(version) => version.to_owned(),
         None => control.version()?,
@@ -126,8 +135,7 @@ fn read_members<R: Read>(
     let mut masking = Masking::new(&own_version);
     control.write_canonical(&mut masking);
 
-    let name = members.next_significant()?.ok_or(DebProblem::MissingMember { member: "data.tar" })?;
-    let compression = member::compression(&name, "data.tar")?;
+    let compression = begin_data(&mut members)?;
     let contents = data::read(members.content(), compression, &own_version)?;
     contents.write_canonical(&mut masking.canonical);
     members.finish_member()?;

@@ -1,7 +1,6 @@
 //! What a package puts where: its control files and the names, kinds and owners of its files.
 
-use super::control::{self, Control, ControlMember};
-use super::member::{self, Members};
+use super::control::ControlMember;
 use super::{DebFileError, DebProblem};
 use crate::archive::{ArchiveProblem, Entry, decompress, for_each_entry};
 use std::io::Read;
@@ -35,19 +34,8 @@ pub(in crate::debian) fn read(path: &Path) -> Result<Inventory, DebFileError> {
 }
 
 fn read_members(file: impl Read, size_bytes: u64) -> Result<Inventory, DebProblem> {
-    let mut members = Members::open(file, size_bytes)?;
-    let name = members.next_significant()?.ok_or(DebProblem::MissingMember { member: "debian-binary" })?;
-    if name != "debian-binary" {
-        return Err(DebProblem::UnexpectedMember { found: name, expected: "debian-binary" });
-    }
-    control::check_format_version(&mut members.content())?;
-    members.finish_member()?;
-    let name = members.next_significant()?.ok_or(DebProblem::MissingMember { member: "control.tar" })?;
-    let compression = member::compression(&name, "control.tar")?;
-    let control = Control::read(members.content(), compression)?;
-    members.finish_member()?;
-    let name = members.next_significant()?.ok_or(DebProblem::MissingMember { member: "data.tar" })?;
-    let compression = member::compression(&name, "data.tar")?;
+    let (mut members, control) = super::read_control(file, size_bytes)?;
+    let compression = super::begin_data(&mut members)?;
     let mut entries = Vec::new();
     let mut names_bytes = 0;
     let mut unpacked = decompress(members.content(), compression, UNPACKED_BYTES_MAX)

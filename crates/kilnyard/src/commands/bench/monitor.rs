@@ -126,15 +126,7 @@ fn build(scratch: &Scratch, ids: &IdMap, cores: u32, waiting: u32) -> Result<(f6
         has_network: false,
         flushes: Flushes::Discard,
     };
-    let wall_seconds_max = f64::from(SECONDS) * 10.0;
-    let limits = Limits {
-        wall_seconds_max,
-        cpu_seconds_max: None,
-        hung_seconds_max: wall_seconds_max,
-        silent_seconds_max: wall_seconds_max,
-        memory_bytes_max: None,
-        processes_max: None,
-    };
+    let limits = Limits::of_wall(f64::from(SECONDS) * 10.0);
     let before = own_cpu_seconds();
     let outcome = run(&sandbox, &mut std::io::sink(), limits, signals::cancel(), &|_| {}, &mut |_| {});
     let own = own_cpu_seconds() - before;

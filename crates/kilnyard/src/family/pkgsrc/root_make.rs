@@ -85,15 +85,7 @@ impl RootMake {
             directory: format!("{TREE}/{directory}"),
             environment,
         };
-        let wall_seconds_max = LIMITS.wall_seconds_max as f64;
-        let limits = Limits {
-            wall_seconds_max,
-            cpu_seconds_max: None,
-            hung_seconds_max: wall_seconds_max,
-            silent_seconds_max: wall_seconds_max,
-            memory_bytes_max: None,
-            processes_max: None,
-        };
+        let limits = Limits::of_wall(LIMITS.wall_seconds_max as f64);
         let mut output = Bounded { bytes: Vec::new(), is_over: false };
         let sandbox = root.sandbox(&order);
         let outcome = kilnyard_process::run(&sandbox, &mut output, limits, cancel, &|_| {}, &mut |_| {});

@@ -1,5 +1,6 @@
 //! The ways to make roots that are compared.
 
+use kilnyard_process::pressure;
 use kilnyard_root::{Backend, Flushes, Form, IdMap, Making, Roots, Scratch, probe};
 use std::path::Path;
 
@@ -53,7 +54,7 @@ impl Variant {
 
     /// How its roots are made, where all of a build is in memory as far as the way has it so.
     pub fn making(&self) -> Making {
-        self.made_with(available_bytes() / PART_OF_MEMORY)
+        self.made_with(pressure::available_bytes().unwrap_or(0) / PART_OF_MEMORY)
     }
 
     fn made_with(&self, bytes: u64) -> Making {
@@ -68,13 +69,6 @@ impl Variant {
         let tried = probe::try_root(folder, ids, &self.made_with(PROBED_BYTES));
         tried.map_err(|error| error.to_string())
     }
-}
-
-fn available_bytes() -> u64 {
-    let text = fs_err::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kibibytes.unwrap_or(0) * 1024
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! small single-threaded process, which takes new user, mount, pid, ipc, uts, cgroup and network
 //! namespaces, performs the list and runs one command as the child of process 1 of the new namespace.
 //!
-//! What must hold: every mount lives in the namespace of the sandbox alone, and every process of it
+//! What must hold: every mount lives in the namespace of the sandbox or of the root's [`Keeper`] alone, and every process of it
 //! dies with its process 1, which dies with Kilnyard. So nothing stays mounted and nothing stays
 //! running, whoever is killed at whatever moment; what stays is a folder, which the next start removes.
 //!

@@ -44,7 +44,8 @@ fn main() {
 }
 
 fn ids() -> Result<IdMap, String> {
-    IdMap::of_this_user(&std::env::var("USER").unwrap_or_default()).map_err(|error| error.to_string())
+    let (ids, lack) = IdMap::of_this_user(&std::env::var("USER").unwrap_or_default());
+    lack.map_or(Ok(ids), |lack| Err(lack.to_string()))
 }
 
 fn open(folder: &Path) {

@@ -25,7 +25,7 @@ pub mod sandbox;
 mod stat;
 
 pub use backend::{Backend, Roots, Scratch};
-pub use ids::{IdError, IdMap};
+pub use ids::{IdError, IdMap, Mapper};
 pub use keeper::Keeper;
 pub use operation::{Access, Flushes, LAYERS_MAX, Operation, base_operations};
 pub use plan::{Form, MEMORY, Making, Place, RootPlan, remove_folder};

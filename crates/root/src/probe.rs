@@ -39,7 +39,7 @@ pub fn try_root(folder: &Path, ids: &IdMap, making: &Making) -> Result<(), RunEr
 
 /// Makes root of the root the owner of a folder. An ordinary user is that already.
 pub fn give_to_root(path: &Path, ids: &IdMap) -> std::io::Result<()> {
-    if ids.by_helper {
+    if ids.is_ordinary() {
         return Ok(());
     }
     std::os::unix::fs::lchown(path, ids.user_outside(0), ids.group_outside(0))

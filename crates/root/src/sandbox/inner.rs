@@ -131,7 +131,12 @@ fn become_command(
         return error("limit how many processes there can be", e);
     }
     if let User::Plain { user, group } = sandbox.user {
-        if let Err(e) = system::become_user(user, group) {
+        let became = match sandbox.ids.is_alone() {
+            // All capabilities there are of a new namespace, until the command begins.
+            true => system::appear_as(user, group).and_then(|()| confine::drop_capabilities()),
+            false => system::become_user(user, group),
+        };
+        if let Err(e) = became {
             return error("become the build's user", e);
         }
         // SAFETY: numbers alone.

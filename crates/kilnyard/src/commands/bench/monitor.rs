@@ -43,7 +43,7 @@ wait
 "#;
 
 pub fn measure(pairs: u32) -> Result<Report> {
-    let ids = own_ids()?;
+    let ids = own_ids();
     let scratch = Scratch::within(&std::env::temp_dir(), Some(ids.clone()))?;
     prepare(&scratch, &ids)?;
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);

@@ -175,7 +175,9 @@ fn a_command_waits_for_what_it_waits_for() -> Result<(), Failed> {
     let mut others: Vec<Child> = (0..cores * 2)
         .map(|_| Command::new("sh").args(["-c", &format!("exec {}", busy(60))]).spawn())
         .collect::<io::Result<_>>()?;
-    let idle = simple("sleep 3", &mut |_| {}).stalls;
+    let before = machine_waited_seconds();
+    let idle = simple("sleep 5", &mut |_| {}).stalls;
+    let machine = machine_waited_seconds() - before;
     for other in &mut others {
         kill_process(Pid::from_child(other), Signal::TERM)?;
         other.wait()?;
@@ -184,8 +186,15 @@ fn a_command_waits_for_what_it_waits_for() -> Result<(), Failed> {
         simple(&format!("for i in $(seq {}); do {} & done; wait", cores * 2, busy(3)), &mut |_| {}).stalls;
     assert!(!idle.is_of_machine && !waiting.is_of_machine);
     let [idle, waiting] = [idle, waiting].map(|stalls| stalls.cpu_seconds.unwrap());
-    assert!(waiting > 1.0 && waiting > 2.0 * idle, "{waiting} s among its own, {idle} s beside others");
+    assert!(waiting > 1.0 && idle < 0.7 * machine, "{waiting} s, and {idle} s of {machine} s beside others");
     Ok(())
+}
+
+/// What all processes of the machine waited for a core.
+fn machine_waited_seconds() -> f64 {
+    let text = fs::read_to_string("/proc/pressure/cpu").unwrap();
+    let total = text.lines().next().unwrap().rsplit_once("total=").unwrap().1;
+    total.parse::<f64>().unwrap() / 1e6
 }
 
 fn who_is_waited_for_by_nobody_counts() -> Result<(), Failed> {
@@ -199,13 +208,13 @@ fn who_is_waited_for_by_nobody_counts() -> Result<(), Failed> {
 fn a_group_and_a_weight_go_together() -> Result<(), Failed> {
     let mut weights = Weights::find("test-of-both");
     let membership = weights.begin(1);
-    let script = "x=$(head -c 60M /dev/zero | tr '\\0' x); for i in 1 2 3 4 5 6; do (sleep 1; :) & done; sleep 1.6401; wait";
+    let script = "x=$(head -c 60M /dev/zero | tr '\\0' x); for i in 1 2 3 4 5 6; do (sleep 5; :) & done; sleep 5.6401; wait";
     let (mut group, mut has_peak, mut sampled_bytes) = (None, false, 0);
     for _ in 0..2 {
         let (yard, cancel) = (Yard::new(), AtomicBool::new(false));
         let mut observe = |sample: Sample| {
             sampled_bytes = sampled_bytes.max(sample.memory_bytes);
-            group = group.take().or_else(|| group_with("1.6401"));
+            group = group.take().or_else(|| group_with("5.6401"));
             has_peak |= group.as_ref().is_some_and(|group| group.join("memory.peak").exists());
         };
         let sandbox = yard.sandbox(script);
@@ -333,13 +342,14 @@ fn all_of_it_as_an_ordinary_user() -> Result<(), Failed> {
     for part in ["", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control"] {
         chown(group.join(part), Some(USER), Some(USER))?;
     }
-    setxattr(&group, "trusted.delegate", b"1", XattrFlags::empty())?;
+    let marked = setxattr(&group, "user.delegate", b"1", XattrFlags::empty());
+    marked.or_else(|_| setxattr(&group, "trusted.delegate", b"1", XattrFlags::empty()))?;
     let said = as_ordinary_user(Some(&group), &["--test-threads=2"]);
     let left: Vec<PathBuf> =
         fs::read_dir(&group)?.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
     wait_until("the group is empty", || fs::remove_dir(&group).is_ok());
     let said = said?;
     assert!(said.contains("7 passed; 0 failed; 2 ignored"), "{said}");
-    assert_eq!(left, [PathBuf::new(); 0]);
+    assert!(left.is_empty(), "{left:?}");
     Ok(())
 }

@@ -385,6 +385,7 @@ fn a_killed_owners_groups_are_swept() -> Result<(), Failed> {
     let mut lines = BufReader::new(helper.stdout.take().unwrap()).lines();
     let Some(folder) = lines.next() else {
         eprintln!("skipped: a_killed_owners_groups_are_swept: two of them cannot share this group");
+        helper.wait()?;
         return Ok(());
     };
     let folder = PathBuf::from(folder?);

@@ -5,6 +5,7 @@ use crate::config::{Family, Pkgsrc};
 use crate::error::{Kind, Result};
 use crate::yard::{CONFIG, Yard, own_ids, user_name};
 use crate::{mirror as mirrors, signals, words};
+use kilnyard_process::folder_of_groups;
 use kilnyard_process::weight::{Way, Weights};
 use kilnyard_root::{Form, IdMap, Roots, probe};
 use serde_json::json;
@@ -69,7 +70,8 @@ pub fn examine(folder: &Path) -> Vec<Finding> {
     let opened = folder.join(CONFIG).exists().then(|| Yard::open(folder)).transpose();
     let yard = opened.as_ref().ok().and_then(Option::as_ref);
     let ring = yard.map_or(DEBIAN_KEYRING.into(), |yard| yard.config.root().keyring);
-    let mut findings = vec![system(), machine(), sharing(), mmdebstrap(), keyring(&ring), disk(existing)];
+    let mut findings =
+        vec![system(), machine(), sharing(), watching(), mmdebstrap(), keyring(&ring), disk(existing)];
     let wanted = yard.map_or(Roots::default(), |yard| yard.config.roots);
     findings.push(roots(existing, wanted));
     if wanted.is_in_memory() || yard.is_some_and(|yard| yard.config.build.work_in_memory) {
@@ -126,13 +128,32 @@ fn machine() -> Finding {
 /// How builds share the CPUs by rank. Whatever the way is, nothing is missing: they build in any.
 fn sharing() -> Finding {
     let weights = Weights::find("doctor");
-    let delegated = "systemd-run --user --scope -p Delegate=yes kilnyard build";
     let is_best = !matches!(weights.way(), Way::NiceLevels { can_lower: false } | Way::Nothing);
-    let has_systemd = Path::new("/run/systemd/system").exists();
     Finding {
-        help: (!is_best && has_systemd).then(|| delegated.to_owned()),
+        help: delegated().filter(|_| !is_best),
         ..finding("cores by rank", true, weights.way().to_string())
     }
+}
+
+/// Whether each command has a control group. Nothing is missing without: the sandbox ends all by itself.
+fn watching() -> Finding {
+    match folder_of_groups() {
+        Ok(folder) => {
+            let text = format!("one for each command, in {}", folder.display());
+            finding("control groups", true, text)
+        }
+        Err(reason) => {
+            let text = format!("none for commands ({reason}): stalls are those of the whole machine");
+            Finding { help: delegated(), ..finding("control groups", true, text) }
+        }
+    }
+}
+
+/// How systemd hands a group over, where it runs.
+fn delegated() -> Option<String> {
+    let user = if rustix::process::geteuid().is_root() { "" } else { " --user" };
+    let has_systemd = Path::new("/run/systemd/system").exists();
+    has_systemd.then(|| format!("systemd-run{user} --scope -p Delegate=yes kilnyard build"))
 }
 
 fn mmdebstrap() -> Finding {

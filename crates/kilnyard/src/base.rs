@@ -214,7 +214,7 @@ pub fn unpack(yard: &Yard, ids: &IdMap, tar: &Path, layer: &str) -> Result<()> {
     let mut arguments: Vec<String> = arguments.map(str::to_owned).into();
     if ids.is_alone() {
         // There is nobody else whom files could belong to.
-        arguments.push("--no-same-owner".to_owned());
+        arguments.insert(1, "--no-same-owner".to_owned());
     }
     arguments.extend([layer.to_owned(), "--file".to_owned(), relative]);
     let mut sandbox = machine_sandbox(yard, ids, Task::Program(arguments));

@@ -1,7 +1,8 @@
 //! The whole program on real packages that misbehave, each in its own way, in real roots.
 //!
 //! The base root comes from the mirror that this machine's apt uses, once for all trials. `builds` has what a
-//! package may do to itself and to others; `disasters` has what may happen to Kilnyard meanwhile.
+//! package may do to itself and to others, `disasters` what may happen to Kilnyard meanwhile, `ordinary` who may
+//! build.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -9,6 +10,7 @@ mod support;
 mod builds;
 mod disasters;
 mod fixtures;
+mod ordinary;
 
 use fixtures::Shared;
 use support::trials::{self, case};
@@ -17,7 +19,7 @@ fn main() {
     let shared = Shared::prepare();
     let missing = shared.as_ref().err().cloned();
     let shared: &'static Option<Shared> = Box::leak(Box::new(shared.ok()));
-    let cases = builds::CASES.iter().chain(disasters::CASES).map(|(name, run)| {
+    let cases = builds::CASES.iter().chain(disasters::CASES).chain(ordinary::CASES).map(|(name, run)| {
         case(name, move || run(shared.as_ref().expect("the trial is skipped without it"))).unless(&missing)
     });
     let needs_faketime = support::has("faketime");
@@ -28,6 +30,9 @@ fn main() {
         "a_disk_that_fills_up_fails_one_build_and_room_helps"
         | "what_the_disk_has_after_a_power_cut_is_consistent" => {
             case.needs(support::is_root(), "only root can mount a disk")
+        }
+        "a_user_with_one_id_builds_what_real_root_would" => {
+            case.needs(support::is_root(), "only root can become another user")
         }
         _ => case,
     });

@@ -105,6 +105,12 @@ fn become_command(
     if let Err(e) = confine::drop_capabilities() {
         return error("give up capabilities", e);
     }
+    if sandbox.has_network
+        && matches!(sandbox.view, View::Root(_))
+        && let Err(e) = confine::keep_from_abstract_sockets()
+    {
+        return error("keep the command from sockets of the machine", e);
+    }
     if sandbox.is_interactive
         && let Err(e) = confine::refuse_typing_for_others()
     {

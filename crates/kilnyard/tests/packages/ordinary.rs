@@ -31,7 +31,7 @@ fn a_user_with_one_id(shared: &Shared) {
             ..good("owners", "")
         },
         Fixture { binary: INSTALLED, ..good("script", "owners") },
-        good("after", "script"),
+        Fixture { build: "test `id -u`:`id -g` = 1000:1000", ..good("after", "script") },
         Fixture { build: "false", ..good("broken", "") },
     ];
     let yard = shared.yard("alone", &fixtures);

@@ -3,7 +3,10 @@
 use super::call::Named;
 use super::tracee::{Tracee, last_error};
 use crate::shared::abi::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, STATX_BASIC, STATX_BIRTH, Statx};
-use crate::shared::ownership::Facts;
+use crate::shared::kernel;
+use crate::shared::mapping::Mapping;
+use crate::shared::ownership::{Facts, UNCHANGED};
+use crate::shared::table::{Key, Table};
 use std::ffi::{CString, c_int};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -69,7 +72,29 @@ impl Place {
 
     /// What the table has to know.
     pub fn facts(&self) -> Result<Facts, i32> {
-        self.statx(libc::AT_NO_AUTOMOUNT, 0).map(|statx| statx.facts())
+        self.statx(libc::AT_NO_AUTOMOUNT, 0).map(|statx| statx.facts().settled(false))
+    }
+
+    /// The same for an entry that will be written: what will not change while the file stays.
+    pub fn facts_to_keep(&self, table: &Table<Mapping>) -> Result<Facts, i32> {
+        let facts = self.facts()?;
+        let is_known = || table.find(facts.key).is_some_and(|entry| entry.birth == facts.birth);
+        if !self.is_layered(table, facts.key) || is_known() {
+            return Ok(facts);
+        }
+        // A change of nothing brings a file of a lower layer to the upper one, where its birth stays.
+        // SAFETY: a path of ours.
+        let result = unsafe { libc::fchownat(self.folder(), self.path(), UNCHANGED, UNCHANGED, self.flags) };
+        Ok(match self.facts() {
+            Ok(after) if result == 0 => Facts { key: after.key, birth: after.birth, ..facts },
+            // The file is known by its number alone.
+            _ => Facts { birth: 0, ..facts },
+        })
+    }
+
+    /// Whether it is in an overlay of layers.
+    pub fn is_layered(&self, table: &Table<Mapping>, key: Key) -> bool {
+        table.is_layered(key.device, || kernel::file_system(self.folder(), self.path(), self.flags))
     }
 
     /// The file itself, as it is now, without opening it.

@@ -1,11 +1,13 @@
 //! A session whose files are bound into a build root: where one id is mapped, over several commands.
 
-use crate::system::{Folder, program};
+use crate::sessions::words;
+use crate::system::{Folder, ours, program};
 use kilnyard_fakeroot::Session;
 use kilnyard_fakeroot::shared::ownership::Unknown;
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 
 /// Where the root's programs see the session.
 const SEEN_AT: &str = "/mnt";
@@ -31,6 +33,43 @@ pub fn a_session_in_a_root_lasts_over_commands() {
     assert!(output.status.success() && errors.is_empty(), "{}\n{errors}", output.status);
     assert_eq!(shown, SHOWN, "{errors}");
     assert_eq!(std::fs::read_dir(folder.path().join("session")).unwrap().count(), 0, "it leaves nothing");
+}
+
+/// In an overlay, as build roots are: a file of a lower layer is copied when it is first written to, and is born anew.
+pub fn owners_outlive_the_copy_to_the_upper_layer() {
+    const MOUNT: &str = "mkdir lower upper work merged lower/folder; touch lower/file lower/other lower/set lower/capable; \
+        mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work,userxattr overlay merged; cd merged; exec \"$@\"";
+    const SCRIPT: &str = "chown 5:6 file folder; chmod 2750 other; chown 7:8 other; chmod 4755 set; \
+        setfattr -n security.x -v y capable; \
+        for file in file other set capable; do echo more >>$file; done; touch folder/new; \
+        stat -c '%n %u:%g %a' file folder other set; getfattr --only-values -n security.x capable";
+    let folder = Folder::new();
+    let inside = ["unshare", "--map-root-user", "--mount", "bash", "-ec", MOUNT, "bash"].map(OsString::from);
+    let can = folder.command(&words(&inside, &["true"])).stderr(Stdio::null()).status();
+    if !can.is_ok_and(|status| status.success()) {
+        let _ = writeln!(std::io::stderr(), "skipped: no overlay can be mounted in a user namespace here");
+        return;
+    }
+    let busybox = Path::new("/bin/busybox").exists();
+    for is_answered in [false, true].into_iter().take(1 + usize::from(busybox)) {
+        let removed = Command::new("rm")
+            .arg("-rf")
+            .args(["lower", "upper", "merged", "work"])
+            .current_dir(folder.path())
+            .status();
+        assert!(removed.unwrap().success());
+        let script = if is_answered {
+            SCRIPT.replace("chown ", "busybox chown ").replace("chmod ", "busybox chmod ")
+        } else {
+            SCRIPT.to_owned()
+        };
+        let mut all = words(&inside, &[]);
+        all.extend(words(&ours(), &["bash", "-ec", &script]));
+        let output = folder.command(&all).output().unwrap();
+        let shown = String::from_utf8_lossy(&output.stdout);
+        let expected = "file 5:6 644\nfolder 5:6 755\nother 7:8 750\nset 0:0 4755\ny";
+        assert_eq!((&*shown, &*String::from_utf8_lossy(&output.stderr)), (expected, ""), "{is_answered}");
+    }
 }
 
 /// What a worker does: it holds the session, and starts commands in roots.

@@ -6,6 +6,7 @@ use kilnyard_fakeroot::Session;
 use kilnyard_fakeroot::shared::ownership::Unknown;
 use std::ffi::OsString;
 use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
@@ -27,7 +28,7 @@ pub fn a_session_in_a_root_lasts_over_commands() {
         let _ = writeln!(std::io::stderr(), "skipped: no user namespace with one id can be made here");
         return;
     }
-    let output = folder.command(&[program().into(), "as-worker".into()]).output().unwrap();
+    let output = folder.command(&[program().into(), "as-worker".into(), "commands".into()]).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     let shown = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && errors.is_empty(), "{}\n{errors}", output.status);
@@ -72,8 +73,62 @@ pub fn owners_outlive_the_copy_to_the_upper_layer() {
     }
 }
 
+/// What the launcher does for a program stays in the program's root, wherever its links lead.
+pub fn links_of_a_root_stay_in_it() {
+    let folder = Folder::new();
+    let can = folder.command(&["unshare", "--map-root-user", "--mount", "busybox", "true"].map(Into::into));
+    if !{ can }.status().is_ok_and(|status| status.success()) {
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: there is no busybox, or no user namespace can be made here"
+        );
+        return;
+    }
+    let output = folder.command(&[program().into(), "as-worker".into(), "links".into()]).output().unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        (&*shown, output.status.code()),
+        ("5 6\n5 6\nrefused\nrefused\nrefused\n0\n", Some(0)),
+        "{errors}"
+    );
+    let outside = folder.path().join("outside");
+    assert!(outside.join("inner").is_dir() && !outside.join("made").exists());
+    assert_eq!(std::fs::metadata(outside).unwrap().permissions().mode() & 0o777, 0o750);
+}
+
+/// By busybox alone, which has no library: an absolute link within the root, one to a folder outside, and the way up.
+const LINKS: &str = "/busybox mkdir /link/made; cd /target; /busybox chown 5:6 ../link/made; \
+    /busybox stat -c '%u %g' /target/made made; \
+    for work in 'chmod 700 /out' 'rmdir /out/inner' 'mkdir ../../../../../../out/made'; do \
+        /busybox $work 2>/dev/null || echo refused; \
+    done; /busybox stat -c %u ../../../../..";
+
+fn be_worker_with_links() -> ExitCode {
+    let folder = std::env::current_dir().unwrap();
+    for name in ["root/mnt", "root/target", "outside/inner", "session"] {
+        std::fs::create_dir_all(name).unwrap();
+    }
+    std::fs::set_permissions("outside", std::fs::Permissions::from_mode(0o750)).unwrap();
+    symlink("/target", "root/link").unwrap();
+    symlink(folder.join("outside"), "root/out").unwrap();
+    assert!(Command::new("cp").args(["/bin/busybox", "root/busybox"]).status().unwrap().success());
+    let mut session =
+        Session::make_for_root(Path::new("session"), Path::new(SEEN_AT), Unknown::Root).unwrap();
+    session.answer(|warning| eprintln!("{warning}")).unwrap();
+    let (gate, socket) = session.way_in().unwrap();
+    let enter = "mount --bind session root/mnt; exec chroot root \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "sh", "-ec", enter, "sh"]).arg(gate).arg(socket);
+    let done = command.args(["/busybox", "sh", "-c", LINKS]).status().unwrap();
+    if done.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
 /// What a worker does: it holds the session, and starts commands in roots.
-pub fn be_worker() -> ExitCode {
+pub fn be_worker(what: &str) -> ExitCode {
+    if what == "links" {
+        return be_worker_with_links();
+    }
     std::fs::create_dir("session").unwrap();
     let mut session =
         Session::make_for_root(Path::new("session"), Path::new(SEEN_AT), Unknown::Root).unwrap();

@@ -167,7 +167,6 @@ fn set_id_bits_outlive_writing() {
     chmod("file", 0o4755);
     fs::write("file", "written").unwrap();
     assert_eq!(look("file"), (0, 0, 0o4755));
-    assert_eq!(really("file").2, 0o755);
 }
 
 fn chmod_without_following_by_fchmodat() {

@@ -131,7 +131,7 @@ fn set(file: Named, name: *const c_char, value: *const c_void, bytes: usize, fla
         }
         Keeper::Table => {}
     }
-    let Some(facts) = file.facts() else { return -1 };
+    let Some(facts) = file.facts_to_keep(table) else { return -1 };
     // SAFETY: the caller's value has so many bytes; an empty one may be null.
     let value = if bytes == 0 { &[] } else { unsafe { core::slice::from_raw_parts(value.cast(), bytes) } };
     match table.set_attribute(&facts, name_bytes, Some(value), when, is_on_disk(file, name)) {
@@ -156,7 +156,7 @@ fn remove(file: Named, name: *const c_char) -> c_int {
         }
         Keeper::Table => {}
     }
-    let Some(facts) = file.facts() else { return -1 };
+    let Some(facts) = file.facts_to_keep(table) else { return -1 };
     match table.set_attribute(&facts, bytes, None, Set::Replace, is_on_disk(file, name)) {
         Ok(()) => 0,
         Err(why) => refused(why),

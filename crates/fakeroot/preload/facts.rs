@@ -1,8 +1,11 @@
 //! What the kernel knows of a file, with its birth.
 
-use crate::next::{ENOSYS, errno, next};
-use crate::shared::abi::{AT_EMPTY_PATH, AT_NO_AUTOMOUNT, STATX_BASIC, STATX_BIRTH, Stat, Statx};
+use crate::next::{ENOSYS, errno, next, set_errno};
+use crate::shared::abi::{AT_EMPTY_PATH, AT_NO_AUTOMOUNT, STATX_BASIC, STATX_BIRTH, Stat, Statx, Time};
+use crate::shared::kernel;
+use crate::shared::mapping::Mapping;
 use crate::shared::ownership::Facts;
+use crate::shared::table::{Key, Table};
 use core::ffi::{c_char, c_int};
 
 /// A file as calls name it.
@@ -53,6 +56,38 @@ impl Named {
 
     /// What the table has to know; `None` if the file cannot be looked at, with `errno` set.
     pub fn facts(self) -> Option<Facts> {
-        self.statx().map(|statx| statx.facts())
+        self.statx().map(|statx| statx.facts().settled(false))
+    }
+
+    /// The same for an entry that will be written: what will not change while the file stays.
+    pub fn facts_to_keep(self, table: &Table<Mapping>) -> Option<Facts> {
+        const REALTIME_COARSE: c_int = 5;
+        let statx = self.statx()?;
+        let mut now = Time::default();
+        let result = next!(clock_gettime(REALTIME_COARSE => c_int, &raw mut now => *mut Time));
+        let facts = statx.facts().settled(result == 0 && statx.is_settled(now));
+        let is_known = || table.find(facts.key).is_some_and(|entry| entry.birth == facts.birth);
+        if self.is_layered(table, facts.key) && !is_known() { Some(self.raised(facts)) } else { Some(facts) }
+    }
+
+    /// Whether it is in an overlay of layers.
+    pub fn is_layered(self, table: &Table<Mapping>, key: Key) -> bool {
+        table.is_layered(key.device, || kernel::file_system(self.folder, self.path, self.flags))
+    }
+
+    /// The facts of a file of an overlay when it is certain to be in the upper layer, where its birth stays: a change of
+    /// nothing brings it there, as the change that root would make.
+    fn raised(self, facts: Facts) -> Facts {
+        use crate::shared::ownership::UNCHANGED;
+        let before = errno();
+        let result = next!(fchownat(self.folder => c_int, self.path => *const c_char, UNCHANGED => u32,
+            UNCHANGED => u32, self.flags => c_int));
+        let after = self.facts().filter(|_| result == 0);
+        set_errno(before);
+        match after {
+            Some(after) => Facts { key: after.key, birth: after.birth, ..facts }.settled(false),
+            // The file is known by its number alone.
+            None => Facts { birth: 0, ..facts }.settled(false),
+        }
     }
 }

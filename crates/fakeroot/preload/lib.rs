@@ -33,6 +33,7 @@ mod program;
 mod raw;
 mod session;
 mod shell;
+mod signals;
 mod stat;
 mod walk;
 

@@ -28,7 +28,7 @@ fn is_tried() -> bool {
 
 pub fn change_owner(file: Named, user: u32, group: u32, real: impl FnOnce() -> c_int) -> c_int {
     let Some(table) = session::table() else { return real() };
-    let Some(facts) = file.facts() else { return -1 };
+    let Some(facts) = file.facts_to_keep(table) else { return -1 };
     if is_tried() {
         let before = errno();
         // A user namespace without these ids says that they are not valid.
@@ -51,14 +51,16 @@ pub fn change_mode(file: Named, mode: u32, real: impl FnOnce(u32) -> c_int) -> c
     let before = errno();
     if real(given) == 0 {
         facts.mode = facts.mode & TYPE | given;
-        // The kernel takes this bit away from those who are not of the group.
-        if given & SET_GROUP != 0
+        // The kernel takes this bit away from those who are not of the group; and in an overlay the file may be
+        // another one now.
+        if (given & SET_GROUP != 0 || file.is_layered(table, facts.key))
             && let Some(after) = file.facts()
         {
             facts = after;
         }
     } else if errno() == EPERM {
         set_errno(before);
+        facts = file.facts_to_keep(table).unwrap_or(facts);
     } else {
         return -1;
     }

@@ -1,27 +1,28 @@
 //! Looking at files.
 //!
 //! Almost all files that are looked at are unknown, and then the real call and a look at the filter is all. Where
-//! the filter has the inode, its birth has to be known as well, which `statx` alone tells: a second call. A
-//! process whose last file was a known one therefore begins with `statx`, and pays once.
+//! there is an entry and the inode has not been changed since it was written, that is all as well. Else its birth
+//! has to be known, which `statx` alone tells: a second call. A process whose last file was such a one therefore
+//! begins with `statx`, and pays once.
 
 use crate::facts::Named;
 use crate::next::next;
 use crate::session;
 use crate::shared::abi::{AT_SYMLINK_NOFOLLOW, STATX_BASIC, STATX_BIRTH, Stat, Statx};
 use crate::shared::mapping::Mapping;
-use crate::shared::ownership::Unknown;
+use crate::shared::ownership::{self, Unknown};
 use crate::shared::table::Table;
 use core::ffi::{c_char, c_int, c_uint};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Whether the last file that was looked at was a known one.
-static LAST_WAS_KNOWN: AtomicBool = AtomicBool::new(false);
+/// Whether the last file that was looked at was a known one whose birth had to be compared.
+static LAST_WAS_COMPARED: AtomicBool = AtomicBool::new(false);
 
 /// Looks at a file: by the real call, or by `statx`.
 #[inline]
 pub fn look(file: Named, to: *mut Stat, real: impl FnOnce() -> c_int) -> c_int {
     let Some(table) = session::table() else { return real() };
-    if LAST_WAS_KNOWN.load(Relaxed) {
+    if LAST_WAS_COMPARED.load(Relaxed) {
         return look_by_statx(table, file, to);
     }
     let result = real();
@@ -45,16 +46,23 @@ pub fn show(table: &Table<Mapping>, file: Named, stat: &mut Stat) {
 
 #[cold]
 fn show_known(table: &Table<Mapping>, file: Named, stat: &mut Stat) {
-    let before = crate::next::errno();
     let mut facts = stat.facts();
-    // What was looked at may have gone from its name meanwhile.
-    match file.facts() {
-        Some(born) if born.key == facts.key => facts.birth = born.birth,
-        _ => crate::next::set_errno(before),
-    }
-    let entry = table.entry(&facts);
-    LAST_WAS_KNOWN.store(entry.is_some(), Relaxed);
-    stat.show(table.view(&facts));
+    let look = match table.find(facts.key) {
+        None => table.unknown().view(&facts),
+        Some(entry) if ownership::is_surely_of(&entry, &facts) => ownership::view(&entry),
+        Some(_) => {
+            let before = crate::next::errno();
+            // What was looked at may have gone from its name meanwhile.
+            match file.facts() {
+                Some(born) if born.key == facts.key => facts.birth = born.birth,
+                _ => crate::next::set_errno(before),
+            }
+            let entry = table.entry(&facts);
+            LAST_WAS_COMPARED.store(entry.is_some(), Relaxed);
+            entry.map_or_else(|| table.unknown().view(&facts), |entry| ownership::view(&entry))
+        }
+    };
+    stat.show(look);
 }
 
 #[cold]
@@ -62,9 +70,14 @@ fn look_by_statx(table: &Table<Mapping>, file: Named, to: *mut Stat) -> c_int {
     let Some(mut statx) = file.statx() else { return -1 };
     let facts = statx.facts();
     let look = match table.entry(&facts) {
-        Some(entry) => crate::shared::ownership::view(&entry),
+        Some(entry) => {
+            if ownership::is_surely_of(&entry, &facts) {
+                LAST_WAS_COMPARED.store(false, Relaxed);
+            }
+            ownership::view(&entry)
+        }
         None => {
-            LAST_WAS_KNOWN.store(false, Relaxed);
+            LAST_WAS_COMPARED.store(false, Relaxed);
             table.unknown().view(&facts)
         }
     };

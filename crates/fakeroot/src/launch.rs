@@ -66,8 +66,7 @@ usage: fakeroot [-i FILE] [-s FILE] [-u] [--] [COMMAND [ARGUMENT...]]
   -l, --lib LIBRARY       accepted and not used: the library is in this program
   -f, --faked PROGRAM     accepted and not used: there is no daemon
   -b, --fd-base FD        accepted and not used: no descriptor is kept open
-  --static=auto|off       programs that make system calls of their own are served too (auto), or see real owners
-                          (off): those without a dynamic linker, those of Go, and those with such calls in their text
+  --static=auto|off       serve programs with system calls of their own too (auto), or not (off)
   -h, --help              print this
   -v, --version           print the version
 Without a command a shell is started. Exit status: that of the command.

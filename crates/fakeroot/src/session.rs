@@ -9,6 +9,7 @@
 //! For programs in a build root all of it is in one folder, which is bound into the root and seen there at another
 //! path. The session lasts as long as its [`Session`], over as many commands as are started meanwhile.
 
+use crate::shared::kernel;
 use crate::shared::layout::{self, WORD_BYTES};
 use crate::shared::mapping::Mapping;
 use crate::shared::memory::Memory;
@@ -148,8 +149,12 @@ impl Session {
     }
 
     /// Answers programs without the library from now on, as long as this lives. What people should know of such a
-    /// program is told, once for each.
+    /// program is told, once for each. What they ask for is done with this process's rights, so root does it for nobody in
+    /// a build root.
     pub fn answer(&mut self, tell: fn(&str)) -> io::Result<()> {
+        if self.seen_at.is_some() && kernel::real_effective_user() == 0 {
+            return Err(io::Error::other("for programs of a build root nothing is done with root's rights"));
+        }
         let seen = self.seen(&self.gate());
         let text = seen.as_os_str().as_bytes();
         if text.len() >= layout::GATE_BYTES_MAX {

@@ -1,7 +1,7 @@
 //! Structures of libc and the kernel that calls hand over, as their headers give them.
 //! `tests/layout.rs` holds them against the `libc` crate.
 
-use super::ownership::{Facts, View, narrow_number, pack_number, unpack_number, wide_number};
+use super::ownership::{Change, Facts, View, narrow_number, pack_number, unpack_number, wide_number};
 use super::table::Key;
 
 /// Relative to the current folder.
@@ -133,7 +133,16 @@ impl Statx {
             links: u64::from(self.links),
             number: pack_number(self.number_major, self.number_minor),
             birth,
+            change: Change::of(self.changed.seconds, self.changed.nanoseconds.into()),
         }
+    }
+
+    /// Whether the inode was last changed long before this time.
+    pub fn is_settled(&self, now: Time) -> bool {
+        let seconds = now.seconds.wrapping_sub(self.changed.seconds);
+        let nanoseconds = now.nanoseconds.wrapping_sub(self.changed.nanoseconds.into());
+        let more = seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds);
+        more >= Change::SETTLED_NANOSECONDS
     }
 
     /// Shows it as it looks in the session.
@@ -164,6 +173,7 @@ impl Stat {
             links: self.links as u64,
             number: pack_number(major, minor),
             birth: 0,
+            change: Change::of(self.changed.seconds, self.changed.nanoseconds),
         }
     }
 

@@ -3,6 +3,7 @@
 //! take from libc costs time at every exec.
 
 use core::arch::asm;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Numbers of system calls, as the kernel's headers give them for each architecture.
 #[cfg(target_arch = "x86_64")]
@@ -31,6 +32,7 @@ pub mod number {
     pub const SECCOMP: usize = 317;
     pub const GETRESUID: usize = 118;
     pub const FSTAT: usize = 5;
+    pub const FSTATFS: usize = 138;
 }
 
 /// Numbers of system calls, as the kernel's headers give them for each architecture.
@@ -60,6 +62,7 @@ pub mod number {
     pub const SECCOMP: usize = 277;
     pub const GETRESUID: usize = 148;
     pub const FSTAT: usize = 80;
+    pub const FSTATFS: usize = 44;
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -175,6 +178,30 @@ impl Drop for File {
     }
 }
 
+/// The type of the file system that a file is on, as the kernel numbers them. The file is that of a call which takes
+/// such flags.
+pub fn file_system(folder: i32, path: *const core::ffi::c_char, flags: i32) -> Option<u64> {
+    use super::abi::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW};
+    const O_PATH: usize = 0o10_000_000;
+    const O_NOFOLLOW: usize = if cfg!(target_arch = "x86_64") { 0o400_000 } else { 0o100_000 };
+    // `struct statfs`: the type is its first word.
+    let mut facts = [0u64; 16];
+    let mut ask = |file: usize| {
+        // SAFETY: the structure has 120 bytes on these machines.
+        check(unsafe { call(number::FSTATFS, [file, facts.as_mut_ptr() as usize, 0, 0, 0, 0]) }).ok()
+    };
+    if flags & AT_EMPTY_PATH != 0 {
+        ask(folder as usize)?;
+    } else {
+        let follow = if flags & AT_SYMLINK_NOFOLLOW != 0 { O_NOFOLLOW } else { 0 };
+        let how = [folder as isize as usize, path as usize, O_PATH | O_CLOEXEC | follow, 0, 0, 0];
+        // SAFETY: the caller's path, which the kernel checks.
+        let file = File(check(unsafe { call(number::OPENAT, how) }).ok()?);
+        ask(file.0)?;
+    }
+    Some(facts[0])
+}
+
 /// Fresh memory of this process alone.
 pub fn map_memory(bytes: usize) -> Result<usize, i32> {
     const READ_AND_WRITE: usize = 3;
@@ -225,8 +252,19 @@ pub fn wake(word: &core::sync::atomic::AtomicU32) {
     unsafe { call(number::FUTEX, [word.as_ptr() as usize, FUTEX_WAKE, 1, 0, 0, 0]) };
 }
 
-/// Does something that no signal handler of this thread may interrupt.
+/// Whether this process has signal handlers, which may call what changes a session.
+static HAS_HANDLERS: AtomicBool = AtomicBool::new(false);
+
+/// Says that this process has signal handlers.
+pub fn expect_handlers() {
+    HAS_HANDLERS.store(true, Relaxed);
+}
+
+/// Does something that no signal handler of this thread may interrupt. Most programs have none, and the calls are saved.
 pub fn without_signals<R>(work: impl FnOnce() -> R) -> R {
+    if !HAS_HANDLERS.load(Relaxed) {
+        return work();
+    }
     const SET: usize = 2;
     let set = |new: &u64, old: *mut u64| {
         // SAFETY: both live for the call; the kernel's set has 8 bytes.

@@ -5,7 +5,8 @@
 //! memory only once it is used.
 //!
 //! ```text
-//! header     one page: magic, what was ever inserted, how far nodes and attributes reach, what is known of programs
+//! header     one page: magic, what was ever inserted, how far nodes and attributes reach, what is known of devices and
+//!            programs
 //! stripes    64 lines of 64 bytes: lock, level of the index, slots in use, free nodes
 //! filter     2^19 bits: clear means that no inode of this hash was ever inserted
 //! index      level 0: 64 parts of 64 slots
@@ -48,6 +49,11 @@ pub const HEADER_ANSWERED: usize = 8;
 pub const HEADER_GATE: usize = 64;
 /// Bytes of that path at most, with the zero.
 pub const GATE_BYTES_MAX: usize = 512;
+
+/// Which devices are of layers: a word for each, by its number.
+pub const HEADER_DEVICES: usize = 128;
+/// How many are remembered at once.
+pub const DEVICES: usize = 32;
 
 /// What is known of programs that were looked through: a word for each, by what names its file.
 pub const HEADER_PROGRAMS: usize = 256;
@@ -101,7 +107,8 @@ pub const NODE_MODE: usize = 4;
 pub const NODE_BIRTH: usize = 5;
 /// In a node: where its attributes stand (words from the first one), plus one; 0 for none.
 pub const NODE_ATTRIBUTES: usize = 6;
-/// In a node: links when it was last written; in a free node, the next free one plus one.
+/// In a node: links when it was last written in the lower half, when the inode was last changed in the upper; in a free
+/// node, the next free one plus one.
 pub const NODE_LINKS: usize = 7;
 /// Nodes of the first window.
 pub const NODES_NEAR: usize = 2048;

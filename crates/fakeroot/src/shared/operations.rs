@@ -1,7 +1,7 @@
 //! The rules of ownership, applied to a session's table: what the preload library does around the real calls.
 
 use super::attributes::{self, ABSENT};
-use super::layout::HEADER_UNKNOWN;
+use super::layout::{DEVICES, HEADER_DEVICES, HEADER_UNKNOWN};
 use super::memory::{Full, Memory};
 use super::ownership::{self, Facts, Unknown, View};
 use super::table::{Change, Entry, Key, Table};
@@ -47,6 +47,27 @@ impl<M: Memory> Table<M> {
     /// Whom unknown files belong to.
     pub fn unknown(&self) -> Unknown {
         if self.memory().load(HEADER_UNKNOWN, Relaxed) == 0 { Unknown::Root } else { Unknown::Real }
+    }
+
+    /// Whether a device is an overlay of layers (overlayfs), where a file of a lower layer gets another birth when it is
+    /// first changed: `ask` says it of its file system's type, and it is remembered.
+    pub fn is_layered(&self, device: u64, ask: impl FnOnce() -> Option<u64>) -> bool {
+        const OVERLAY: u64 = 0x794c_7630;
+        const NO: u64 = 1;
+        const YES: u64 = 2;
+        // Those are no disks and have numbers with 0.
+        if ownership::narrow_number(device).0 != 0 {
+            return false;
+        }
+        let word = HEADER_DEVICES + device as usize % DEVICES;
+        let known = self.memory().load(word, Relaxed);
+        if known >> 2 == device && known != 0 {
+            return known & 3 == YES;
+        }
+        let Some(kind) = ask() else { return false };
+        let is_layered = kind == OVERLAY;
+        self.memory().store(word, device << 2 | if is_layered { YES } else { NO }, Relaxed);
+        is_layered
     }
 
     /// The entry of a file. One that is about a file that had the inode before is dropped.
@@ -97,7 +118,8 @@ impl<M: Memory> Table<M> {
     pub fn chown(&self, facts: &Facts, user: u32, group: u32) -> Result<(), Full> {
         if !self.may_have(facts.key) {
             let look = self.unknown().view(facts);
-            if ownership::after_chown(look, user, group) == look {
+            let after = ownership::after_chown(look, user, group);
+            if after == look && ownership::looks_so_by_itself(facts, after, self.unknown()) {
                 return Ok(());
             }
         }
@@ -109,7 +131,8 @@ impl<M: Memory> Table<M> {
     pub fn chmod(&self, facts: &Facts, mode: u32) -> Result<(), Full> {
         if !self.may_have(facts.key) {
             let look = self.unknown().view(facts);
-            if ownership::after_chmod(look, mode) == look {
+            let after = ownership::after_chmod(look, mode);
+            if after == look && ownership::looks_so_by_itself(facts, after, self.unknown()) {
                 return Ok(());
             }
         }

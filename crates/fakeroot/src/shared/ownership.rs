@@ -42,6 +42,33 @@ pub struct Facts {
     pub number: u32,
     /// When it was born, in nanoseconds since 1970; 0 if that is not known.
     pub birth: u64,
+    /// When its inode was last changed, as [`Change::of`] puts it.
+    pub change: Change,
+}
+
+/// When an inode was last changed, in 32 bits; 0 stands for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Change(pub u32);
+
+impl Change {
+    /// How long ago an inode must have been changed, so that no other file can have been changed in the same moment
+    /// by the clock that files have: that goes on in steps of some milliseconds.
+    pub const SETTLED_NANOSECONDS: i64 = 100_000_000;
+
+    /// Of the time of the last change.
+    pub fn of(seconds: i64, nanoseconds: i64) -> Change {
+        // Times that differ in nanoseconds alone, or in seconds alone, differ here as well.
+        let folded = (seconds as u32).wrapping_mul(0x9e37_79b9) ^ nanoseconds as u32;
+        Change(folded.max(1))
+    }
+}
+
+impl Facts {
+    /// These facts, if the last change was long ago at this time; else without it.
+    #[must_use]
+    pub fn settled(self, is_settled: bool) -> Facts {
+        Facts { change: if is_settled && self.birth != 0 { self.change } else { Change::default() }, ..self }
+    }
 }
 
 /// Whom files belong to of which nothing is known.
@@ -87,6 +114,12 @@ pub fn is_of(entry: &Entry, facts: &Facts) -> bool {
     kind == facts.mode & TYPE || (is_device(kind) && facts.mode & TYPE == REGULAR)
 }
 
+/// Whether an entry is about this file for certain, without its birth: its inode is as it was when the entry was written,
+/// which was long after that change. Another file would have been changed later, if only by being made.
+pub fn is_surely_of(entry: &Entry, facts: &Facts) -> bool {
+    entry.change != Change::default() && entry.change == facts.change && is_of(entry, facts)
+}
+
 /// Whether a mode is a device's.
 pub fn is_device(mode: u32) -> bool {
     matches!(mode & TYPE, CHARACTER | BLOCK)
@@ -97,9 +130,16 @@ pub fn view(entry: &Entry) -> View {
     View { user: entry.user, group: entry.group, mode: entry.mode, number: entry.number }
 }
 
+/// Whether a file looks so without an entry, and will. From a file with a bit that sets ids the kernel takes that bit
+/// when it is written to, and not when root does it.
+pub fn looks_so_by_itself(facts: &Facts, look: View, unknown: Unknown) -> bool {
+    let sets_ids = look.mode & TYPE != FOLDER && look.mode & (SET_USER | SET_GROUP) != 0;
+    look == unknown.view(facts) && !sets_ids
+}
+
 /// The entry that makes a file look so. None if it looks so without one.
 pub fn entry_for(facts: &Facts, look: View, attributes: u64, unknown: Unknown) -> Option<Entry> {
-    if attributes == 0 && look == unknown.view(facts) {
+    if attributes == 0 && looks_so_by_itself(facts, look, unknown) {
         return None;
     }
     Some(Entry {
@@ -110,6 +150,7 @@ pub fn entry_for(facts: &Facts, look: View, attributes: u64, unknown: Unknown) -
         birth: facts.birth,
         links: facts.links,
         attributes,
+        change: facts.change,
     })
 }
 

@@ -21,6 +21,7 @@
 
 use super::layout::{self, Hash};
 use super::memory::{Full, Memory};
+use super::ownership::Change as LastChange;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// An inode.
@@ -47,6 +48,8 @@ pub struct Entry {
     pub birth: u64,
     /// How many links it had; for saved states only.
     pub links: u64,
+    /// When its inode was last changed, if that was long before the entry was written.
+    pub change: LastChange,
     /// Where its attributes stand, plus one; 0 for none.
     pub attributes: u64,
 }
@@ -58,6 +61,10 @@ impl Entry {
 
     fn mode_word(&self) -> u64 {
         u64::from(self.mode) | u64::from(self.number) << 32
+    }
+
+    fn links_word(&self) -> u64 {
+        self.links & u64::from(u32::MAX) | u64::from(self.change.0) << 32
     }
 }
 
@@ -183,13 +190,15 @@ impl<M: Memory> Table<M> {
         let is_it = field(layout::NODE_DEVICE) == key.device && field(layout::NODE_INODE) == key.inode;
         let owner = field(layout::NODE_OWNER);
         let mode = field(layout::NODE_MODE);
+        let links = field(layout::NODE_LINKS);
         let entry = Entry {
             user: owner as u32,
             group: (owner >> 32) as u32,
             mode: mode as u32,
             number: (mode >> 32) as u32,
             birth: field(layout::NODE_BIRTH),
-            links: field(layout::NODE_LINKS),
+            links: links & u64::from(u32::MAX),
+            change: LastChange((links >> 32) as u32),
             // What it points to was written before.
             attributes: self.memory.load(layout::node(node, layout::NODE_ATTRIBUTES), Acquire),
         };
@@ -245,7 +254,7 @@ impl<M: Memory> Table<M> {
             }
         };
         store(layout::NODE_ATTRIBUTES, old.attributes, new.attributes);
-        store(layout::NODE_LINKS, old.links, new.links);
+        store(layout::NODE_LINKS, old.links_word(), new.links_word());
         store(layout::NODE_BIRTH, old.birth, new.birth);
         store(layout::NODE_MODE, old.mode_word(), new.mode_word());
         store(layout::NODE_OWNER, old.owner_word(), new.owner_word());
@@ -270,7 +279,7 @@ impl<M: Memory> Table<M> {
         store(layout::NODE_MODE, entry.mode_word());
         store(layout::NODE_BIRTH, entry.birth);
         store(layout::NODE_ATTRIBUTES, entry.attributes);
-        store(layout::NODE_LINKS, entry.links);
+        store(layout::NODE_LINKS, entry.links_word());
     }
 
     fn insert(&self, key: Key, hash: Hash, stripe: usize, entry: Entry) -> Result<(), Full> {

@@ -140,7 +140,7 @@ impl Answerer<'_> {
                 Err(error) => return Err(error),
             }
         }
-        done(self.shared.table.chown(&found.place.facts()?, user, group))
+        done(self.shared.table.chown(&found.place.facts_to_keep(&self.shared.table)?, user, group))
     }
 
     fn change_mode(&self, tracee: &Tracee, file: Named, mode: u32) -> Result<i64, i32> {
@@ -153,9 +153,12 @@ impl Answerer<'_> {
         let given = mode_on_disk(mode, facts.mode & TYPE == FOLDER) & 0o7777;
         // SAFETY: a path of ours.
         match check(unsafe { libc::chmod(found.place.path(), given) }) {
-            Ok(()) if given & SET_GROUP != 0 => facts = found.place.facts()?,
+            // In an overlay the file may be another one now.
+            Ok(()) if given & SET_GROUP != 0 || found.place.is_layered(&self.shared.table, facts.key) => {
+                facts = found.place.facts()?;
+            }
             Ok(()) => facts.mode = facts.mode & TYPE | given,
-            Err(libc::EPERM) => {}
+            Err(libc::EPERM) => facts = found.place.facts_to_keep(&self.shared.table)?,
             Err(error) => return Err(error),
         }
         done(self.shared.table.chmod(&facts, mode))

@@ -117,7 +117,13 @@ pub fn set(
         }
     }
     let is_on_disk = is_on_disk(&found.place, &name);
-    let set = table.set_attribute(&found.place.facts()?, name.to_bytes(), Some(&value), when, is_on_disk);
+    let set = table.set_attribute(
+        &found.place.facts_to_keep(table)?,
+        name.to_bytes(),
+        Some(&value),
+        when,
+        is_on_disk,
+    );
     set.map(|()| 0).map_err(error_of)
 }
 
@@ -136,7 +142,13 @@ pub fn remove(table: &Table<Mapping>, tracee: &Tracee, file: Named, name: u64) -
         }
     }
     let is_on_disk = is_on_disk(&found.place, &name);
-    let removed = table.set_attribute(&found.place.facts()?, name.to_bytes(), None, Set::Replace, is_on_disk);
+    let removed = table.set_attribute(
+        &found.place.facts_to_keep(table)?,
+        name.to_bytes(),
+        None,
+        Set::Replace,
+        is_on_disk,
+    );
     removed.map(|()| 0).map_err(error_of)
 }
 

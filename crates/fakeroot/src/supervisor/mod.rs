@@ -10,8 +10,8 @@
 //! process that waits; no descriptor of the other side is kept.
 //!
 //! Known downsides: a call costs some 10 microseconds instead of a fraction of one. If the launcher is killed, the
-//! kernel answers with ENOSYS, and the programs fail; nobody hangs. A path is followed from the process's own root,
-//! but links with an absolute target from that of the launcher.
+//! kernel answers with ENOSYS, and the programs fail; nobody hangs. Links in /proc to files of other processes are not
+//! followed.
 
 mod answer;
 mod attributes;
@@ -74,6 +74,7 @@ pub struct Supervisor {
 impl Supervisor {
     /// Listens at this path.
     pub fn start(path: &Path, table: Arc<Table<Mapping>>, tell: fn(&str)) -> io::Result<Supervisor> {
+        place::can_follow().map_err(io::Error::from_raw_os_error)?;
         let socket = UnixListener::bind(path)?;
         let shared = Arc::new(Shared {
             table,

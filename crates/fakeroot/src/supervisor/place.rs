@@ -1,11 +1,18 @@
 //! A file as another process names it, in terms of this one.
+//!
+//! What must hold: a path is followed from the other process's root and stays in it, whatever links there are and
+//! whoever moves them meanwhile, since what is done there is done with this process's rights.
 
 use super::call::Named;
 use super::tracee::{Tracee, last_error};
 use crate::shared::abi::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, STATX_BASIC, STATX_BIRTH, Statx};
-use crate::shared::ownership::Facts;
+use crate::shared::kernel;
+use crate::shared::mapping::Mapping;
+use crate::shared::ownership::{FOLDER, Facts, LINK, TYPE, UNCHANGED};
+use crate::shared::table::{Key, Table};
 use std::ffi::{CString, c_int};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 
 /// A folder of ours and a path in it.
 pub struct Place {
@@ -17,7 +24,6 @@ pub struct Place {
 impl Place {
     /// Finds where a process means.
     pub fn of(tracee: &Tracee, named: Named) -> Result<Place, i32> {
-        const FOLLOW: c_int = 0;
         let path = match named.path {
             Some(at) => tracee.read_path(at)?,
             None => CString::default(),
@@ -27,23 +33,73 @@ impl Place {
             if named.flags & AT_EMPTY_PATH == 0 {
                 return Err(libc::ENOENT);
             }
-            return Ok(Place { folder: None, path: text(&base(tracee, named.folder))?, flags: FOLLOW });
+            return Place::link(&base(tracee, named.folder), 0);
         }
         let bytes = path.to_bytes();
-        if let Some(own) = own_view(tracee, bytes) {
-            return Ok(Place { folder: None, path: CString::new(own).map_err(|_| libc::EINVAL)?, flags });
+        match own_view(tracee, bytes) {
+            Some(OwnView::Link(link)) => Place::link(&link, flags),
+            Some(OwnView::Below(link, rest)) => Place::below(tracee, &link, rest, flags),
+            None if bytes[0] == b'/' => {
+                let root = open_folder(&tracee.path("root"))?;
+                Place::resolve(&root, bytes, flags, libc::RESOLVE_IN_ROOT)
+            }
+            None => Place::below(tracee, &base(tracee, named.folder), bytes, flags),
         }
-        let (base, relative) = match bytes.iter().position(|byte| *byte != b'/') {
-            None => (tracee.path("root"), &b"."[..]),
-            Some(0) => (base(tracee, named.folder), bytes),
-            Some(begin) => (tracee.path("root"), &bytes[begin..]),
-        };
-        let folder = open(&text(&base)?, libc::O_PATH).map_err(|error| match error {
+    }
+
+    /// One of the links in /proc that lead to a file of the process itself.
+    fn link(link: &str, flags: c_int) -> Result<Place, i32> {
+        Ok(Place { folder: None, path: text(link)?, flags })
+    }
+
+    /// A path that is relative to a folder which such a link names.
+    fn below(tracee: &Tracee, link: &str, path: &[u8], flags: c_int) -> Result<Place, i32> {
+        let folder = open_folder(link).map_err(|error| match error {
             // The descriptor is not there.
             libc::ENOENT => libc::EBADF,
             error => error,
         })?;
-        Ok(Place { folder: Some(folder), path: CString::new(relative).map_err(|_| libc::EINVAL)?, flags })
+        match Place::resolve(&folder, path, flags, libc::RESOLVE_BENEATH) {
+            // It leaves the folder: it is followed from the process's root, where the folder has a path.
+            Err(libc::EXDEV) => {
+                let root = std::fs::read_link(tracee.path("root")).map_err(error_of)?;
+                let base = std::fs::read_link(link).map_err(error_of)?;
+                let base = base.strip_prefix(root).map_err(|_| libc::ENOENT)?;
+                let whole = [base.as_os_str().as_bytes(), path].join(&b'/');
+                Place::resolve(&open_folder(&tracee.path("root"))?, &whole, flags, libc::RESOLVE_IN_ROOT)
+            }
+            other => other,
+        }
+    }
+
+    /// Follows a path as the process would, by the kernel, which is told to stay in its root: nothing of
+    /// what comes of it is followed once more, so that no link leads to a file of this machine.
+    fn resolve(folder: &OwnedFd, path: &[u8], flags: c_int, how: u64) -> Result<Place, i32> {
+        let trimmed = &path[..path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1)];
+        let (parent, name) = match trimmed.iter().rposition(|byte| *byte == b'/') {
+            Some(slash) => (&trimmed[..=slash], &trimmed[slash + 1..]),
+            None => (&b"."[..], trimmed),
+        };
+        let whole = || {
+            let file = open_within(folder, path, libc::O_PATH, how)?;
+            let path = text(&format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+            Ok(Place { folder: Some(file), path, flags: 0 })
+        };
+        if flags & AT_SYMLINK_NOFOLLOW == 0 || matches!(name, b"" | b"." | b"..") {
+            return whole();
+        }
+        let parent = open_within(folder, parent, libc::O_PATH | libc::O_DIRECTORY, how)?;
+        let place =
+            Place { folder: Some(parent), path: CString::new(name).map_err(|_| libc::EINVAL)?, flags };
+        // What ends with a slash is a folder, or a link to one.
+        if trimmed.len() < path.len() {
+            match place.facts().map(|facts| facts.mode & TYPE) {
+                Ok(LINK) => return whole(),
+                Ok(FOLDER) | Err(_) => {}
+                Ok(_) => return Err(libc::ENOTDIR),
+            }
+        }
+        Ok(place)
     }
 
     /// The folder, for calls.
@@ -69,7 +125,29 @@ impl Place {
 
     /// What the table has to know.
     pub fn facts(&self) -> Result<Facts, i32> {
-        self.statx(libc::AT_NO_AUTOMOUNT, 0).map(|statx| statx.facts())
+        self.statx(libc::AT_NO_AUTOMOUNT, 0).map(|statx| statx.facts().settled(false))
+    }
+
+    /// The same for an entry that will be written: what will not change while the file stays.
+    pub fn facts_to_keep(&self, table: &Table<Mapping>) -> Result<Facts, i32> {
+        let facts = self.facts()?;
+        let is_known = || table.find(facts.key).is_some_and(|entry| entry.birth == facts.birth);
+        if !self.is_layered(table, facts.key) || is_known() {
+            return Ok(facts);
+        }
+        // A change of nothing brings a file of a lower layer to the upper one, where its birth stays.
+        // SAFETY: a path of ours.
+        let result = unsafe { libc::fchownat(self.folder(), self.path(), UNCHANGED, UNCHANGED, self.flags) };
+        Ok(match self.facts() {
+            Ok(after) if result == 0 => Facts { key: after.key, birth: after.birth, ..facts },
+            // The file is known by its number alone.
+            _ => Facts { birth: 0, ..facts },
+        })
+    }
+
+    /// Whether it is in an overlay of layers.
+    pub fn is_layered(&self, table: &Table<Mapping>, key: Key) -> bool {
+        table.is_layered(key.device, || kernel::file_system(self.folder(), self.path(), self.flags))
     }
 
     /// The file itself, as it is now, without opening it.
@@ -108,11 +186,49 @@ fn text(path: &str) -> Result<CString, i32> {
     CString::new(path).map_err(|_| libc::EINVAL)
 }
 
-fn open(path: &CString, flags: c_int) -> Result<OwnedFd, i32> {
+fn error_of(error: std::io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// Opens a folder of /proc, or what a link there names.
+fn open_folder(path: &str) -> Result<OwnedFd, i32> {
+    let path = text(path)?;
     // SAFETY: a path of ours.
-    let file = unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC) };
+    let file = unsafe { libc::open(path.as_ptr(), libc::O_PATH | libc::O_CLOEXEC) };
     // SAFETY: just opened.
     if file < 0 { Err(last_error()) } else { Ok(unsafe { OwnedFd::from_raw_fd(file) }) }
+}
+
+/// Opens a path that does not leave a folder, or for which it is the root.
+fn open_within(folder: &OwnedFd, path: &[u8], flags: c_int, how: u64) -> Result<OwnedFd, i32> {
+    /// How often the kernel may say that something was renamed meanwhile.
+    const TRIES_MAX: u32 = 64;
+    let path = CString::new(path).map_err(|_| libc::EINVAL)?;
+    // SAFETY: plain numbers, for which zeros are valid.
+    let mut open: libc::open_how = unsafe { std::mem::zeroed() };
+    open.flags = (flags | libc::O_CLOEXEC) as u64;
+    open.resolve = how | libc::RESOLVE_NO_MAGICLINKS;
+    for _ in 0..TRIES_MAX {
+        let bytes = size_of_val(&open);
+        // SAFETY: a path of ours and a structure of this length.
+        let file = unsafe {
+            libc::syscall(libc::SYS_openat2, folder.as_raw_fd(), path.as_ptr(), &raw const open, bytes)
+        };
+        if file >= 0 {
+            // SAFETY: just opened.
+            return Ok(unsafe { OwnedFd::from_raw_fd(file as c_int) });
+        }
+        match last_error() {
+            libc::EAGAIN => {}
+            error => return Err(error),
+        }
+    }
+    Err(libc::EAGAIN)
+}
+
+/// Whether this kernel can follow paths within a root: since Linux 5.6.
+pub fn can_follow() -> Result<(), i32> {
+    open_within(&open_folder("/")?, b"/", libc::O_PATH, libc::RESOLVE_IN_ROOT).map(drop)
 }
 
 /// The folder that a path is relative to, or the file of a descriptor.
@@ -120,21 +236,83 @@ fn base(tracee: &Tracee, folder: c_int) -> String {
     if folder == AT_FDCWD { tracee.path("cwd") } else { tracee.path(&format!("fd/{folder}")) }
 }
 
-/// Paths that mean the process that uses them.
-fn own_view(tracee: &Tracee, path: &[u8]) -> Option<Vec<u8>> {
-    let views = [
-        (&b"/proc/self"[..], String::new()),
-        (b"/proc/thread-self", String::new()),
-        (b"/dev/fd", "/fd".to_owned()),
-        (b"/dev/stdin", "/fd/0".to_owned()),
-        (b"/dev/stdout", "/fd/1".to_owned()),
-        (b"/dev/stderr", "/fd/2".to_owned()),
+/// A path that means the process which uses it.
+#[derive(Debug, PartialEq, Eq)]
+enum OwnView<'a> {
+    /// A link in /proc, or a file there.
+    Link(String),
+    /// A path below a folder of /proc, or below what a link there names.
+    Below(String, &'a [u8]),
+}
+
+fn own_view<'a>(tracee: &Tracee, path: &'a [u8]) -> Option<OwnView<'a>> {
+    own_view_of(tracee.thread, path)
+}
+
+fn own_view_of(thread: u32, path: &[u8]) -> Option<OwnView<'_>> {
+    const VIEWS: [(&[u8], &str); 6] = [
+        (b"/proc/self", ""),
+        (b"/proc/thread-self", ""),
+        (b"/dev/fd", "/fd"),
+        (b"/dev/stdin", "/fd/0"),
+        (b"/dev/stdout", "/fd/1"),
+        (b"/dev/stderr", "/fd/2"),
     ];
-    views.iter().find_map(|(view, own)| {
+    VIEWS.iter().find_map(|(view, own)| {
         let rest = path.strip_prefix(*view)?;
         let is_whole = rest.first().is_none_or(|byte| *byte == b'/');
         // The link itself is the same for all.
-        (is_whole && !(rest.is_empty() && own.is_empty()))
-            .then(|| [format!("/proc/{}{own}", tracee.thread).as_bytes(), rest].concat())
+        if !is_whole || (rest.is_empty() && own.is_empty()) {
+            return None;
+        }
+        let mut link = format!("/proc/{thread}{own}");
+        let mut rest = trim(rest);
+        // A number after `fd`, or one of the links: what is behind it is below what it names.
+        let is_numbered = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+        loop {
+            let (first, behind) = match rest.iter().position(|byte| *byte == b'/') {
+                Some(slash) => (&rest[..slash], trim(&rest[slash..])),
+                None => (rest, &b""[..]),
+            };
+            let is_link =
+                link.ends_with("/fd") && is_numbered(first) || matches!(first, b"cwd" | b"root" | b"exe");
+            if first == b"fd" || is_link {
+                link.push('/');
+                link.push_str(std::str::from_utf8(first).ok()?);
+                rest = behind;
+            }
+            if first != b"fd" || rest.is_empty() {
+                break;
+            }
+        }
+        Some(if rest.is_empty() { OwnView::Link(link) } else { OwnView::Below(link, rest) })
     })
+}
+
+fn trim(path: &[u8]) -> &[u8] {
+    &path[path.iter().position(|byte| *byte != b'/').unwrap_or(path.len())..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_views_end_at_their_links() {
+        let view = |path: &'static str| own_view_of(7, path.as_bytes());
+        let link = |text: &str| Some(OwnView::Link(text.to_owned()));
+        let below = |text: &str, rest: &'static str| Some(OwnView::Below(text.to_owned(), rest.as_bytes()));
+        assert_eq!(view("/proc/self/exe"), link("/proc/7/exe"));
+        assert_eq!(view("/dev/stdin"), link("/proc/7/fd/0"));
+        assert_eq!(view("/dev/fd/12"), link("/proc/7/fd/12"));
+        assert_eq!(view("/dev/fd"), link("/proc/7/fd"));
+        assert_eq!(view("/proc/self/fd//3"), link("/proc/7/fd/3"));
+        assert_eq!(view("/proc/self/root/etc/x"), below("/proc/7/root", "etc/x"));
+        assert_eq!(view("/proc/self/fd/3/x/y"), below("/proc/7/fd/3", "x/y"));
+        assert_eq!(view("/proc/thread-self/status"), below("/proc/7", "status"));
+        assert_eq!(view("/proc/self/fd/../root/x"), below("/proc/7/fd", "../root/x"));
+        for other in ["/proc/self", "/proc/selfish", "/dev/fdx", "/etc"] {
+            assert_eq!(view(other), None, "{other}");
+        }
+    }
 }

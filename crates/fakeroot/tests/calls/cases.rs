@@ -19,6 +19,7 @@ pub const ALL: &[Case] = &[
     ("chown_takes_set_id_bits_away", Fails, chown_takes_set_id_bits_away),
     ("chmod_by_every_call", Passes, chmod_by_every_call),
     ("chmod_keeps_the_file_usable", Passes, chmod_keeps_the_file_usable),
+    ("set_id_bits_outlive_writing", Passes, set_id_bits_outlive_writing),
     ("chmod_without_following_by_fchmodat", Fails, chmod_without_following_by_fchmodat),
     ("folders_of_any_mode", Passes, folders_of_any_mode),
     ("devices", Passes, devices),
@@ -158,6 +159,14 @@ fn chmod_keeps_the_file_usable() {
     make("folder/file");
     chmod("folder", 0o755);
     assert_eq!(look("folder").2, 0o755);
+}
+
+/// The kernel takes them from a file that somebody else than root writes to.
+fn set_id_bits_outlive_writing() {
+    make("file");
+    chmod("file", 0o4755);
+    fs::write("file", "written").unwrap();
+    assert_eq!(look("file"), (0, 0, 0o4755));
 }
 
 fn chmod_without_following_by_fchmodat() {

@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     match arguments.next().as_ref().and_then(|word| word.to_str()) {
         Some("as-fakeroot") => be_fakeroot(arguments),
         Some("as-client") => be_client(arguments.next()),
-        Some("as-worker") => roots::be_worker(),
+        Some("as-worker") => roots::be_worker(&arguments.next().unwrap_or_default().to_string_lossy()),
         _ => {
             let trials = trials();
             libtest_mimic::run(&Arguments::from_args(), trials).exit_code()

@@ -40,7 +40,9 @@ pub const ALL: &[Check] = &[
     ("static_shells_are_started_by_libc", started::static_shells_are_started_by_libc),
     ("programs_with_calls_of_their_own_are_answered", started::programs_with_calls_of_their_own_are_answered),
     ("programs_of_go_with_libc_are_answered", started::programs_of_go_with_libc_are_answered),
+    ("links_of_a_root_stay_in_it", crate::roots::links_of_a_root_stay_in_it),
     ("a_session_in_a_root_lasts_over_commands", crate::roots::a_session_in_a_root_lasts_over_commands),
+    ("owners_outlive_the_copy_to_the_upper_layer", crate::roots::owners_outlive_the_copy_to_the_upper_layer),
     ("a_package_is_as_roots_own", crate::packages::a_package_is_as_roots_own),
 ];
 

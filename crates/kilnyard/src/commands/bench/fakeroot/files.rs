@@ -16,8 +16,8 @@ pub const RATIO_MAX: f64 = 1.1;
 /// What a file may take up in the session.
 pub const BYTES_MAX: u64 = 128;
 
-/// Whom it is measured with; the others need minutes for it.
-const CONTENDERS: [&str; 3] = [PLAIN, OURS, "fakeroot-sysv"];
+/// Who is measured in every pair. The others need minutes for it, and are measured in the first one.
+const IN_EACH_PAIR: [&str; 2] = [PLAIN, OURS];
 
 /// The steps, each on the tree as the ones before left it.
 const STEPS: [(&str, &str); 4] = [
@@ -33,15 +33,23 @@ pub fn measure(pairs: u32, scratch: &Scratch, contenders: &[Contender], report: 
         report.notes.push("trees of files are compared with root itself, and so by root only".to_owned());
         return Ok(());
     }
-    let contenders: Vec<&Contender> =
-        contenders.iter().filter(|contender| CONTENDERS.contains(&contender.name)).collect();
     let mut values: Vec<Vec<Vec<f64>>> = vec![vec![Vec::new(); STEPS.len()]; contenders.len()];
     let mut bytes_each = Vec::new();
-    for _ in 0..pairs {
+    for pair in 0..pairs {
         for (contender, values) in contenders.iter().zip(&mut values) {
             super::super::go_on()?;
+            if pair > 0 && !IN_EACH_PAIR.contains(&contender.name) {
+                continue;
+            }
             make_tree(scratch)?;
-            let seconds = steps(scratch, contender)?;
+            let seconds = match steps(scratch, contender) {
+                Ok(seconds) => seconds,
+                Err(error) if !IN_EACH_PAIR.contains(&contender.name) => {
+                    report.notes.push(format!("{} failed on the tree: {error}", contender.name));
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             for (values, seconds) in values.iter_mut().zip(seconds) {
                 values.push(seconds);
             }
@@ -54,7 +62,9 @@ pub fn measure(pairs: u32, scratch: &Scratch, contenders: &[Contender], report: 
     }
     let place = |name: &str| contenders.iter().position(|contender| contender.name == name);
     for (step, (name, command)) in STEPS.iter().enumerate() {
-        for (contender, values) in contenders.iter().zip(&values) {
+        for (contender, values) in
+            contenders.iter().zip(&values).filter(|(_, values)| !values[step].is_empty())
+        {
             let key = format!("{name}_{}_cpu_seconds", contender.name.replace('-', "_"));
             let label = format!("{command}, CPU, {}", contender.name);
             report.series.push(Series::new(key, label, Unit::Seconds, values[step].clone()));
@@ -65,6 +75,17 @@ pub fn measure(pairs: u32, scratch: &Scratch, contenders: &[Contender], report: 
             let ratio = Series::new(format!("{name}_to_root"), label, Unit::Ratio, ratio);
             judge(report, ratio.median() <= RATIO_MAX, command);
             report.series.push(ratio);
+        }
+        for (other, theirs) in contenders.iter().zip(&values) {
+            if let Some(ours) = place(OURS)
+                && !IN_EACH_PAIR.contains(&other.name)
+                && !theirs[step].is_empty()
+            {
+                let key = format!("{name}_{}_to_ours", other.name.replace('-', "_"));
+                let label = format!("{command}, CPU without daemons: {} to ours", other.name);
+                let ratio = ratios(&theirs[step], &values[ours][step]);
+                report.series.push(Series::new(key, label, Unit::Ratio, ratio));
+            }
         }
     }
     let memory = Series::new("session_bytes_each", "memory of a file", Unit::Bytes, bytes_each);

@@ -16,6 +16,7 @@
 //! Known downside: each stage mounts the overlay again, about a millisecond.
 
 mod backend;
+pub mod block;
 mod ids;
 mod keeper;
 mod operation;
@@ -25,9 +26,10 @@ pub mod sandbox;
 mod stat;
 
 pub use backend::{Backend, Roots, Scratch};
+pub use block::{Device, FileSystem, ImagePlan, Requests};
 pub use ids::{IdError, IdMap};
 pub use keeper::Keeper;
-pub use operation::{Access, Flushes, LAYERS_MAX, Operation, base_operations};
+pub use operation::{Access, Flushes, LAYERS_MAX, Operation, Source, base_operations};
 pub use plan::{Form, MEMORY, Making, Place, RootPlan, remove_folder};
 pub use sandbox::{Report, Sandbox, User, View};
 pub use stat::ProcessStat;

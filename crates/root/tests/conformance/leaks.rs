@@ -123,9 +123,11 @@ fn traces(stand: &Stand) -> Traces {
         paths.sort();
         paths
     };
+    // What is served has a name instead of a path.
+    let names = [yard.to_string_lossy().into_owned(), yard.to_string_lossy().replace('/', "~")];
     let is_of_yard = |device: &PathBuf| {
         let file = fs::read_to_string(device.join("loop/backing_file")).unwrap_or_default();
-        file.contains(&*yard.to_string_lossy())
+        names.iter().any(|name| file.contains(name))
     };
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     Traces {

@@ -19,7 +19,7 @@ fn main() {
     let arguments = Arguments::from_args();
     let tests: Vec<Test> = [files::TESTS, walls::TESTS, leaks::TESTS].concat();
     let mut trials = Vec::new();
-    for backend in BACKENDS {
+    for backend in BACKENDS.into_iter().filter(|backend| is_root() || !backend.is_for_root()) {
         let refused = own_ids().and_then(|ids| refused(&ids, &backend.making));
         if let Err(reason) = &refused {
             eprintln!("skipped: roots by {}: {reason}", backend.name);

@@ -63,7 +63,7 @@ pub fn lack(file_system: FileSystem) -> Option<Lack> {
     let attaches = "attaches what is served";
     let attacher = match has_nbd() {
         true => ("nbd-client", attaches, "nbd-client"),
-        false => ("nbdfuse", attaches, "nbdfuse"),
+        false => ("nbdfuse", attaches, "libnbd-bin"),
     };
     let mut programs = [
         ("nbdkit", "serves images, copy on write", "nbdkit"),

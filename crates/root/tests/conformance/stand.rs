@@ -22,7 +22,7 @@ pub struct Backend {
 
 impl Backend {
     /// Whether roots are on devices, which only root has.
-    pub fn is_for_root(&self) -> bool {
+    pub fn is_on_device(&self) -> bool {
         matches!(self.making.form, Form::Image(_))
     }
 }
@@ -188,7 +188,7 @@ impl Drop for Stand {
 
 pub fn plan(name: &str, backend: &Backend) -> RootPlan {
     let mut layers: Vec<PathBuf> = LAYER_NAMES.iter().map(PathBuf::from).collect();
-    if backend.is_for_root() {
+    if backend.is_on_device() {
         layers.truncate(backend.above);
         layers.push("layers/image".into());
     }

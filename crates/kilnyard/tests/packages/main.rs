@@ -1,11 +1,12 @@
 //! The whole program on real packages that misbehave, each in its own way, in real roots.
 //!
 //! The base root comes from the mirror that this machine's apt uses, once for all trials. `builds` has what a
-//! package may do to itself and to others; `disasters` has what may happen to Kilnyard meanwhile.
+//! package may do to itself and to others; `block` has roots on devices of their own; `disasters` has what may happen to Kilnyard meanwhile.
 
 #[path = "../support/mod.rs"]
 mod support;
 
+mod block;
 mod builds;
 mod disasters;
 mod fixtures;
@@ -17,7 +18,7 @@ fn main() {
     let shared = Shared::prepare();
     let missing = shared.as_ref().err().cloned();
     let shared: &'static Option<Shared> = Box::leak(Box::new(shared.ok()));
-    let cases = builds::CASES.iter().chain(disasters::CASES).map(|(name, run)| {
+    let cases = builds::CASES.iter().chain(block::CASES).chain(disasters::CASES).map(|(name, run)| {
         case(name, move || run(shared.as_ref().expect("the trial is skipped without it"))).unless(&missing)
     });
     let needs_faketime = support::has("faketime");
@@ -29,6 +30,10 @@ fn main() {
         | "what_the_disk_has_after_a_power_cut_is_consistent" => {
             case.needs(support::is_root(), "only root can mount a disk")
         }
+        "roots_on_block_devices_build_packages" => case
+            .needs(support::is_root(), "only root can mount a device")
+            .needs(support::has("nbdkit"), "nbdkit is not installed")
+            .needs(support::has("nbdfuse"), "nbdfuse is not installed"),
         _ => case,
     });
     // One after the other: builds share the cores anyway, and some trials look at processes.

@@ -1,6 +1,6 @@
 //! One build from beginning to end.
 
-use crate::memory::{Promise, used_bytes};
+use crate::memory::Promise;
 use crate::roots::Means;
 use crate::verdict::{self, Lacked};
 use crate::{RootFolder, Share, Worker, tools};
@@ -15,6 +15,7 @@ use kilnyard_process::{
     read_log,
 };
 use kilnyard_protocol::{BuildResult, Lease, Progress};
+use kilnyard_root::used_bytes;
 use kilnyard_schedule::Files;
 use std::cell::Cell;
 use std::io;

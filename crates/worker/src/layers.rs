@@ -19,11 +19,10 @@ pub use image::Image;
 pub(crate) use image::planned as planned_image;
 pub(crate) use record::Set;
 
-use crate::memory::used_bytes;
 use crate::roots::layers_of_failed;
 use claims::Claims;
 use kilnyard_mirror::Sha256Hex;
-use kilnyard_root::{IdMap, remove_folder};
+use kilnyard_root::{IdMap, remove_folder, used_bytes};
 use record::Kept;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;

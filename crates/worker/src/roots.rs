@@ -2,13 +2,13 @@
 //! failed.
 
 use crate::layers::{Image, planned_image};
-use crate::memory::{Promise, promised_bytes, used_bytes};
+use crate::memory::{Promise, promised_bytes};
 use crate::{Settings, Worker, tools};
 use kilnyard_model::order::{Account, BuildOrder, CommandOrder, Input, InputText, SharedFolder};
 use kilnyard_root::sandbox::{RunError, Task};
 use kilnyard_root::{
     Access, Flushes, Form, IdMap, ImagePlan, Keeper, MEMORY, Making, Operation, RootPlan, Roots, Sandbox,
-    User, View, base_operations, block, probe, remove_folder,
+    User, View, base_operations, block, probe, remove_folder, used_bytes,
 };
 use std::collections::BTreeSet;
 use std::io;

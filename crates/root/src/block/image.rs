@@ -2,9 +2,8 @@
 
 use super::{Device, FileSystem};
 use crate::sandbox::RunError;
-use crate::{Flushes, IdMap, Keeper, Operation, Source};
+use crate::{Flushes, IdMap, Keeper, Operation, Source, used_bytes};
 use serde::{Deserialize, Serialize};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The folder of a device that its layers are copied to.
@@ -66,22 +65,6 @@ fn size_bytes(content_bytes: u64, device: &Device) -> u64 {
         FileSystem::Xfs => XFS_BYTES_MIN,
     };
     wanted.max(least).div_ceil(UNIT_BYTES).saturating_mul(UNIT_BYTES)
-}
-
-/// What the files below a folder take.
-fn used_bytes(folder: &Path) -> u64 {
-    let mut bytes = 0;
-    let mut open = vec![folder.to_owned()];
-    while let Some(path) = open.pop() {
-        for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
-            let Ok(metadata) = entry.metadata() else { continue };
-            bytes += metadata.blocks() * 512;
-            if metadata.is_dir() {
-                open.push(entry.path());
-            }
-        }
-    }
-    bytes
 }
 
 #[cfg(test)]

@@ -21,6 +21,8 @@ fn main() {
         "-Wl,-z,norelro",
         "-Wl,--hash-style=gnu",
         "-Wl,--build-id=none",
+        // What it calls of its own functions needs no symbol.
+        "-Wl,-Bsymbolic-functions",
         "-Wl,-soname,libfakeroot-kilnyard.so",
         "-s",
     ];

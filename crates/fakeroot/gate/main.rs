@@ -57,7 +57,7 @@ unsafe extern "C" fn begin(stack: *const usize) -> ! {
         ask(*arguments.add(1));
         let (program, own, environment) = (*arguments.add(2), arguments.add(OWN), arguments.add(count + 1));
         let result = call(number::EXECVE, [program as usize, own as usize, environment as usize, 0, 0, 0]);
-        complain(b"fakeroot: failed to start a program without a dynamic linker\n");
+        complain(b"fakeroot: failed to start a program that makes system calls of its own\n");
         const ENOENT: isize = -2;
         exit(if result == ENOENT { NOT_THERE } else { CANNOT_START })
     }
@@ -113,7 +113,9 @@ unsafe fn ask(path: *const c_char) {
 }
 
 fn alone() {
-    complain(b"fakeroot: the launcher has ended: a program without a dynamic linker sees real owners\n");
+    complain(
+        b"fakeroot: the launcher has ended: a program that makes system calls of its own sees real owners\n",
+    );
 }
 
 /// Installs the filter; the descriptor by which its calls are answered.

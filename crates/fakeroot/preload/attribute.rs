@@ -8,7 +8,7 @@ use crate::session;
 use crate::shared::abi::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW};
 use crate::shared::attributes::{Keeper, NAME_BYTES_MAX, VALUE_BYTES_MAX, is_kept_for_disk, keeper};
 use crate::shared::operations::{Known, Refused, Set};
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 
 /// The real calls, by whichever way the file is named.
 fn real_get(file: Named, name: *const c_char, to: *mut c_void, room: usize) -> isize {
@@ -223,6 +223,23 @@ calls! {
     getxattr listxattr setxattr removexattr (path: *const c_char) Named::path(path, 0);
     lgetxattr llistxattr lsetxattr lremovexattr (path: *const c_char) Named::path(path, AT_SYMLINK_NOFOLLOW);
     fgetxattr flistxattr fsetxattr fremovexattr (descriptor: c_int) Named::open(descriptor);
+}
+
+/// The calls as the kernel numbers them: to set, get, list and remove, each by a path, by a link and by a descriptor.
+pub fn by_position(which: usize, [a, b, c, d, e, _]: [c_long; 6]) -> c_long {
+    const WAYS: usize = 3;
+    let file = match which % WAYS {
+        0 => Named::path(a as *const c_char, 0),
+        1 => Named::path(a as *const c_char, AT_SYMLINK_NOFOLLOW),
+        _ => Named::open(a as c_int),
+    };
+    let name = b as *const c_char;
+    match which / WAYS {
+        0 => set(file, name, c as *const c_void, d as usize, e as c_int).into(),
+        1 => get(file, name, c as *mut c_void, d as usize) as c_long,
+        2 => list(file, b as *mut c_char, c as usize) as c_long,
+        _ => remove(file, name).into(),
+    }
 }
 
 #[unsafe(no_mangle)]

@@ -79,16 +79,10 @@ pub fn makes_as() -> (u32, u32) {
     (USERS.ids().files, GROUPS.ids().files)
 }
 
-/// User, effective user, group, effective group.
-pub fn by_position(which: usize) -> u32 {
-    let (users, groups) = (USERS.ids(), GROUPS.ids());
-    [users.real, users.effective, groups.real, groups.effective][which]
-}
-
 macro_rules! getters {
     ($($name:ident $ids:ident $which:ident;)*) => {$(
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name() -> c_uint {
+        pub unsafe extern "C" fn $name() -> c_uint {
             match session::table() {
                 Some(_) => $ids.ids().$which,
                 None => next!($name() -> c_uint, or 0),
@@ -106,7 +100,7 @@ getters! {
 macro_rules! setters {
     ($($name:ident($($id:ident),*) $ids:ident.$change:ident($asked:expr);)*) => {$(
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name($($id: c_uint),*) -> c_int {
+        pub unsafe extern "C" fn $name($($id: c_uint),*) -> c_int {
             match session::table() {
                 Some(_) => $ids.$change($asked),
                 None => next!($name($($id => c_uint),*)),
@@ -130,7 +124,7 @@ setters! {
 macro_rules! triple_getters {
     ($($name:ident $ids:ident;)*) => {$(
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name(real: *mut c_uint, effective: *mut c_uint, saved: *mut c_uint) -> c_int {
+        pub unsafe extern "C" fn $name(real: *mut c_uint, effective: *mut c_uint, saved: *mut c_uint) -> c_int {
             if session::table().is_none() {
                 return next!($name(real => *mut c_uint, effective => *mut c_uint, saved => *mut c_uint));
             }
@@ -162,7 +156,7 @@ fn groups(mut visit: impl FnMut(u32)) {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn getgroups(room: c_int, to: *mut c_uint) -> c_int {
+pub unsafe extern "C" fn getgroups(room: c_int, to: *mut c_uint) -> c_int {
     if session::table().is_none() {
         return next!(getgroups(room => c_int, to => *mut c_uint));
     }
@@ -201,7 +195,7 @@ fn set_groups(list: &[c_uint]) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn setgroups(count: usize, list: *const c_uint) -> c_int {
+pub unsafe extern "C" fn setgroups(count: usize, list: *const c_uint) -> c_int {
     if session::table().is_none() {
         return next!(setgroups(count => usize, list => *const c_uint));
     }
@@ -210,7 +204,7 @@ unsafe extern "C" fn setgroups(count: usize, list: *const c_uint) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn initgroups(user: *const c_char, group: c_uint) -> c_int {
+pub unsafe extern "C" fn initgroups(user: *const c_char, group: c_uint) -> c_int {
     if session::table().is_none() {
         return next!(initgroups(user => *const c_char, group => c_uint));
     }
@@ -231,11 +225,11 @@ fn granted(result: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn setpriority(which: c_int, who: c_uint, priority: c_int) -> c_int {
+pub unsafe extern "C" fn setpriority(which: c_int, who: c_uint, priority: c_int) -> c_int {
     granted(next!(setpriority(which => c_int, who => c_uint, priority => c_int)))
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn capset(header: *mut u8, data: *const u8) -> c_int {
+pub unsafe extern "C" fn capset(header: *mut u8, data: *const u8) -> c_int {
     granted(next!(capset(header => *mut u8, data => *const u8)))
 }

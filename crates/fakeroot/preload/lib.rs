@@ -9,7 +9,7 @@
 //! where a call succeeds.
 //!
 //! What it cannot do: see what programs do by system calls of their own, and what libc does inside
-//! (`fts`, `nftw` and `exec` are therefore here).
+//! (`fts`, `nftw`, `exec`, `system` and `popen` are therefore here).
 
 #![no_std]
 #![warn(clippy::all, clippy::undocumented_unsafe_blocks)]
@@ -24,6 +24,7 @@ mod environment;
 mod facts;
 mod gate;
 mod identity;
+mod list;
 mod make;
 mod name;
 mod next;
@@ -31,6 +32,7 @@ mod owner;
 mod program;
 mod raw;
 mod session;
+mod shell;
 mod stat;
 mod walk;
 

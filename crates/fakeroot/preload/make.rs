@@ -58,7 +58,7 @@ fn make_node(file: Named, mode: u32, number: u64, real: impl FnOnce(u32, u64) ->
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn mkdir(path: *const c_char, mode: u32) -> c_int {
+pub unsafe extern "C" fn mkdir(path: *const c_char, mode: u32) -> c_int {
     make_folder(
         Named::path(path, AT_SYMLINK_NOFOLLOW),
         mode,
@@ -90,7 +90,7 @@ pub fn make_node_at(folder: c_int, path: *const c_char, mode: u32, number: u64) 
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn mknod(path: *const c_char, mode: u32, number: u64) -> c_int {
+pub unsafe extern "C" fn mknod(path: *const c_char, mode: u32, number: u64) -> c_int {
     make_node_at(AT_FDCWD, path, mode, number)
 }
 

@@ -49,17 +49,17 @@ pub fn replace_name(
 const HERE: c_int = crate::shared::abi::AT_FDCWD;
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
+pub unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
     remove_name(HERE, path, || next!(unlink(path => *const c_char)))
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn unlinkat(folder: c_int, path: *const c_char, flags: c_int) -> c_int {
+pub unsafe extern "C" fn unlinkat(folder: c_int, path: *const c_char, flags: c_int) -> c_int {
     remove_name(folder, path, || next!(unlinkat(folder => c_int, path => *const c_char, flags => c_int)))
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rmdir(path: *const c_char) -> c_int {
+pub unsafe extern "C" fn rmdir(path: *const c_char) -> c_int {
     remove_name(HERE, path, || next!(rmdir(path => *const c_char)))
 }
 
@@ -69,7 +69,7 @@ unsafe extern "C" fn remove(path: *const c_char) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rename(old: *const c_char, new: *const c_char) -> c_int {
+pub unsafe extern "C" fn rename(old: *const c_char, new: *const c_char) -> c_int {
     replace_name((HERE, old), (HERE, new), 0, || next!(rename(old => *const c_char, new => *const c_char)))
 }
 

@@ -66,7 +66,7 @@ pub fn change_mode(file: Named, mode: u32, real: impl FnOnce(u32) -> c_int) -> c
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn chown(path: *const c_char, user: u32, group: u32) -> c_int {
+pub unsafe extern "C" fn chown(path: *const c_char, user: u32, group: u32) -> c_int {
     change_owner(
         Named::path(path, 0),
         user,
@@ -76,7 +76,7 @@ unsafe extern "C" fn chown(path: *const c_char, user: u32, group: u32) -> c_int 
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn lchown(path: *const c_char, user: u32, group: u32) -> c_int {
+pub unsafe extern "C" fn lchown(path: *const c_char, user: u32, group: u32) -> c_int {
     change_owner(
         Named::path(path, AT_SYMLINK_NOFOLLOW),
         user,
@@ -86,7 +86,7 @@ unsafe extern "C" fn lchown(path: *const c_char, user: u32, group: u32) -> c_int
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn fchown(descriptor: c_int, user: u32, group: u32) -> c_int {
+pub unsafe extern "C" fn fchown(descriptor: c_int, user: u32, group: u32) -> c_int {
     change_owner(
         Named::open(descriptor),
         user,
@@ -96,7 +96,7 @@ unsafe extern "C" fn fchown(descriptor: c_int, user: u32, group: u32) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn fchownat(
+pub unsafe extern "C" fn fchownat(
     folder: c_int,
     path: *const c_char,
     user: u32,
@@ -112,7 +112,7 @@ unsafe extern "C" fn fchownat(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn chmod(path: *const c_char, mode: u32) -> c_int {
+pub unsafe extern "C" fn chmod(path: *const c_char, mode: u32) -> c_int {
     change_mode(Named::path(path, 0), mode, |mode| next!(chmod(path => *const c_char, mode => u32)))
 }
 
@@ -126,7 +126,7 @@ unsafe extern "C" fn lchmod(path: *const c_char, mode: u32) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn fchmod(descriptor: c_int, mode: u32) -> c_int {
+pub unsafe extern "C" fn fchmod(descriptor: c_int, mode: u32) -> c_int {
     change_mode(Named::open(descriptor), mode, |mode| next!(fchmod(descriptor => c_int, mode => u32)))
 }
 

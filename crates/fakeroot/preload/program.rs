@@ -1,10 +1,14 @@
-//! Starting programs. Those without a dynamic linker are started by the gate, where the launcher answers them; where
-//! it does not, that is said, once. Those of another word length are refused.
+//! Starting programs. Those that make system calls of their own, without a dynamic linker or with one, are started
+//! by the gate, where the launcher answers them; where it does not, that is said, once. Those of another word length
+//! are refused.
+//!
+//! `execl` and its siblings are in `list.rs`, `system` and `popen` in `shell.rs`.
 
 use crate::environment;
 use crate::gate;
-use crate::next::{errno, fail, next, set_errno};
+use crate::next::{ENOSYS, errno, fail, next, set_errno};
 use crate::session;
+use crate::shared::abi::{AT_EMPTY_PATH, AT_FDCWD};
 use crate::shared::kernel::complain;
 use crate::shared::layout::{HEADER_ANSWERED, HEADER_WARNED};
 use crate::shared::memory::Memory;
@@ -31,6 +35,11 @@ enum Start {
     Refused,
 }
 
+/// Whether a program that this process starts needs the gate.
+pub fn needs_gate(path: &CStr) -> bool {
+    how(path.as_ptr(), own()) == Start::ByGate
+}
+
 /// How a program is to be started that gets this environment. What is to be known of it is said.
 fn how(path: *const c_char, environment: List) -> Start {
     let Some(table) = session::table() else { return Start::AsItIs };
@@ -42,20 +51,25 @@ fn how(path: *const c_char, environment: List) -> Start {
     let before = errno();
     // SAFETY: the caller's path.
     let path = unsafe { CStr::from_ptr(path) };
-    let kind = program::kind(path);
+    let kind = program::kind(path, table.memory());
     let executable = 1;
-    let is_static =
-        kind == Program::Static && next!(access(path.as_ptr() => *const c_char, executable => c_int)) == 0;
+    let is_own = matches!(kind, Program::Static | Program::Direct)
+        && next!(access(path.as_ptr() => *const c_char, executable => c_int)) == 0;
     set_errno(before);
     match kind {
-        Program::Static if is_static && table.memory().load(HEADER_ANSWERED, Ordering::Acquire) != 0 => {
+        Program::Static | Program::Direct if !is_own => Start::AsItIs,
+        Program::Static | Program::Direct if table.memory().load(HEADER_ANSWERED, Ordering::Acquire) != 0 => {
             Start::ByGate
         }
-        Program::Static if is_static => {
+        Program::Static => {
             tell_once(path, b" is a program without a dynamic linker: it sees real owners\n");
             Start::AsItIs
         }
-        Program::Dynamic | Program::Static => Start::AsItIs,
+        Program::Direct => {
+            tell_once(path, b" makes system calls of its own, by which it sees real owners\n");
+            Start::AsItIs
+        }
+        Program::Dynamic => Start::AsItIs,
         Program::Foreign => {
             tell(path, b" is a program of another machine or word length, which this session cannot serve\n");
             Start::Refused
@@ -147,7 +161,7 @@ fn start(path: *const c_char, arguments: List, environment: List, real: impl FnO
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn execve(path: *const c_char, arguments: List, environment: List) -> c_int {
+pub unsafe extern "C" fn execve(path: *const c_char, arguments: List, environment: List) -> c_int {
     start(
         path,
         arguments,
@@ -157,12 +171,12 @@ unsafe extern "C" fn execve(path: *const c_char, arguments: List, environment: L
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn execv(path: *const c_char, arguments: List) -> c_int {
+pub unsafe extern "C" fn execv(path: *const c_char, arguments: List) -> c_int {
     start(path, arguments, own(), || next!(execv(path => *const c_char, arguments => List)))
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn execvp(name: *const c_char, arguments: List) -> c_int {
+pub unsafe extern "C" fn execvp(name: *const c_char, arguments: List) -> c_int {
     let mut room = [0; PATH_BYTES_MAX];
     let path = found(name, &mut room);
     start(path, arguments, own(), || next!(execvp(name => *const c_char, arguments => List)))
@@ -180,56 +194,114 @@ unsafe extern "C" fn execvpe(name: *const c_char, arguments: List, environment: 
     )
 }
 
-/// `posix_spawn`, where `path` is what is looked at, and `real` starts it by the caller's way.
-fn spawn(
-    process: *mut c_int,
+/// A file that is named by a descriptor is another one after `exec`, or none: it is named by one that stays open,
+/// and which the program then has.
+fn start_open(
+    folder: c_int,
     path: *const c_char,
-    [actions, attributes]: [*const c_void; 2],
     arguments: List,
     environment: List,
     real: impl FnOnce() -> c_int,
 ) -> c_int {
-    match how(path, environment) {
-        Start::AsItIs => real(),
-        Start::Refused => ELIBBAD,
-        Start::ByGate => gate::with(path, arguments, |gate, arguments| {
-            next!(posix_spawn(process => *mut c_int, gate => *const c_char, actions => *const c_void,
-                attributes => *const c_void, arguments => List, environment => List)
-                -> c_int, or crate::next::ENOSYS)
-        }),
+    const PREFIX: &[u8] = b"/proc/self/fd/";
+    let Some(_) = session::table().filter(|_| folder >= 0 && !path.is_null()) else { return real() };
+    // SAFETY: the caller's path.
+    let name = unsafe { CStr::from_ptr(path) }.to_bytes();
+    let mut room = [0; PATH_BYTES_MAX];
+    let mut named = |descriptor: c_int| {
+        let mut digits = environment::Digits::default();
+        let digits = environment::digits(descriptor as u32, &mut digits).to_bytes();
+        let parts = [PREFIX, digits, if name.is_empty() { b"" } else { b"/" }, name];
+        let mut end = 0;
+        for part in parts {
+            room.get_mut(end..end + part.len())?.copy_from_slice(part);
+            end += part.len();
+        }
+        *room.get_mut(end)? = 0;
+        Some(room.as_ptr().cast::<c_char>())
+    };
+    match named(folder).map(|path| how(path, environment)) {
+        None | Some(Start::AsItIs) => real(),
+        Some(Start::Refused) => fail(ELIBBAD),
+        Some(Start::ByGate) => {
+            let copy = next!(dup(folder => c_int));
+            let Some(path) = named(copy).filter(|_| copy >= 0) else { return real() };
+            let result = gate::with(
+                path,
+                arguments,
+                |gate, arguments| next!(execve(gate => *const c_char, arguments => List, environment => List)),
+            );
+            next!(close(copy => c_int));
+            result
+        }
     }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn posix_spawn(
-    process: *mut c_int,
-    path: *const c_char,
-    actions: *const c_void,
-    attributes: *const c_void,
-    arguments: List,
-    environment: List,
-) -> c_int {
-    spawn(process, path, [actions, attributes], arguments, environment, || {
-        next!(posix_spawn(process => *mut c_int, path => *const c_char, actions => *const c_void,
-            attributes => *const c_void, arguments => List, environment => List)
-            -> c_int, or crate::next::ENOSYS)
-    })
+unsafe extern "C" fn fexecve(descriptor: c_int, arguments: List, environment: List) -> c_int {
+    start_open(
+        descriptor,
+        c"".as_ptr(),
+        arguments,
+        environment,
+        || next!(fexecve(descriptor => c_int, arguments => List, environment => List)),
+    )
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn posix_spawnp(
-    process: *mut c_int,
-    name: *const c_char,
-    actions: *const c_void,
-    attributes: *const c_void,
+pub unsafe extern "C" fn execveat(
+    folder: c_int,
+    path: *const c_char,
     arguments: List,
     environment: List,
+    flags: c_int,
 ) -> c_int {
-    let mut room = [0; PATH_BYTES_MAX];
-    let path = found(name, &mut room);
-    spawn(process, path, [actions, attributes], arguments, environment, || {
-        next!(posix_spawnp(process => *mut c_int, name => *const c_char, actions => *const c_void,
-            attributes => *const c_void, arguments => List, environment => List)
-            -> c_int, or crate::next::ENOSYS)
-    })
+    let real = || {
+        next!(execveat(folder => c_int, path => *const c_char, arguments => List, environment => List,
+            flags => c_int))
+    };
+    // SAFETY: the caller's path.
+    let first = if path.is_null() { 0 } else { (unsafe { *path }) as u8 };
+    match (first, flags) {
+        (0, AT_EMPTY_PATH) => start_open(folder, path, arguments, environment, real),
+        (0, _) => real(),
+        (b'/', 0) => start(path, arguments, environment, real),
+        (_, 0) if folder == AT_FDCWD => start(path, arguments, environment, real),
+        (_, 0) => start_open(folder, path, arguments, environment, real),
+        _ => real(),
+    }
+}
+
+macro_rules! spawns {
+    ($($name:ident $found:expr;)*) => {$(
+        /// `process` is where the number of the process goes, or a descriptor of it.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(
+            process: *mut c_int,
+            name: *const c_char,
+            actions: *const c_void,
+            attributes: *const c_void,
+            arguments: List,
+            environment: List,
+        ) -> c_int {
+            let find: fn(*const c_char, &mut [u8; PATH_BYTES_MAX]) -> *const c_char = $found;
+            let mut room = [0; PATH_BYTES_MAX];
+            let started = |program: *const c_char, arguments: List| {
+                next!($name(process => *mut c_int, program => *const c_char, actions => *const c_void,
+                    attributes => *const c_void, arguments => List, environment => List) -> c_int, or ENOSYS)
+            };
+            let path = find(name, &mut room);
+            match how(path, environment) {
+                Start::AsItIs => started(name, arguments),
+                Start::Refused => ELIBBAD,
+                Start::ByGate => gate::with(path, arguments, started),
+            }
+        }
+    )*};
+}
+spawns! {
+    posix_spawn |path, _| path;
+    posix_spawnp found;
+    pidfd_spawn |path, _| path;
+    pidfd_spawnp found;
 }

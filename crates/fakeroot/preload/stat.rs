@@ -77,7 +77,7 @@ fn look_by_statx(table: &Table<Mapping>, file: Named, to: *mut Stat) -> c_int {
 macro_rules! by_path {
     ($($name:ident $versioned:ident $flags:expr;)*) => {$(
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name(path: *const c_char, to: *mut Stat) -> c_int {
+        pub unsafe extern "C" fn $name(path: *const c_char, to: *mut Stat) -> c_int {
             look(Named::path(path, $flags), to, || next!($name(path => *const c_char, to => *mut Stat)))
         }
 
@@ -99,7 +99,7 @@ by_path! {
 macro_rules! by_descriptor {
     ($($name:ident $versioned:ident;)*) => {$(
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name(descriptor: c_int, to: *mut Stat) -> c_int {
+        pub unsafe extern "C" fn $name(descriptor: c_int, to: *mut Stat) -> c_int {
             look(Named::open(descriptor), to, || next!($name(descriptor => c_int, to => *mut Stat)))
         }
 
@@ -119,7 +119,7 @@ by_descriptor! {
 macro_rules! by_folder {
     ($($name:ident $versioned:ident;)*) => {$(
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name(folder: c_int, path: *const c_char, to: *mut Stat, flags: c_int) -> c_int {
+        pub unsafe extern "C" fn $name(folder: c_int, path: *const c_char, to: *mut Stat, flags: c_int) -> c_int {
             look(Named { folder, path, flags }, to, || {
                 next!($name(folder => c_int, path => *const c_char, to => *mut Stat, flags => c_int))
             })

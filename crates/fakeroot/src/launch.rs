@@ -7,13 +7,13 @@
 use crate::session::{library_folders, table_folders};
 use crate::shared::ownership::Unknown;
 use crate::shared::program::{self, Program};
-use crate::{Session, SessionError, state};
+use crate::{Session, SessionError};
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -26,7 +26,7 @@ pub struct Options {
     pub save: Option<PathBuf>,
     /// `-u`: unknown files belong to whom they really belong to.
     pub is_unknown_real: bool,
-    /// `--static=off`: programs without a dynamic linker are not answered.
+    /// `--static=off`: programs that make system calls of their own are not answered.
     pub is_static_off: bool,
     /// The command; none for a shell.
     pub command: Vec<OsString>,
@@ -66,7 +66,8 @@ usage: fakeroot [-i FILE] [-s FILE] [-u] [--] [COMMAND [ARGUMENT...]]
   -l, --lib LIBRARY       accepted and not used: the library is in this program
   -f, --faked PROGRAM     accepted and not used: there is no daemon
   -b, --fd-base FD        accepted and not used: no descriptor is kept open
-  --static=auto|off       programs without a dynamic linker are served too (auto), or see real owners (off)
+  --static=auto|off       programs that make system calls of their own are served too (auto), or see real owners
+                          (off): those without a dynamic linker, those of Go, and those with such calls in their text
   -h, --help              print this
   -v, --version           print the version
 Without a command a shell is started. Exit status: that of the command.
@@ -198,15 +199,6 @@ pub enum LaunchError {
     /// There is no session.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// A file of a state cannot be read or written.
-    #[error("{0} the state {1}")]
-    File(&'static str, PathBuf, #[source] io::Error),
-    /// A state is none.
-    #[error("load the state {0}")]
-    State(PathBuf, #[source] state::StateError),
-    /// A state has no room.
-    #[error("load the state {0}: there is no memory for it")]
-    Full(PathBuf),
     /// The command cannot be started.
     #[error("start {}", .0.display())]
     Start(PathBuf, #[source] io::Error),
@@ -244,46 +236,19 @@ pub fn run(options: &Options, around: &Surroundings, tell: fn(&str)) -> Result<u
     let mut session = Session::make(&table_folders(temporary), &library_folders(temporary), unknown)?;
     match &options.load {
         Some(path) if !path.exists() => tell(&format!("the state {} does not exist", path.display())),
-        Some(path) => load(path, &session)?,
+        Some(path) => session.load(path)?,
         None => {}
     }
     if !options.is_static_off
         && let Err(error) = session.answer(tell)
     {
-        tell(&format!("programs without a dynamic linker see real owners: {error}"));
+        tell(&format!("programs that make system calls of their own see real owners: {error}"));
     }
     let status = run_in(&session, options, around)?;
     if let Some(path) = &options.save {
-        let text = state::format(&state::of(session.table()));
-        std::fs::write(path, text).map_err(|error| LaunchError::File("save", path.clone(), error))?;
+        session.save(path)?;
     }
     Ok(code_of(status))
-}
-
-fn load(path: &Path, session: &Session) -> Result<(), LaunchError> {
-    let text = std::fs::read_to_string(path);
-    let text = text.map_err(|error| LaunchError::File("load", path.to_owned(), error))?;
-    let state = state::parse(&text).map_err(|error| LaunchError::State(path.to_owned(), error))?;
-    state::restore(&state, session.table()).map_err(|_| LaunchError::Full(path.to_owned()))
-}
-
-/// The environment of a session's programs.
-fn environment(
-    session: &Session,
-    options: &Options,
-    preload: Option<&OsStr>,
-) -> Vec<(&'static str, OsString)> {
-    let mut libraries = session.library().as_os_str().to_owned();
-    if let Some(others) = preload.filter(|others| !others.is_empty()) {
-        libraries.push(":");
-        libraries.push(others);
-    }
-    let mode = if options.is_unknown_real { "unknown-is-real" } else { "unknown-is-root" };
-    vec![
-        ("FAKEROOTKEY", session.path().as_os_str().to_owned()),
-        ("LD_PRELOAD", libraries),
-        ("FAKED_MODE", mode.into()),
-    ]
 }
 
 /// The command's process, which being asked to end is passed on to; 0 before and after.
@@ -307,10 +272,11 @@ extern "C" fn wait_out(_: libc::c_int) {}
 /// The command as it is to be started: as it is, or by the gate.
 fn command(session: &Session, words: &[OsString], path: Option<&OsStr>) -> Result<Command, LaunchError> {
     let program = program(&words[0], path);
-    let kind = program.as_deref().and_then(|path| CString::new(path.as_os_str().as_bytes()).ok());
-    match (kind.map(|path| program::kind(&path)), program, session.way_in()) {
+    let path = program.as_deref().and_then(|path| CString::new(path.as_os_str().as_bytes()).ok());
+    let kind = path.map(|path| program::kind(&path, session.table().memory()));
+    match (kind, program, session.way_in()) {
         (Some(Program::Foreign), Some(program), _) => Err(LaunchError::Foreign(program)),
-        (Some(Program::Static), Some(program), Some((gate, socket))) => {
+        (Some(Program::Static | Program::Direct), Some(program), Some((gate, socket))) => {
             let mut command = Command::new(gate);
             command.args([socket.as_os_str(), program.as_os_str()]).args(words);
             Ok(command)
@@ -338,7 +304,7 @@ fn run_in(session: &Session, options: &Options, around: &Surroundings) -> Result
     let shell = [around.shell.clone().unwrap_or("/bin/sh".into())];
     let words = if options.command.is_empty() { &shell[..] } else { &options.command };
     let mut command = command(session, words, around.path.as_deref())?;
-    command.envs(environment(session, options, around.preload.as_deref()));
+    command.envs(session.environment(around.preload.as_deref()));
     let handlers: [(libc::c_int, extern "C" fn(libc::c_int)); 4] = [
         (libc::SIGTERM, pass_on),
         (libc::SIGHUP, pass_on),

@@ -5,6 +5,9 @@
 //! library are answered, there are a socket beside the file and the gate beside the library, with the endings
 //! `.socket` and `.gate`. The launcher holds a lock on the session file, which the kernel gives up when it dies, so
 //! that the next one knows whose are left over.
+//!
+//! For programs in a build root all of it is in one folder, which is bound into the root and seen there at another
+//! path. The session lasts as long as its [`Session`], over as many commands as are started meanwhile.
 
 use crate::shared::layout::{self, WORD_BYTES};
 use crate::shared::mapping::Mapping;
@@ -12,9 +15,9 @@ use crate::shared::memory::Memory;
 use crate::shared::ownership::Unknown;
 use crate::shared::table::Table;
 use crate::supervisor::Supervisor;
-use crate::{GATE, PRELOAD};
+use crate::{GATE, PRELOAD, state};
 use rand::RngCore;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -38,6 +41,15 @@ pub enum SessionError {
     /// The file cannot be mapped.
     #[error("map the session {0}")]
     Map(PathBuf, #[source] io::Error),
+    /// A file of a state cannot be read or written.
+    #[error("{0} the state {1}")]
+    File(&'static str, PathBuf, #[source] io::Error),
+    /// A state is none.
+    #[error("load the state {0}")]
+    State(PathBuf, #[source] state::StateError),
+    /// A state has no room.
+    #[error("load the state {0}: there is no memory for it")]
+    Full(PathBuf),
 }
 
 /// A session of this process, which removes it when dropped.
@@ -45,6 +57,8 @@ pub enum SessionError {
 pub struct Session {
     path: PathBuf,
     library: PathBuf,
+    /// Where programs see the folder of all files, if that is another place.
+    seen_at: Option<PathBuf>,
     table: Arc<Table<Mapping>>,
     /// Answers programs without the library. It goes before the files do.
     supervisor: Option<Supervisor>,
@@ -69,17 +83,63 @@ impl Session {
         let library = library.inspect_err(|_| drop(fs_err::remove_file(&path)))?;
         let table = open(&path).map_err(|error| SessionError::Map(path.clone(), error))?;
         table.memory().store(layout::HEADER_UNKNOWN, u64::from(unknown == Unknown::Real), Ordering::Release);
-        Ok(Session { path, library, table: Arc::new(table), supervisor: None, _file: file })
+        let table = Arc::new(table);
+        Ok(Session { path, library, seen_at: None, table, supervisor: None, _file: file })
     }
 
-    /// The session's file: what FAKEROOTKEY says.
+    /// Makes a session for programs in a build root: all files are made in one folder, from which programs may be
+    /// mapped, and which whoever makes the root binds into it, to be read and written, at `seen_at`.
+    pub fn make_for_root(folder: &Path, seen_at: &Path, unknown: Unknown) -> Result<Session, SessionError> {
+        let folders = [folder.to_path_buf()];
+        let mut session = Session::make(&folders, &folders, unknown)?;
+        session.seen_at = Some(seen_at.to_path_buf());
+        Ok(session)
+    }
+
+    /// The session's file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The library that programs of the session load.
-    pub fn library(&self) -> &Path {
-        &self.library
+    /// What programs of the session have in their environments; `preload` is what they would have in LD_PRELOAD
+    /// without it.
+    pub fn environment(&self, preload: Option<&OsStr>) -> Vec<(&'static str, OsString)> {
+        let mut libraries = self.seen(&self.library).into_os_string();
+        if let Some(others) = preload.filter(|others| !others.is_empty()) {
+            libraries.push(":");
+            libraries.push(others);
+        }
+        let mode = match self.table.unknown() {
+            Unknown::Real => "unknown-is-real",
+            Unknown::Root => "unknown-is-root",
+        };
+        vec![
+            ("FAKEROOTKEY", self.seen(&self.path).into_os_string()),
+            ("LD_PRELOAD", libraries),
+            ("FAKED_MODE", mode.into()),
+        ]
+    }
+
+    /// Where programs see one of the files.
+    fn seen(&self, path: &Path) -> PathBuf {
+        match (&self.seen_at, path.file_name()) {
+            (Some(folder), Some(name)) => folder.join(name),
+            _ => path.to_path_buf(),
+        }
+    }
+
+    /// Adds what was saved in a file.
+    pub fn load(&self, path: &Path) -> Result<(), SessionError> {
+        let text = std::fs::read_to_string(path);
+        let text = text.map_err(|error| SessionError::File("load", path.to_owned(), error))?;
+        let state = state::parse(&text).map_err(|error| SessionError::State(path.to_owned(), error))?;
+        state::restore(&state, &self.table).map_err(|_| SessionError::Full(path.to_owned()))
+    }
+
+    /// Saves what is known into a file.
+    pub fn save(&self, path: &Path) -> Result<(), SessionError> {
+        let text = state::format(&state::of(&self.table));
+        std::fs::write(path, text).map_err(|error| SessionError::File("save", path.to_owned(), error))
     }
 
     /// The table.
@@ -90,12 +150,12 @@ impl Session {
     /// Answers programs without the library from now on, as long as this lives. What people should know of such a
     /// program is told, once for each.
     pub fn answer(&mut self, tell: fn(&str)) -> io::Result<()> {
-        let gate = self.gate();
-        let text = gate.as_os_str().as_bytes();
+        let seen = self.seen(&self.gate());
+        let text = seen.as_os_str().as_bytes();
         if text.len() >= layout::GATE_BYTES_MAX {
             return Err(io::Error::other("the path of the gate is too long"));
         }
-        make_program(&gate, GATE)?;
+        make_program(&self.gate(), GATE)?;
         self.supervisor = Some(Supervisor::start(&self.socket(), self.table.clone(), tell)?);
         for (at, bytes) in text.chunks(WORD_BYTES).enumerate() {
             let mut word = [0; WORD_BYTES];
@@ -106,10 +166,10 @@ impl Session {
         Ok(())
     }
 
-    /// The program by which programs without the library are started, and where it knocks; none if they are not
-    /// answered.
+    /// The program by which programs without the library are started, and where it knocks, as programs see them;
+    /// none if they are not answered.
     pub fn way_in(&self) -> Option<(PathBuf, PathBuf)> {
-        self.supervisor.is_some().then(|| (self.gate(), self.socket()))
+        self.supervisor.is_some().then(|| (self.seen(&self.gate()), self.seen(&self.socket())))
     }
 
     fn gate(&self) -> PathBuf {

@@ -1,5 +1,7 @@
 //! The base root: what every build root begins with, made once for a release and kept.
 
+mod alone;
+
 use crate::error::{Context, Error, Kind, Result};
 use crate::files::write_whole;
 use crate::yard::Yard;
@@ -7,13 +9,16 @@ use kilnyard_ecosystem::debian::Base;
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::order::{Account, CommandOrder};
 use kilnyard_root::sandbox::Task;
-use kilnyard_root::{Flushes, IdMap, Sandbox, User, View, probe, remove_folder};
+use kilnyard_root::{Flushes, IdMap, Mapper, Sandbox, User, View, probe, remove_folder};
 use serde::{Deserialize, Serialize};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+/// Where a base is worked on.
+const WORK: &str = "roots/base";
 
 /// What is written about the base that is there.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -35,7 +40,13 @@ pub fn find(yard: &Yard) -> Option<Base> {
 fn asked(yard: &Yard) -> String {
     let root = yard.config.root();
     let packages = root.packages.join(",");
-    format!("{} {:?} {:?} {} {packages} 1", root.release, root.suites, root.components, root.architecture)
+    let (release, owners) = (&root.release, owners(&yard.ids()));
+    format!("{release} {:?} {:?} {} {packages} 1{owners}", root.suites, root.components, root.architecture)
+}
+
+/// Whose files those of a base are, as far as that differs from what its packages say: such a base is another one.
+fn owners(ids: &IdMap) -> &'static str {
+    if ids.is_alone() { "-alone" } else { "" }
 }
 
 /// The base, made if it is not there.
@@ -44,7 +55,7 @@ pub fn ensure(yard: &Yard, ids: &IdMap, cancel: &AtomicBool, say: &dyn Fn(&str))
         return Ok(base);
     }
     say("making the base root with mmdebstrap, once (half a minute of CPU)");
-    let work = yard.path("roots/base");
+    let work = yard.path(WORK);
     let failed = "make the base root";
     fs_err::create_dir_all(&work).context(Kind::Machine, failed)?;
     let tar = work.join("base.tar");
@@ -54,10 +65,10 @@ pub fn ensure(yard: &Yard, ids: &IdMap, cancel: &AtomicBool, say: &dyn Fn(&str))
     make_layer(yard, ids, &layer_part)?;
     unpack(yard, ids, &tar, &layer_part)?;
     fs_err::remove_file(&tar).context(Kind::Machine, failed)?;
-    let _ = fs_err::remove_dir_all(&work);
     let list = set_up(yard, ids, &layer_part)?;
+    let _ = fs_err::remove_dir_all(&work);
     let digest = Sha256Hex::of(list.as_bytes()).as_str().to_owned();
-    let layer = format!("layers/base-{}-{}", yard.config.root().release, &digest[..12]);
+    let layer = format!("layers/base-{}-{}{}", yard.config.root().release, &digest[..12], owners(ids));
     put_layer(yard, ids, &layer_part, &layer)?;
     let packages =
         list.lines().filter_map(|line| line.split_once(' ')).map(|(n, v)| (n.to_owned(), v.to_owned()));
@@ -103,29 +114,30 @@ pub fn put_layer(yard: &Yard, ids: &IdMap, part: &str, layer: &str) -> Result<()
 
 fn bootstrap(yard: &Yard, ids: &IdMap, tar: &Path, work: &Path, cancel: &AtomicBool) -> Result<()> {
     let root = yard.config.root();
-    let mode = if ids.by_helper { "unshare" } else { "root" };
     let log_path = yard.path("logs/base.log");
     let log = fs_err::File::create(&log_path).context(Kind::Machine, "write logs/base.log")?;
     let (log, log_again) = (log.into_file(), fs_err::File::options().append(true).open(&log_path));
     let log_again = log_again.context(Kind::Machine, "write logs/base.log")?.into_file();
-    let mut command = match ids.by_helper {
+    let alone = ids.is_alone().then(|| alone::Surroundings::make(work)).transpose()?;
+    // Mounts and processes of what is killed end with its namespaces.
+    const NAMESPACES: [&str; 6] = ["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"];
+    let (mode, mut command) = match ids.mapper {
         // It makes namespaces of its own.
-        true => Command::new("mmdebstrap"),
-        // As root it mounts, and whoever is killed cannot unmount: its mounts and processes end with it.
-        false => {
+        Mapper::Helper => ("unshare", Command::new("mmdebstrap")),
+        Mapper::Root => {
             let mut unshare = Command::new("unshare");
-            unshare.args([
-                "--mount",
-                "--propagation",
-                "private",
-                "--pid",
-                "--fork",
-                "--kill-child",
-                "mmdebstrap",
-            ]);
-            unshare
+            unshare.args(NAMESPACES).arg("mmdebstrap");
+            ("root", unshare)
+        }
+        Mapper::Alone => {
+            let mut unshare = Command::new("unshare");
+            unshare.args(["--user", "--map-root-user"]).args(NAMESPACES);
+            ("root", unshare)
         }
     };
+    if let Some(alone) = &alone {
+        alone.surround(&mut command);
+    }
     command
         .args(["--variant=buildd", "--format=tar", "--skip=output/dev"])
         .arg(format!("--mode={mode}"))
@@ -140,7 +152,7 @@ fn bootstrap(yard: &Yard, ids: &IdMap, tar: &Path, work: &Path, cancel: &AtomicB
     }
     command.env("TMPDIR", work).stdin(Stdio::null()).stdout(log).stderr(log_again).process_group(0);
     // What unshare starts cannot outlive it; what mmdebstrap starts alone has to be ended by it.
-    let signal = if ids.by_helper { libc::SIGTERM } else { libc::SIGKILL };
+    let signal = if ids.mapper == Mapper::Helper { libc::SIGTERM } else { libc::SIGKILL };
     // SAFETY: prctl is safe to call between fork and exec; it ends mmdebstrap when Kilnyard is killed.
     unsafe {
         command.pre_exec(move || {
@@ -200,6 +212,10 @@ pub fn unpack(yard: &Yard, ids: &IdMap, tar: &Path, layer: &str) -> Result<()> {
         ["tar", "--extract", "--numeric-owner", "--preserve-permissions", "--exclude=./dev/*", "--directory"];
     let relative = tar.strip_prefix(&yard.folder).unwrap_or(tar).display().to_string();
     let mut arguments: Vec<String> = arguments.map(str::to_owned).into();
+    if ids.is_alone() {
+        // There is nobody else whom files could belong to.
+        arguments.insert(1, "--no-same-owner".to_owned());
+    }
     arguments.extend([layer.to_owned(), "--file".to_owned(), relative]);
     let mut sandbox = machine_sandbox(yard, ids, Task::Program(arguments));
     sandbox.directory = ".".into();
@@ -239,6 +255,7 @@ fn set_up(yard: &Yard, ids: &IdMap, layer: &str) -> Result<String> {
         directory: "/".to_owned(),
         environment: vec![("DEBIAN_FRONTEND".to_owned(), "noninteractive".to_owned())],
     };
-    let sandbox = kilnyard_worker::base_sandbox(&yard.folder, Path::new(layer), ids, &command, &[]);
-    sandbox.run().context(Kind::Machine, "set up the base root")
+    let outcome =
+        kilnyard_worker::run_in_base(&yard.folder, (Path::new(layer), Path::new(WORK)), ids, &command);
+    outcome.context(Kind::Machine, "set up the base root")
 }

@@ -248,7 +248,7 @@ impl Run<'_> {
     ) -> Result<Outcome> {
         let settings = Settings {
             yard: self.yard.folder.clone(),
-            ids: self.yard.ids()?,
+            ids: self.yard.ids(),
             limits: LimitRules {
                 memory_bytes_max: self.planned.shape.machine.memory_bytes,
                 ..self.yard.config.limits()

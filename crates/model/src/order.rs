@@ -259,6 +259,9 @@ pub struct BuildOrder {
     pub stages: Vec<StageOrder>,
     /// Programs of the root, by their paths inside, that build by a jobserver where they are told of one.
     pub clients: Vec<String>,
+    /// Programs of the root, by their paths inside, that are a fakeroot: where the build may not be root and there is no
+    /// range of ids, Kilnyard's own stands in for them.
+    pub fakeroots: Vec<String>,
     /// The folder, inside the root, where outputs are found after the stages.
     pub output_folder: String,
 }

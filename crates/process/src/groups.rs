@@ -1,4 +1,9 @@
-//! Where the control groups of this process are, as cgroups(7) and proc_pid_mountinfo(5) say it.
+//! Control groups: where those of this process are, as cgroups(7) and proc_pid_mountinfo(5) say it, where others may be
+//! made, and what they are called.
+
+pub(crate) mod base;
+pub(crate) mod folder;
+pub(crate) mod name;
 
 use std::path::{Path, PathBuf};
 

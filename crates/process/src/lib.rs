@@ -6,13 +6,16 @@
 //! Whether a command gets on is decided by `progress`, which is pure. What becomes of it (is the command failed, is it tried
 //! again) is the caller's.
 //!
-//! What is counted, and how: user and system time by the kernel, of all processes that somebody waited for
-//! (getrusage(2)); bytes of disks likewise (`/proc/1/io` of the sandbox, to which the kernel adds those of all that were
-//! waited for); processes and threads that were begun by the numbers that the pid namespace gave; memory by samples, five a
-//! second, fewer where there are thousands of processes; stalls by the kernel (PSI).
+//! Where it can, it gives the command a control group of its own (`leaf`).
 //!
-//! Known downside: memory is the sum of resident memory; what several processes share counts in each. A child that nobody
-//! waits for, since its parent ignores the end of children, is not in the times.
+//! What is counted, and how: user and system time by the kernel, of all processes in the group or of all that somebody
+//! waited for (getrusage(2)); bytes of disks of the latter (`/proc/1/io` of the sandbox, to which the kernel adds those of
+//! all that were waited for); processes and threads that were begun by the numbers that the pid namespace gave; memory by
+//! samples, five a second, fewer where there are thousands of processes; stalls by the kernel (PSI).
+//!
+//! Known downside: memory is the sum of resident memory, and what several processes share counts in each, but for where the
+//! kernel counts the group's. Without a group a child that nobody waits for, since its parent ignores the end of children,
+//! is not in the times.
 
 mod births;
 mod calls;
@@ -20,11 +23,13 @@ mod capture;
 mod clock;
 mod groups;
 pub mod jobserver;
+mod leaf;
 mod leftovers;
 mod limits;
 mod log;
 mod portrait;
 pub mod pressure;
+mod processes;
 mod progress;
 mod stalls;
 mod tree;
@@ -34,6 +39,7 @@ pub mod weight;
 pub use births::hears_of_births;
 pub use capture::{CaptureEnd, CaptureLimits, Captured, capture};
 pub use clock::{now_seconds, own_cpu_seconds};
+pub use leaf::folder_of_groups;
 pub use limits::{LEARNED_TIMES, LimitRules, Limits, Passed, Seen};
 pub use log::{Log, LogFacts, LogLimits, read_log};
 pub use portrait::{Portrait, Sighting};
@@ -75,11 +81,13 @@ pub struct Outcome {
     pub wall_seconds: f64,
     /// User and system time of all its processes.
     pub cpu_seconds: f64,
-    /// User time of those that were waited for; nothing where the sandbox had to be killed.
+    /// User time of those; without a control group of those that were waited for, and nothing where the sandbox had to be
+    /// killed.
     pub user_seconds: f64,
     /// Their system time.
     pub system_seconds: f64,
-    /// The largest sum of resident memory that was sampled, or what the largest process held if that is more.
+    /// The largest sum of resident memory that was sampled, or what the largest process held if that is more; at most
+    /// what was ever charged to the control group, if the kernel counts that.
     pub memory_peak_bytes: u64,
     /// Bytes that were read from disks.
     pub read_bytes: u64,
@@ -95,7 +103,8 @@ pub struct Outcome {
     pub still_seconds_max: f64,
     /// The longest time in which nothing was printed.
     pub silent_seconds_max: f64,
-    /// Processes that it left running, with who started them; they were ended.
+    /// Processes that it left running, with who started them, and any that were in its control group alone; they were
+    /// ended.
     pub left_behind: Vec<String>,
     /// What it left in memory that processes share; it is gone with the sandbox.
     pub left_in_memory: Vec<String>,

@@ -278,6 +278,12 @@ fn descriptors(number: i32) -> Vec<(i32, String)> {
     found
 }
 
+/// The command line of a process that lives.
+pub(crate) fn line(number: u32) -> Option<String> {
+    let stat = ProcessStat::parse(&fs::read(format!("/proc/{number}/stat")).ok()?)?;
+    Some(line_of(&stat))
+}
+
 fn line_of(stat: &ProcessStat) -> String {
     let line = read(Path::new(&format!("/proc/{}/cmdline", stat.number))).replace('\0', " ");
     let line = shortened(line.trim());

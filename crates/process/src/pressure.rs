@@ -5,6 +5,7 @@
 //!
 //! Known downsides: what a container may not see above itself is not taken into account. Swap is not memory here.
 
+use crate::groups::folder::count;
 use crate::groups::{Hierarchy, Place};
 use std::path::Path;
 
@@ -61,7 +62,7 @@ pub fn total_bytes() -> Option<u64> {
 /// How many processes the kernel has killed for lack of memory since this machine started, in whatever group (`oom_kill`,
 /// since Linux 4.13); none where it does not tell. Where it grew, an end by signal 9 may have this reason.
 pub fn killed_for_memory() -> Option<u64> {
-    parse_count(&std::fs::read_to_string("/proc/vmstat").ok()?, "oom_kill")
+    count("/proc/vmstat".as_ref(), "oom_kill")
 }
 
 fn meminfo(name: &str) -> Option<u64> {
@@ -113,7 +114,7 @@ fn limit_of(folder: &Path, words: &Words) -> Option<Limit> {
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
     let bytes = words.limits.iter().filter_map(|name| parse_limit(&read(name)?)).min()?;
     let used_bytes = read(words.used).and_then(|text| parse_limit(&text)).unwrap_or(0);
-    let spare_bytes = read("memory.stat").and_then(|text| parse_count(&text, words.spare)).unwrap_or(0);
+    let spare_bytes = count(&folder.join("memory.stat"), words.spare).unwrap_or(0);
     Some(Limit { bytes, used_bytes, spare_bytes })
 }
 
@@ -130,11 +131,6 @@ fn parse_meminfo(text: &str, name: &str) -> Option<u64> {
     let mut words = line.split_whitespace();
     let kibibytes: u64 = words.next()?.parse().ok()?;
     (words.next() == Some("kB")).then(|| kibibytes.checked_mul(1024))?
-}
-
-/// From lines such as `oom_kill 0`.
-fn parse_count(text: &str, name: &str) -> Option<u64> {
-    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?.trim().parse().ok()
 }
 
 /// From a number of bytes, or `max` for none.
@@ -184,8 +180,6 @@ mod tests {
         }
         assert_eq!(parse_meminfo("MemTotal: 18446744073709551615 kB", "MemTotal"), None);
         assert_eq!(parse_meminfo("MemTotal: -1 kB", "MemTotal"), None);
-        assert_eq!(parse_count("oom_kill_x 3\noom_kill 7\n", "oom_kill"), Some(7));
-        assert_eq!(parse_count("oom_kill\n", "oom_kill"), None);
         assert_eq!(parse_limit("max\n"), None);
         assert_eq!(parse_limit("9223372036854771712\n"), Some(9_223_372_036_854_771_712));
     }
@@ -228,7 +222,7 @@ mod tests {
             if let Some(bytes) = parse_meminfo(&text, "MemTotal") {
                 prop_assert_eq!(bytes % 1024, 0);
             }
-            let _ = (parse_count(&text, "oom_kill"), parse_limit(&text));
+            let _ = parse_limit(&text);
         }
 
         #[test]
@@ -243,7 +237,6 @@ mod tests {
             let text = format!("some avg10={percent:.2} avg60=0.00 avg300=0.00 total={count}\n");
             prop_assert_eq!(parse_some_avg10(&text), Some(percent));
             prop_assert_eq!(parse_meminfo(&format!("A: 1 kB\nB: {kibibytes} kB\n"), "B"), Some(kibibytes * 1024));
-            prop_assert_eq!(parse_count(&format!("oom 1\noom_kill {count}\n"), "oom_kill"), Some(count));
         }
     }
 }

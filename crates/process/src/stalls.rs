@@ -1,10 +1,9 @@
 //! How long processes waited for what they did not get: a core, memory, or a disk
 //! (Documentation/accounting/psi.rst).
 //!
-//! The kernel counts that for every control group of version 2, whether it has controllers or not. A build that has a
+//! The kernel counts that for every control group of version 2, whether it has controllers or not. A command that has a
 //! group of its own is asked there; else the whole machine is, and the result says so.
 
-use crate::groups::{Hierarchy, Place};
 use std::path::{Path, PathBuf};
 
 /// How long somebody waited, in seconds; none where the kernel does not count it.
@@ -29,18 +28,16 @@ pub(crate) struct Stalling {
 }
 
 impl Stalling {
-    /// Begins to count what a process waits for, and all that it starts. It has to be in its group by now.
-    pub(crate) fn of(process: u32) -> Stalling {
-        let group = Place::of(Hierarchy::Version2, process);
-        let own = Place::own(Hierarchy::Version2);
-        let group = group.filter(|group| own.as_ref() != Some(group)).map(|group| group.folder);
-        let is_of_machine = group.is_none();
-        let files = ["cpu", "memory", "io"].map(|what| match &group {
+    /// Begins to count what all processes of a control group wait for; where there is none, or it does not count, all of
+    /// the machine.
+    pub(crate) fn of(group: Option<&Path>) -> Stalling {
+        let group = group.filter(|group| group.join("cpu.pressure").exists());
+        let files = ["cpu", "memory", "io"].map(|what| match group {
             Some(folder) => folder.join(format!("{what}.pressure")),
             None => PathBuf::from(format!("/proc/pressure/{what}")),
         });
         let before = [0, 1, 2].map(|which: usize| seconds(&files[which]));
-        Stalling { files, before, is_of_machine }
+        Stalling { files, before, is_of_machine: group.is_none() }
     }
 
     /// What came in since then.

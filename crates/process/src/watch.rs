@@ -1,12 +1,14 @@
 //! One command from its start to the end of its last process.
 //!
 //! One thread waits for output, for reports of the sandbox, and for the time of the next look at limits. What has to end
-//! is ended by process 1 of the sandbox, which is asked to; where it does not answer in time the outer process is killed,
-//! and the kernel ends all below it.
+//! is ended by process 1 of the sandbox, which is asked to, since it alone can tell then what was used. Where it does not
+//! answer in time all of the control group is killed, and the outer process, with which the kernel ends all below it.
 
 use crate::births::{self, Followed};
+use crate::leaf::Leaf;
 use crate::progress::Progress;
 use crate::stalls::Stalling;
+use crate::weight::Membership;
 use crate::{End, Limits, Outcome, Passed, Portrait, Sample, leftovers, tree};
 use kilnyard_root::sandbox::{Bounds, GRACE, Order};
 use kilnyard_root::{Report, Sandbox};
@@ -28,7 +30,7 @@ const DRIP_BYTES: usize = 16 << 10;
 const COLLECTING: Duration = Duration::from_millis(50);
 /// How much of the last output is kept for who wants to know what was printed before something hung.
 const TAIL_BYTES: usize = 4 << 10;
-/// How long the sandbox may take to end all its processes, beyond their grace, before it is killed itself.
+/// How long the sandbox may take to end all its processes, beyond their grace, before all are killed with it.
 const ENDING_MAX: Duration = Duration::from_secs(8);
 /// How long it is waited for the kernel to end what was killed.
 const KILLED_MAX: Duration = Duration::from_secs(20);
@@ -37,28 +39,27 @@ const REPORT_BYTES_MAX: usize = 1 << 20;
 /// How often it is added up which memory processes share, which is much work.
 const SHARED_MEMORY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Runs the sandbox to its end; what it prints goes into `output`. `enter` is called with the number of the sandbox's
-/// outer process before that one starts any other; `observe` is told what its processes are doing.
+/// Runs the sandbox to its end; what it prints goes into `output`. With a membership all its processes belong to that
+/// build; `observe` is told what they are doing.
 pub fn run(
     sandbox: &Sandbox,
     output: &mut (dyn Write + Send),
     limits: Limits,
     cancel: &AtomicBool,
-    enter: &dyn Fn(u32),
+    membership: Option<&Membership>,
     observe: &mut dyn FnMut(Sample),
 ) -> Outcome {
     let started = Instant::now();
     let bounds = Bounds { processes_max: limits.processes_max };
-    let births = OnceCell::new();
+    let begun = OnceCell::new();
     let enter = |outer| {
         // It begins nothing before.
-        let _ = births.set(births::follow(outer));
-        enter(outer);
+        let _ = begun.set((births::follow(outer), Leaf::enter(outer, membership)));
     };
     let mut outcome = match sandbox.spawn_within(bounds, &enter) {
         Ok(child) => {
-            let births = births.into_inner().unwrap_or_else(|| births::follow(child.id()));
-            Watch::new(child, births, output, limits, cancel, observe).run()
+            let (births, leaf) = begun.into_inner().unwrap_or_else(|| (births::follow(child.id()), None));
+            Watch::new(child, births, leaf, output, limits, cancel, observe).run()
         }
         Err(error) => Outcome::of(End::SandboxFailed(format!("failed to start a sandbox: {error}"))),
     };
@@ -69,6 +70,7 @@ pub fn run(
 struct Watch<'a> {
     child: Child,
     births: Followed,
+    leaf: Option<Leaf>,
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
     orders: Option<ChildStdin>,
@@ -99,6 +101,7 @@ impl<'a> Watch<'a> {
     fn new(
         mut child: Child,
         births: Followed,
+        leaf: Option<Leaf>,
         log: &'a mut (dyn Write + Send),
         limits: Limits,
         cancel: &'a AtomicBool,
@@ -107,12 +110,13 @@ impl<'a> Watch<'a> {
         let stdout = child.stdout.take();
         let inode = stdout.as_ref().and_then(|stdout| rustix::fs::fstat(stdout).ok());
         Watch {
-            stalling: Stalling::of(child.id()),
+            stalling: Stalling::of(leaf.as_ref().map(Leaf::folder)),
             stderr: child.stderr.take(),
             orders: child.stdin.take(),
             log_name: inode.map(|facts| format!("pipe:[{}]", facts.st_ino)),
             child,
             births,
+            leaf,
             stdout,
             log,
             log_error: None,
@@ -303,7 +307,11 @@ impl<'a> Watch<'a> {
         }
         match self.ordered {
             Some((at, false)) if at.elapsed() > GRACE + ENDING_MAX => {
-                // The kernel ends everything below it; the loop goes on until the last report is read.
+                // The kernel ends everything at once, or else everything below the outer process; the loop goes on until
+                // the last report is read.
+                if let Some(leaf) = &self.leaf {
+                    leaf.kill();
+                }
                 let _ = self.child.kill();
                 self.ordered = Some((Instant::now(), true));
                 Ok(())
@@ -336,10 +344,20 @@ impl<'a> Watch<'a> {
     fn finish(mut self) -> Outcome {
         let now = self.now();
         let mut outcome = self.outcome;
+        outcome.stalls = self.stalling.since();
+        if let Some(leaf) = &self.leaf {
+            // These know of all, whether somebody waited for them or not.
+            if let Some((user_seconds, system_seconds)) = leaf.cpu_seconds() {
+                (outcome.user_seconds, outcome.system_seconds) = (user_seconds, system_seconds);
+            }
+            // What processes share counts in each of them, and in their group once.
+            let charged_bytes = leaf.memory_peak_bytes().unwrap_or(u64::MAX);
+            outcome.memory_peak_bytes = outcome.memory_peak_bytes.min(charged_bytes);
+            outcome.left_behind.extend(leaf.end());
+        }
         // The last word of a command whose sandbox had to be killed.
         outcome.cpu_seconds = self.progress.cpu_seconds().max(outcome.user_seconds + outcome.system_seconds);
         (outcome.still_seconds_max, outcome.silent_seconds_max) = self.progress.longest(now);
-        outcome.stalls = self.stalling.since();
         outcome.end = match (self.log_error.take(), self.end, self.failure) {
             (Some(error), ..) => End::LogFailed(error.to_string()),
             (_, Some(end @ (End::Limit(..) | End::Cancelled)), _) => end,

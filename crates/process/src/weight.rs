@@ -16,21 +16,19 @@
 //! Known downsides: the processes of one build share evenly among themselves whatever they do. Without control
 //! groups and privilege, a process that fell in rank cannot rise again (see [`Way::NiceLevels`]).
 
-mod folder;
 mod group;
-mod name;
 mod namespace;
 mod nice;
-mod processes;
 mod scale;
 mod version1;
 mod version2;
 
+use crate::groups::folder;
 use group::Groups;
 use nice::{Means, Nice};
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use crate::jobserver::BuildNumber;
@@ -157,7 +155,9 @@ impl Weights {
     pub fn begin(&mut self, build: BuildNumber) -> Membership {
         let entry = match &mut self.tool {
             Tool::Groups { groups, .. } => match groups.begin(build) {
-                Ok(files) => Entry::Files(files),
+                Ok(folders) => {
+                    Entry::Groups { folders, are_version2: matches!(self.way, Way::GroupsVersion2(_)) }
+                }
                 Err(error) => {
                     self.keep("make the control group of a build", Err(error));
                     Entry::Nothing
@@ -245,8 +245,7 @@ fn try_one(kind: Kind, owner: &str) -> Result<(Tool, Way), String> {
 
 #[derive(Clone, Debug)]
 enum Entry {
-    /// The files that take a process.
-    Files(Arc<[PathBuf]>),
+    Groups { folders: Arc<[PathBuf]>, are_version2: bool },
     Nice(nice::Entry),
     Nothing,
 }
@@ -261,12 +260,20 @@ impl Membership {
     /// build can go on without, when this fails: where the build has ended, or the process is gone.
     pub fn enter(&self, pid: u32) -> io::Result<()> {
         match &self.0 {
-            Entry::Files(files) => {
+            Entry::Groups { folders, .. } => {
                 // Each of them: what is not counted may still be weighed.
-                files.iter().map(|file| folder::write(file, pid)).fold(Ok(()), io::Result::and)
+                folders.iter().map(|folder| folder::enter(folder, pid)).fold(Ok(()), io::Result::and)
             }
             Entry::Nice(entry) => entry.enter(pid),
             Entry::Nothing => Ok(()),
+        }
+    }
+
+    /// The group of version 2, which may have others in it: who is in one of those is in this one.
+    pub(crate) fn group(&self) -> Option<&Path> {
+        match &self.0 {
+            Entry::Groups { folders, are_version2: true } => folders.first().map(PathBuf::as_path),
+            Entry::Groups { .. } | Entry::Nice(_) | Entry::Nothing => None,
         }
     }
 }

@@ -1,15 +1,14 @@
-//! Real commands in real sandboxes: limits, floods, cancellation, who is left, what was used. A root is made of the
-//! machine's own `/usr`, so that nothing needs to be fetched.
+//! Real commands in real sandboxes: limits, floods, cancellation, who is left, what was used.
+
+mod yard;
 
 use kilnyard_process::{End, Limits, Log, LogLimits, Outcome, Passed, Portrait, Sample, read_log, run};
-use kilnyard_root::sandbox::Task;
-use kilnyard_root::{
-    Access, Flushes, IdMap, Making, Operation, ProcessStat, RootPlan, Sandbox, User, View, probe,
-};
+use kilnyard_root::ProcessStat;
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use yard::{LIMITS, Yard, missing, processes_with};
 
 fn main() {
     kilnyard_root::sandbox::become_sandbox_if_asked();
@@ -43,78 +42,6 @@ fn main() {
     conclusion.exit();
 }
 
-fn ids() -> Result<IdMap, String> {
-    IdMap::of_this_user(&std::env::var("USER").unwrap_or_default()).map_err(|error| error.to_string())
-}
-
-fn open(folder: &Path) {
-    use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
-}
-
-/// Why these tests cannot run here.
-fn missing() -> Option<String> {
-    let folder = tempfile::tempdir().ok()?;
-    open(folder.path());
-    let making = Making::default();
-    let tried = ids()
-        .and_then(|ids| probe::try_root(folder.path(), &ids, &making).map_err(|error| error.to_string()));
-    tried.err()
-}
-
-const LIMITS: Limits = Limits {
-    wall_seconds_max: 60.0,
-    cpu_seconds_max: None,
-    hung_seconds_max: 60.0,
-    silent_seconds_max: 60.0,
-    memory_bytes_max: None,
-    processes_max: None,
-};
-
-struct Yard(tempfile::TempDir);
-
-impl Yard {
-    fn new() -> Yard {
-        let (folder, ids) = (tempfile::tempdir().unwrap(), ids().unwrap());
-        open(folder.path());
-        let make = |part: &str| {
-            fs::create_dir_all(folder.path().join(part)).unwrap();
-            probe::give_to_root(&folder.path().join(part), &ids).unwrap();
-        };
-        for part in ["", "/usr", "/proc", "/sys", "/dev", "/run", "/tmp"] {
-            make(&format!("base{part}"));
-        }
-        for part in ["root", "root/upper", "root/work", "root/merged"] {
-            make(part);
-        }
-        for link in ["bin", "lib", "lib64", "sbin"] {
-            std::os::unix::fs::symlink(format!("usr/{link}"), folder.path().join("base").join(link)).unwrap();
-        }
-        Yard(folder)
-    }
-
-    fn sandbox(&self, script: &str) -> Sandbox {
-        let plan = RootPlan::new(Path::new("root"), &["base".into()], &Making::default());
-        let mut operations = plan.entering(&[]);
-        let usr =
-            Operation::Bind { source: "/usr".into(), target: "root/merged/usr".into(), access: Access::Read };
-        operations.insert(1, usr);
-        Sandbox {
-            folder: self.0.path().into(),
-            ids: ids().unwrap(),
-            keeper: None,
-            view: View::Root(operations),
-            user: User::Root,
-            task: Task::Program(["/bin/sh", "-c", script].map(str::to_owned).into()),
-            directory: "/".into(),
-            environment: vec![("PATH".into(), "/usr/sbin:/usr/bin:/sbin:/bin".into())],
-            is_interactive: false,
-            has_network: false,
-            flushes: Flushes::Discard,
-        }
-    }
-}
-
 fn perform(
     script: &str,
     limits: Limits,
@@ -123,9 +50,10 @@ fn perform(
     observe: &mut dyn FnMut(Sample),
 ) -> (Outcome, String) {
     let yard = Yard::new();
-    let path = yard.0.path().join("stage.log");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("stage.log");
     let mut log = Log::create(&path, log_limits).unwrap();
-    let outcome = run(&yard.sandbox(script), &mut log, limits, cancel, &|_| {}, observe);
+    let outcome = run(&yard.sandbox(script), &mut log, limits, cancel, None, observe);
     log.finish().unwrap();
     (outcome, read_log(&path).unwrap())
 }
@@ -140,15 +68,6 @@ fn passed(outcome: &Outcome) -> Result<(Passed, &Portrait), Failed> {
         End::Limit(passed, portrait) => Ok((*passed, portrait)),
         other => Err(format!("{other:?}").into()),
     }
-}
-
-/// How many processes of this machine have this argument.
-fn processes_with(argument: &str) -> usize {
-    let entries = fs::read_dir("/proc").unwrap().flatten();
-    entries
-        .filter_map(|entry| fs::read(entry.path().join("cmdline")).ok())
-        .filter(|line| line.split(|b| *b == 0).any(|part| part == argument.as_bytes()))
-        .count()
 }
 
 fn an_exit_code_and_the_output_come_back() -> Result<(), Failed> {
@@ -326,7 +245,7 @@ fn a_log_that_cannot_be_written() -> Result<(), Failed> {
     let mut log = Log::create(Path::new("/dev/full"), LogLimits::default())?;
     let cancel = AtomicBool::new(false);
     let yard = Yard::new();
-    let outcome = run(&yard.sandbox("echo text"), &mut log, LIMITS, &cancel, &|_| {}, &mut |_| {});
+    let outcome = run(&yard.sandbox("echo text"), &mut log, LIMITS, &cancel, None, &mut |_| {});
     let End::LogFailed(error) = outcome.end else { return Err(format!("{:?}", outcome.end).into()) };
     assert!(error.contains("No space left"), "{error}");
     Ok(())

@@ -11,6 +11,18 @@ pub const IDS_COUNT: u32 = 65_536;
 /// (524288 to 1879048191, systemd's UIDS-GIDS), and below 2^31, which some tools take for negative.
 const FIRST_ID_OF_ROOT: u32 = 0x7800_0000;
 
+/// Who may write a map of ids, and so what it can hold (user_namespaces(7)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mapper {
+    /// Root of the machine: any ids.
+    Root,
+    /// `newuidmap` and `newgidmap`, for an ordinary user: the own id, and a range that was given to the user.
+    Helper,
+    /// An ordinary user without either: the own id, and no other. All of a root belongs to its root then, and what looks
+    /// like another owner is made up by a fakeroot.
+    Alone,
+}
+
 /// A map of ids for a user namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdMap {
@@ -18,15 +30,15 @@ pub struct IdMap {
     pub users: Vec<(u32, u32, u32)>,
     /// Lines of `gid_map`.
     pub groups: Vec<(u32, u32, u32)>,
-    /// Whether the map is written by `newuidmap` and `newgidmap`, as an ordinary user must.
-    pub by_helper: bool,
+    /// Who writes it.
+    pub mapper: Mapper,
 }
 
-/// No map can be made for this user.
+/// Why an ordinary user has no ids for a root's users.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
     /// `newuidmap` or `newgidmap` is missing.
-    #[error("an ordinary user needs newuidmap and newgidmap to build")]
+    #[error("newuidmap and newgidmap are not installed")]
     NoHelper,
     /// There is no range of ids for this user, or it is too small.
     #[error("{file} gives the user {user} no range of at least {IDS_COUNT} ids")]
@@ -39,18 +51,32 @@ pub enum IdError {
 }
 
 impl IdMap {
-    /// The map for the user who runs this process. `name` is the user's name, as `/etc/subuid` has it.
-    pub fn of_this_user(name: &str) -> Result<IdMap, IdError> {
+    /// The map for the user who runs this process, and why it has one id alone, if so. `name` is the user's name, as
+    /// `/etc/subuid` has it.
+    pub fn of_this_user(name: &str) -> (IdMap, Option<IdError>) {
         // SAFETY: these calls have no preconditions and cannot fail.
         let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
         if user == 0 {
             let range = |file| range_of(file, "root", 0).unwrap_or(FIRST_ID_OF_ROOT);
-            return Ok(IdMap {
+            let ids = IdMap {
                 users: vec![(0, range("/etc/subuid"), IDS_COUNT)],
                 groups: vec![(0, range("/etc/subgid"), IDS_COUNT)],
-                by_helper: false,
-            });
+                mapper: Mapper::Root,
+            };
+            return (ids, None);
         }
+        match IdMap::by_helper(name, user, group) {
+            Ok(ids) => (ids, None),
+            Err(error) => (IdMap::alone(user, group), Some(error)),
+        }
+    }
+
+    /// The map of an ordinary user whom nobody gave a range of ids.
+    pub fn alone(user: u32, group: u32) -> IdMap {
+        IdMap { users: vec![(0, user, 1)], groups: vec![(0, group, 1)], mapper: Mapper::Alone }
+    }
+
+    fn by_helper(name: &str, user: u32, group: u32) -> Result<IdMap, IdError> {
         if !["newuidmap", "newgidmap"].iter().all(|p| Path::new("/usr/bin").join(p).exists()) {
             return Err(IdError::NoHelper);
         }
@@ -58,7 +84,18 @@ impl IdMap {
             Some(first) => Ok(vec![(0, own, 1), (1, first, IDS_COUNT - 1)]),
             None => Err(IdError::NoRange { file, user: name.to_owned() }),
         };
-        Ok(IdMap { users: line("/etc/subuid", user)?, groups: line("/etc/subgid", group)?, by_helper: true })
+        let (users, groups) = (line("/etc/subuid", user)?, line("/etc/subgid", group)?);
+        Ok(IdMap { users, groups, mapper: Mapper::Helper })
+    }
+
+    /// Whether an ordinary user of the machine has these ids.
+    pub fn is_ordinary(&self) -> bool {
+        self.mapper != Mapper::Root
+    }
+
+    /// Whether all of a root belongs to one user.
+    pub fn is_alone(&self) -> bool {
+        self.mapper == Mapper::Alone
     }
 
     /// The id outside of a user of the root.
@@ -115,7 +152,7 @@ mod tests {
         let map = IdMap {
             users: vec![(0, 1000, 1), (1, 100_000, 65_535)],
             groups: vec![(0, 100_000, 65_536)],
-            by_helper: true,
+            mapper: Mapper::Helper,
         };
         assert_eq!(map.user_outside(0), Some(1000));
         assert_eq!(map.user_outside(1000), Some(100_999));

@@ -373,14 +373,14 @@ pub(crate) fn system_operations(root: &Path) -> Vec<Operation> {
 }
 
 /// The operations that open a folder itself as a root that keeps what is written: for making a base.
-pub fn base_operations(folder: &Path, binds: &[(PathBuf, PathBuf)]) -> Vec<Operation> {
+pub fn base_operations(folder: &Path, binds: &[(PathBuf, PathBuf, Access)]) -> Vec<Operation> {
     let bind = Operation::Bind { source: folder.into(), target: folder.into(), access: Access::Write };
     let mut operations = vec![bind];
     operations.extend(system_operations(folder));
-    for (source, inside) in binds {
+    for (source, inside, access) in binds {
         let target = folder.join(inside.strip_prefix("/").unwrap_or(inside));
         operations.push(Operation::Folder { path: target.clone() });
-        operations.push(Operation::Bind { source: source.clone(), target, access: Access::Read });
+        operations.push(Operation::Bind { source: source.clone(), target, access: *access });
     }
     operations.push(Operation::Pivot { target: folder.into() });
     operations

@@ -267,7 +267,7 @@ pub fn remove_folder(yard: &Path, folder: &Path, ids: &IdMap) -> Result<(), RunE
     if fs_err::symlink_metadata(&path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
         return Ok(());
     }
-    if ids.by_helper {
+    if ids.is_ordinary() {
         Sandbox::of_machine(yard, ids, Task::Remove(vec![folder.to_owned()])).run()?;
     }
     fs_err::remove_dir_all(&path).map_err(RunError::Files)

@@ -66,7 +66,7 @@ fn make_image(
 
 /// Makes root of the root the owner of a folder. An ordinary user is that already.
 pub fn give_to_root(path: &Path, ids: &IdMap) -> std::io::Result<()> {
-    if ids.by_helper {
+    if ids.is_ordinary() {
         return Ok(());
     }
     std::os::unix::fs::lchown(path, ids.user_outside(0), ids.group_outside(0))

@@ -39,6 +39,8 @@ fn main() {
         test("killing_the_outer_process_ends_all", killing_the_outer_process_ends_all),
         test("memory_is_sampled_and_time_is_counted", memory_is_sampled_and_time_is_counted),
         test("a_refused_step_is_named", a_refused_step_is_named),
+        test("sockets_of_the_machine_are_out_of_reach", sockets_of_the_machine_are_out_of_reach),
+        test("one_id_is_enough", one_id_is_enough),
         test("a_missing_command_is_named", a_missing_command_is_named),
         test("exit_codes_and_signals_come_through", exit_codes_and_signals_come_through),
     ];
@@ -52,10 +54,10 @@ fn main() {
 /// Why these tests cannot run here.
 fn missing() -> Option<String> {
     let folder = tempfile::tempdir().ok()?;
-    let ids = match IdMap::of_this_user(&std::env::var("USER").unwrap_or_default()) {
-        Ok(ids) => ids,
-        Err(error) => return Some(error.to_string()),
-    };
+    let (ids, lack) = IdMap::of_this_user(&std::env::var("USER").unwrap_or_default());
+    if let Some(lack) = lack {
+        return Some(lack.to_string());
+    }
     open(folder.path());
     probe::try_root(folder.path(), &ids, &Making::default()).err().map(|error| error.to_string())
 }
@@ -72,7 +74,10 @@ struct Yard {
 
 impl Yard {
     fn new() -> Yard {
-        let ids = IdMap::of_this_user(&std::env::var("USER").unwrap_or_default()).unwrap();
+        Yard::with(IdMap::of_this_user(&std::env::var("USER").unwrap_or_default()).0)
+    }
+
+    fn with(ids: IdMap) -> Yard {
         let folder = tempfile::tempdir().unwrap();
         open(folder.path());
         let yard = Yard { folder, ids };
@@ -146,6 +151,10 @@ fn an_ordinary_user_has_no_way_to_privileges(yard: &Yard) -> Result<(), Failed> 
 fn root_of_the_root_may_install_and_not_mount(yard: &Yard) -> Result<(), Failed> {
     let script = "mkdir /x && touch /x/f && chown 7:7 /x/f && chmod 4755 /x/f && stat -c '%u %a' /x/f";
     assert_eq!(yard.run(User::Root, script)?, "7 4755\n");
+    root_of_the_root_may_not_mount(yard)
+}
+
+fn root_of_the_root_may_not_mount(yard: &Yard) -> Result<(), Failed> {
     // What is shown for reading stays so, and no new file system comes.
     for script in
         ["mount -t tmpfs none /tmp", "mount -o remount,rw /sys", "unshare --mount true", "mknod /x b 7 0"]
@@ -156,6 +165,52 @@ fn root_of_the_root_may_install_and_not_mount(yard: &Yard) -> Result<(), Failed>
         assert_ne!(code, 127, "{script} could not be tried");
     }
     Ok(())
+}
+
+fn sockets_of_the_machine_are_out_of_reach(yard: &Yard) -> Result<(), Failed> {
+    use std::os::linux::net::SocketAddrExt;
+    let name = format!("kilnyard-trial-{}", std::process::id());
+    let address = std::os::unix::net::SocketAddr::from_abstract_name(&name)?;
+    let _listener = std::os::unix::net::UnixListener::bind_addr(&address)?;
+    let python = format!(
+        "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ntry: s.connect('\\0{name}')\nexcept OSError as e: sys.exit(e.errno)"
+    );
+    let mut sandbox = yard.sandbox(User::Root, &format!("exec python3 -c \"{python}\""));
+    let mut errno = |has_network| {
+        sandbox.has_network = has_network;
+        match sandbox.run() {
+            Ok(_) => Ok(0),
+            Err(RunError::Command { code, .. }) => Ok(code),
+            Err(error) => Err(error),
+        }
+    };
+    // Without the machine's network there is no such name; with it, it is there and refused.
+    assert_eq!(errno(false)?, libc::ECONNREFUSED);
+    // SAFETY: asks for a number and touches no memory.
+    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0, 1) };
+    match version >= 6 {
+        true => assert_eq!(errno(true)?, libc::EPERM),
+        false => eprintln!("skipped: this kernel keeps nobody from such sockets"),
+    }
+    Ok(())
+}
+
+fn one_id_is_enough(_: &Yard) -> Result<(), Failed> {
+    // SAFETY: these have no preconditions.
+    let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
+    let yard = Yard::with(IdMap::alone(user, group));
+    assert_eq!(
+        yard.run(User::Root, "id -u; stat -c %u:%g /usr/bin; test -e /dev/pts/ptmx; echo $?")?,
+        "0\n0:0\n0\n"
+    );
+    let Err(RunError::Command { .. }) = yard.run(User::Root, "touch /x && chown 7 /x") else {
+        return Err("a file was given to nobody".into());
+    };
+    an_ordinary_user_has_no_way_to_privileges(&yard)?;
+    assert_eq!(yard.run(PLAIN, "id -g; touch /tmp/mine && stat -c %u:%g /tmp/mine")?, "1000\n1000:1000\n");
+    let outside = std::os::unix::fs::MetadataExt::uid(&fs::metadata(yard.path("root/upper/tmp/mine"))?);
+    assert_eq!(outside, user);
+    root_of_the_root_may_not_mount(&yard)
 }
 
 fn a_program_begins_as_anywhere(yard: &Yard) -> Result<(), Failed> {

@@ -28,7 +28,7 @@ pub(crate) struct Performance<'a> {
     pub(crate) worker: &'a Worker,
     lease: &'a Lease,
     package: PackageId,
-    share: &'a Share,
+    pub(crate) share: &'a Share,
     pub(crate) cancel: &'a AtomicBool,
     tell: &'a dyn Fn(Progress),
     /// Whether the root that failed is kept already.
@@ -230,10 +230,7 @@ impl<'a> Performance<'a> {
         let mut end = End::Exit(0);
         let killed_before = pressure::killed_for_memory();
         let limits = settings.limits.limits(self.seen(order.stage));
-        let enter = |process| {
-            // Without its weight it builds all the same.
-            let _ = self.share.membership.enter(process);
-        };
+        let membership = Some(&self.share.membership);
         for command in &order.commands {
             let line = format!("+ {}\n", shown(&command.arguments));
             if let Err(error) = log.write(line.as_bytes()) {
@@ -249,7 +246,7 @@ impl<'a> Performance<'a> {
                 _ => root.sandbox(command),
             };
             let outcome =
-                kilnyard_process::run(&sandbox, &mut log, limits, self.cancel, &enter, &mut observe);
+                kilnyard_process::run(&sandbox, &mut log, limits, self.cancel, membership, &mut observe);
             add(&mut result, &outcome);
             let remarks = remarks(&outcome, &limits);
             end = outcome.end;

@@ -270,7 +270,8 @@ impl Making<'_> {
         let outcome = provided.map(|()| {
             let sandbox = root.sandbox(&command);
             let (cancel, limits) = (self.performance.cancel, worker.settings.limits.limits(None));
-            kilnyard_process::run(&sandbox, &mut io::sink(), limits, cancel, &|_| {}, &mut |_| {}).end
+            let membership = Some(&self.performance.share.membership);
+            kilnyard_process::run(&sandbox, &mut io::sink(), limits, cancel, membership, &mut |_| {}).end
         });
         let is_harmless = matches!(&outcome, Ok(End::Exit(0))) && !root.has_written(&WRITTEN_ANYHOW);
         root.remove().map_err(failed)?;

@@ -80,7 +80,7 @@ impl Worker {
             let mut sandbox = root.sandbox(command);
             sandbox.has_network = true;
             let limits = self.settings.limits.limits(None);
-            let outcome = kilnyard_process::run(&sandbox, &mut output, limits, cancel, &|_| {}, &mut |_| {});
+            let outcome = kilnyard_process::run(&sandbox, &mut output, limits, cancel, None, &mut |_| {});
             fetched.cpu_seconds += outcome.cpu_seconds;
             fetched.failure = match outcome.end {
                 End::Exit(0) => continue,

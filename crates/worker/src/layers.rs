@@ -340,6 +340,7 @@ fn package_name(hash: &str, base: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kilnyard_root::Mapper;
 
     const HASHES: [&str; 3] = ["aa", "bb", "cc"];
 
@@ -356,7 +357,7 @@ mod tests {
 
         fn layers(&self, bytes_max: u64) -> Layers {
             let own = rustix::process::geteuid().as_raw();
-            let ids = IdMap { users: vec![(0, own, 1)], groups: vec![(0, own, 1)], by_helper: false };
+            let ids = IdMap { users: vec![(0, own, 1)], groups: vec![(0, own, 1)], mapper: Mapper::Root };
             std::fs::create_dir_all(self.folder.path().join("roots")).unwrap();
             let layers = Layers::new(self.folder.path(), &ids, bytes_max);
             layers.sweep().unwrap();

@@ -12,6 +12,7 @@
 mod build;
 mod cores;
 mod depends;
+mod fakeroot;
 mod fetch;
 mod layers;
 mod memory;
@@ -24,7 +25,7 @@ pub use cores::{Cores, Share};
 pub use depends::Stacked;
 pub use fetch::{Claim, Fetched};
 pub use layers::{Image, SETS};
-pub use roots::{RootFolder, base_sandbox};
+pub use roots::{RootFolder, run_in_base};
 pub use tools::{JobserverStyle, jobserver_path};
 pub use verdict::of_fetch as kind_of_fetch_failure;
 

@@ -3,7 +3,8 @@
 
 use crate::layers::{Image, planned_image};
 use crate::memory::{Promise, promised_bytes};
-use crate::{Settings, Worker, tools};
+use crate::{Settings, Worker, fakeroot, tools};
+use kilnyard_fakeroot::Session;
 use kilnyard_model::order::{Account, BuildOrder, CommandOrder, Input, InputText, SharedFolder};
 use kilnyard_root::sandbox::{RunError, Task};
 use kilnyard_root::{
@@ -49,6 +50,10 @@ pub struct RootFolder {
     jobserver: Option<PathBuf>,
     /// Programs of the root that know jobservers.
     clients: Vec<String>,
+    /// What makes up owners, where there is one id alone.
+    session: Option<Arc<Session>>,
+    /// Programs of the root that the session stands in for.
+    fakeroots: Vec<String>,
 }
 
 /// Files that are not in the root's folder, and what they need.
@@ -112,14 +117,21 @@ impl RootFolder {
             Arc::new(Held { keeper, free_blocks, _means: means })
         });
         let root = RootFolder { flushes: making.flushes, held, ..RootFolder::of_plan(yard, ids, plan) };
-        let provided = fs_err::create_dir(root.path().join("inputs"));
-        match provided.and_then(|()| write_layers(&root.path(), layer_names)) {
-            Ok(()) => Ok(root),
-            Err(error) => {
-                let _ = root.remove();
-                Err(RunError::Files(error))
-            }
+        let provided = fs_err::create_dir(root.path().join("inputs"))
+            .and_then(|()| write_layers(&root.path(), layer_names))
+            .and_then(|()| root.clone().with_session());
+        provided.map_err(|error| {
+            let _ = root.remove();
+            RunError::Files(error)
+        })
+    }
+
+    /// Begins what makes up owners in this root, where there is one id alone.
+    pub fn with_session(mut self) -> io::Result<RootFolder> {
+        if self.ids.is_alone() {
+            self.session = Some(Arc::new(fakeroot::begin(&self.path())?));
         }
+        Ok(self)
     }
 
     /// The root that a build would get if memory has room for what it is expected to write; nothing is made.
@@ -146,7 +158,8 @@ impl RootFolder {
 
     /// What belongs to the root of a build besides its files.
     fn of_order(self, order: &BuildOrder) -> RootFolder {
-        self.showing(&order.folders).working_in(order.work.as_ref().map(|work| work.inside.as_str()))
+        let root = RootFolder { fakeroots: order.fakeroots.clone(), ..self };
+        root.showing(&order.folders).working_in(order.work.as_ref().map(|work| work.inside.as_str()))
     }
 
     /// The plan.
@@ -173,6 +186,8 @@ impl RootFolder {
             writable: Vec::new(),
             jobserver: None,
             clients: Vec::new(),
+            session: None,
+            fakeroots: Vec::new(),
         }
     }
 
@@ -363,7 +378,15 @@ impl RootFolder {
             binds.push((work.to_owned(), PathBuf::from(inside), Access::Write));
         }
         binds.extend(self.writable.iter().map(|folder| shown(folder, Access::Write)));
-        self.plan.entering(&binds)
+        if !self.ids.is_alone() {
+            return self.plan.entering(&binds);
+        }
+        binds.push(fakeroot::shown(&self.plan.folder));
+        let mut operations = self.plan.entering(&binds);
+        let last = operations.len() - 1;
+        let more = fakeroot::operations(&self.plan.root, &self.plan.folder, &self.fakeroots);
+        operations.splice(last..last, more);
+        operations
     }
 
     /// The sandbox of one command in this root.
@@ -376,7 +399,7 @@ impl RootFolder {
             user: user_of(command.account),
             task: Task::Program(command.arguments.clone()),
             directory: PathBuf::from(&command.directory),
-            environment: environment_of(command),
+            environment: environment_of(command, self.session.as_deref()),
             is_interactive: false,
             has_network: false,
             flushes: self.flushes,
@@ -570,8 +593,8 @@ fn user_of(account: Account) -> User {
     }
 }
 
-/// The same few variables for every command, then its own.
-fn environment_of(command: &CommandOrder) -> Vec<(String, String)> {
+/// The same few variables for every command, then its own, then those of the session that root's commands have.
+fn environment_of(command: &CommandOrder, session: Option<&Session>) -> Vec<(String, String)> {
     let name = match command.account {
         Account::Root => "root",
         Account::Builder => "builder",
@@ -588,7 +611,9 @@ fn environment_of(command: &CommandOrder) -> Vec<(String, String)> {
     ];
     let is_own = |variable: &str| command.environment.iter().any(|(own, _)| own == variable);
     let common = common.into_iter().filter(|(variable, _)| !is_own(variable));
-    common.map(|(a, b)| (a.to_owned(), b.to_owned())).chain(command.environment.clone()).collect()
+    let session = session.filter(|_| command.account == Account::Root).map(fakeroot::environment);
+    let own = common.map(|(a, b)| (a.to_owned(), b.to_owned())).chain(command.environment.clone());
+    own.chain(session.into_iter().flatten()).collect()
 }
 
 fn failed(yard: &Path) -> io::Result<Vec<(SystemTime, PathBuf)>> {
@@ -632,25 +657,28 @@ pub(crate) fn sweep(yard: &Path, ids: &IdMap) -> io::Result<()> {
     Ok(())
 }
 
-/// The sandbox of a command that changes a base layer itself, with folders of the machine shown to it.
-pub fn base_sandbox(
+/// Runs a command that changes a base layer itself; what it printed. The layer is relative to the yard, and `beside` is a
+/// folder of the yard for what the command needs besides.
+pub fn run_in_base(
     yard: &Path,
-    layer: &Path,
+    (layer, beside): (&Path, &Path),
     ids: &IdMap,
     command: &CommandOrder,
-    binds: &[(PathBuf, PathBuf)],
-) -> Sandbox {
-    Sandbox {
+) -> Result<String, RunError> {
+    let session = ids.is_alone().then(|| fakeroot::begin(&yard.join(beside))).transpose()?;
+    let binds: Vec<_> = session.iter().map(|_| fakeroot::shown(beside)).collect();
+    let sandbox = Sandbox {
         folder: yard.to_owned(),
         ids: ids.clone(),
         keeper: None,
-        view: View::Root(base_operations(layer, binds)),
+        view: View::Root(base_operations(layer, &binds)),
         user: user_of(command.account),
         task: Task::Program(command.arguments.clone()),
         directory: PathBuf::from(&command.directory),
-        environment: environment_of(command),
+        environment: environment_of(command, session.as_ref()),
         is_interactive: false,
         has_network: false,
         flushes: Flushes::Discard,
-    }
+    };
+    sandbox.run()
 }

@@ -16,6 +16,9 @@ pub const BUILD: &str = "/build";
 /// Programs that know jobservers.
 pub(super) const CLIENTS: [&str; 2] = ["/usr/bin/make", "/usr/bin/ninja"];
 
+/// What `/usr/bin/fakeroot` leads to, which dpkg-buildpackage calls for the targets that `Rules-Requires-Root` says.
+pub(super) const FAKEROOTS: [&str; 2] = ["/usr/bin/fakeroot-sysv", "/usr/bin/fakeroot-tcp"];
+
 /// The name under which the inputs' index is known to apt.
 pub(super) const PACKAGES: &str = "Packages";
 const SOURCES_LIST: &str = "sources.list";

@@ -329,6 +329,7 @@ impl Ecosystem for Workshop {
                 stages::build(&source, &options),
             ],
             clients: stages::CLIENTS.map(str::to_owned).to_vec(),
+            fakeroots: stages::FAKEROOTS.map(str::to_owned).to_vec(),
             output_folder: stages::BUILD.to_owned(),
             version,
         })

@@ -344,6 +344,8 @@ impl Ecosystem for Workshop {
             depends: Vec::new(),
             stages: self.commands(package, jobs).build(&direct),
             clients: stages::clients(&self.settings.prefix),
+            // What root installs is packed by root.
+            fakeroots: Vec::new(),
             output_folder: stages::PACKAGES.to_owned(),
         })
     }

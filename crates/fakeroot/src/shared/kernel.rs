@@ -30,6 +30,7 @@ pub mod number {
     pub const PRCTL: usize = 157;
     pub const SECCOMP: usize = 317;
     pub const GETRESUID: usize = 118;
+    pub const FSTAT: usize = 5;
 }
 
 /// Numbers of system calls, as the kernel's headers give them for each architecture.
@@ -58,6 +59,7 @@ pub mod number {
     pub const PRCTL: usize = 167;
     pub const SECCOMP: usize = 277;
     pub const GETRESUID: usize = 148;
+    pub const FSTAT: usize = 80;
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -149,6 +151,14 @@ impl File {
     pub fn punch(&self, offset_bytes: usize, bytes: usize) {
         const KEEP_SIZE_AND_PUNCH_HOLE: usize = 3;
         plain(number::FALLOCATE, [self.0, KEEP_SIZE_AND_PUNCH_HOLE, offset_bytes, bytes, 0, 0]);
+    }
+
+    /// What the kernel says of it.
+    pub fn stat(&self) -> Option<super::abi::Stat> {
+        let mut stat = super::abi::Stat::default();
+        // SAFETY: the kernel's structure is libc's on these machines.
+        let result = unsafe { call(number::FSTAT, [self.0, &raw mut stat as usize, 0, 0, 0, 0]) };
+        check(result).ok().map(|_| stat)
     }
 
     /// Reads at a place of the file; how many bytes there were.

@@ -5,7 +5,7 @@
 //! memory only once it is used.
 //!
 //! ```text
-//! header     one page: magic, what was ever inserted, how far nodes and attributes reach
+//! header     one page: magic, what was ever inserted, how far nodes and attributes reach, what is known of programs
 //! stripes    64 lines of 64 bytes: lock, level of the index, slots in use, free nodes
 //! filter     2^19 bits: clear means that no inode of this hash was ever inserted
 //! index      level 0: 64 parts of 64 slots
@@ -17,7 +17,7 @@
 //! ```
 
 /// Says that a file is a session of this layout. Another layout takes another number.
-pub const MAGIC: u64 = 0x6b69_6c6e_6661_6b32;
+pub const MAGIC: u64 = 0x6b69_6c6e_6661_6b33;
 
 /// Bytes of a word.
 pub const WORD_BYTES: usize = 8;
@@ -48,6 +48,11 @@ pub const HEADER_ANSWERED: usize = 8;
 pub const HEADER_GATE: usize = 64;
 /// Bytes of that path at most, with the zero.
 pub const GATE_BYTES_MAX: usize = 512;
+
+/// What is known of programs that were looked through: a word for each, by what names its file.
+pub const HEADER_PROGRAMS: usize = 256;
+/// How many are remembered at once.
+pub const PROGRAMS: usize = 256;
 
 /// How many locks, parts of the index and lists of free nodes there are.
 pub const STRIPES: usize = 64;

@@ -14,11 +14,12 @@
 //! - [`identity`]: who a process believes to be, and may become; pure;
 //! - [`operations`]: the rules applied to the table;
 //! - [`mapping`], [`lock`], [`kernel`]: the file in memory, the lock that outlives its holder, system calls;
-//! - [`program`]: what kind of program a file is, from its first bytes;
+//! - [`program`], [`direct`]: what kind of program a file is, from its first bytes and its text;
 //! - [`watched`]: the system calls that are answered for programs without the library.
 
 pub mod abi;
 pub mod attributes;
+pub mod direct;
 pub mod identity;
 pub mod kernel;
 pub mod layout;

@@ -1,16 +1,25 @@
-//! What kind of program a file is: whether the dynamic linker will load the preload library into it.
+//! What kind of program a file is: whether the dynamic linker will load the preload library into it, and whether
+//! that is enough.
 //!
 //! From the ELF specification: the identification bytes, the header, and a program header of type PT_INTERP that
-//! names the dynamic linker. A script is what its first line names.
+//! names the dynamic linker. A script is what its first line names. A program's text is looked through once in
+//! a session, which remembers what came of it.
 
+use super::abi::Stat;
+use super::direct::{self, Segment};
 use super::kernel::{File, Open};
+use super::layout;
+use super::memory::Memory;
 use core::ffi::CStr;
+use core::sync::atomic::Ordering::Relaxed;
 
 /// A kind of program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
     /// One with a dynamic linker, of this machine's own kind; or one that cannot be read, or is no program.
     Dynamic,
+    /// One with a dynamic linker that makes system calls of its own all the same.
+    Direct,
     /// One without a dynamic linker: no library is loaded into it.
     Static,
     /// One of another word length or machine: this library cannot be loaded into it.
@@ -31,27 +40,75 @@ const MACHINE: u16 = 62;
 #[cfg(target_arch = "aarch64")]
 const MACHINE: u16 = 183;
 
-/// Looks at a program, and at the one that runs it if it is a script.
-pub fn kind(path: &CStr) -> Program {
+/// Programs that do nothing but start others, which must not be answered for their sake.
+const STARTERS: [&[u8]; 5] = [b"env", b"nice", b"nohup", b"stdbuf", b"timeout"];
+
+/// Looks at a program, and at the one that runs it if it is a script. The memory is that of a session.
+pub fn kind(path: &CStr, memory: &impl Memory) -> Program {
     let mut bytes = [0; BEGINNING_BYTES];
-    let mut length = match read(path, &mut bytes) {
-        Some(length) => length,
-        None => return Program::Dynamic,
-    };
+    let Some((mut file, mut length)) = read(path, &mut bytes) else { return Program::Dynamic };
+    let mut is_starter = is_starter(path);
     for _ in 0..INTERPRETERS_MAX {
         let Some(interpreter) = interpreter(&mut bytes[..length]) else { break };
         let mut next = [0; BEGINNING_BYTES];
-        length = match read(interpreter, &mut next) {
-            Some(length) => length,
+        is_starter = self::is_starter(interpreter);
+        match read(interpreter, &mut next) {
+            Some(found) => (file, length) = found,
             None => return Program::Dynamic,
-        };
+        }
         bytes = next;
     }
-    kind_of(&bytes[..length])
+    let beginning = &bytes[..length];
+    match kind_of(beginning) {
+        Program::Dynamic if !is_starter && is_elf(beginning) && is_direct(&file, beginning, memory) => {
+            Program::Direct
+        }
+        kind => kind,
+    }
 }
 
-fn read(path: &CStr, bytes: &mut [u8]) -> Option<usize> {
-    File::open(path, Open::Read).ok()?.read_at(bytes, 0).ok()
+fn read(path: &CStr, bytes: &mut [u8]) -> Option<(File, usize)> {
+    let file = File::open(path, Open::Read).ok()?;
+    let length = file.read_at(bytes, 0).ok()?;
+    Some((file, length))
+}
+
+fn is_starter(path: &CStr) -> bool {
+    let name = path.to_bytes().rsplit(|letter| *letter == b'/').next().unwrap_or_default();
+    STARTERS.contains(&name)
+}
+
+/// Whether a program makes system calls of its own, as the session remembers it or the file says.
+fn is_direct(file: &File, beginning: &[u8], memory: &impl Memory) -> bool {
+    const VERDICT: u64 = 3;
+    const NO: u64 = 1;
+    const YES: u64 = 2;
+    let Some(stat) = file.stat() else { return false };
+    let facts = name_of(&stat);
+    let word = layout::HEADER_PROGRAMS + (facts >> 32) as usize % layout::PROGRAMS;
+    let known = memory.load(word, Relaxed);
+    if known & !VERDICT == facts & !VERDICT && known & VERDICT != 0 {
+        return known & VERDICT == YES;
+    }
+    let is_direct = direct::is_direct(file, segments(beginning));
+    memory.store(word, facts & !VERDICT | if is_direct { YES } else { NO }, Relaxed);
+    is_direct
+}
+
+/// A number for a file and its content: another one when it was written to.
+fn name_of(stat: &Stat) -> u64 {
+    let facts = [
+        stat.device,
+        stat.inode,
+        stat.size as u64,
+        stat.modified.seconds as u64,
+        stat.modified.nanoseconds as u64,
+        stat.changed.seconds as u64,
+        stat.changed.nanoseconds as u64,
+    ];
+    // 2^64 by the golden ratio, for the multiplicative hash of Knuth.
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    facts.iter().fold(0, |hash: u64, fact| (hash ^ fact).wrapping_mul(FACTOR).rotate_left(29))
 }
 
 /// The program that a script names in its first line.
@@ -66,9 +123,7 @@ fn interpreter(bytes: &mut [u8]) -> Option<&CStr> {
 /// The kind of a program with this beginning.
 pub fn kind_of(bytes: &[u8]) -> Program {
     let two = |at: usize| Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
-    let four = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-    let eight = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-    if !bytes.starts_with(b"\x7fELF") {
+    if !is_elf(bytes) {
         return Program::Dynamic;
     }
     const CLASS_64: u8 = 2;
@@ -76,17 +131,42 @@ pub fn kind_of(bytes: &[u8]) -> Program {
     if bytes.get(4..6) != Some(&[CLASS_64, LITTLE_ENDIAN]) || two(18) != Some(MACHINE) {
         return Program::Foreign;
     }
-    let (Some(headers), Some(bytes_each), Some(count)) = (eight(32), two(54), two(56)) else {
-        return Program::Dynamic;
-    };
-    let mut at = headers as usize;
-    for _ in 0..count {
-        match four(at) {
-            Some(PT_INTERP) => return Program::Dynamic,
-            // A header further away than compilers put it: nothing is claimed.
-            None => return Program::Dynamic,
-            Some(_) => at = at.saturating_add(bytes_each as usize),
+    let mut has_headers = false;
+    for segment in segments(bytes) {
+        has_headers = true;
+        if segment.kind == PT_INTERP {
+            return Program::Dynamic;
         }
     }
-    Program::Static
+    // A header further away than compilers put it: nothing is claimed.
+    if has_headers && segments(bytes).count() == usize::from(two(PROGRAM_HEADERS_AT).unwrap_or(0)) {
+        Program::Static
+    } else {
+        Program::Dynamic
+    }
+}
+
+/// Where the header tells how many program headers there are.
+const PROGRAM_HEADERS_AT: usize = 56;
+
+fn is_elf(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"\x7fELF")
+}
+
+/// The program headers, as far as they are in a program's beginning.
+fn segments(bytes: &[u8]) -> impl Iterator<Item = Segment> + '_ {
+    let two = |at: usize| Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
+    let four = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+    let eight = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?) as usize);
+    let header = move |number: u16| {
+        let at = eight(32)?.checked_add(usize::from(number) * usize::from(two(54)?))?;
+        bytes.get(at..at.checked_add(56)?)?;
+        Some(Segment {
+            kind: four(at)?,
+            flags: four(at + 4)?,
+            offset: eight(at + 8)?,
+            bytes: eight(at + 32)?,
+        })
+    };
+    (0..two(PROGRAM_HEADERS_AT).unwrap_or(0)).map_while(header)
 }

@@ -46,6 +46,20 @@ pub const ANSWERED: [u32; 43] = [
     5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
 ];
 
+/// Those of them that are about names alone: a program that makes them itself loses nothing by it, as an inode that
+/// is used again is told by its birth.
+#[cfg(target_arch = "x86_64")]
+const OF_NAMES: [u32; 8] = [83, 258, 87, 263, 84, 82, 264, 316];
+/// Those of them that are about names alone: a program that makes them itself loses nothing by it, as an inode that
+/// is used again is told by its birth.
+#[cfg(target_arch = "aarch64")]
+const OF_NAMES: [u32; 4] = [34, 35, 38, 276];
+
+/// Whether a program that makes this call itself sees or changes what is real.
+pub fn matters(number: u32) -> bool {
+    ANSWERED.contains(&number) && !OF_NAMES.contains(&number)
+}
+
 /// Calls that are not there: `io_uring_setup`, and `setxattrat` to `removexattrat`. The same on all machines.
 pub const MISSING: [u32; 5] = [425, 463, 464, 465, 466];
 

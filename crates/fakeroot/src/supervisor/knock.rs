@@ -42,7 +42,7 @@ fn talk(stream: &mut &UnixStream, shared: &Shared, is_room: bool) -> io::Result<
     let program = words.split(|byte| *byte == 0).nth(2).unwrap_or_default();
     let program = String::from_utf8_lossy(program).into_owned();
     let alone = |why: &str| {
-        let what = format!("is a program without a dynamic linker: it sees real owners, as {why}");
+        let what = format!("makes system calls of its own, by which it sees real owners, as {why}");
         shared.tell(&program, &what);
     };
     let mut probe = [0; 8];

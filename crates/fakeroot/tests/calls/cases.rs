@@ -656,6 +656,47 @@ fn calls_by_their_numbers() {
     make("file");
     assert_eq!(owner("file"), (0, 0));
     assert!(by_number(libc::SYS_getpid, 0, 0, 0, 0, 0) > 1);
+    let mut numbers = [9u32; 3];
+    let [real, effective, saved] = [0, 1, 2].map(|at| &raw mut numbers[at] as i64);
+    assert_eq!(by_number(libc::SYS_setresgid, 3, 4, 5, 0, 0), 0);
+    assert_eq!(by_number(libc::SYS_getresgid, real, effective, saved, 0, 0), 0);
+    assert_eq!(numbers, [3, 4, 5]);
+    assert_eq!(by_number(libc::SYS_getegid, 0, 0, 0, 0, 0), 4);
+    let (attribute, value) = (path("security.x"), [7u8; 4]);
+    let (attribute, from) = (attribute.as_ptr() as i64, value.as_ptr() as i64);
+    assert_eq!(by_number(libc::SYS_setxattr, name, attribute, from, 4, 0), 0);
+    let mut back = [0u8; 4];
+    assert_eq!(by_number(libc::SYS_lgetxattr, name, attribute, back.as_mut_ptr() as i64, 4, 0), 4);
+    assert_eq!(back, value);
+    assert_eq!(by_number(libc::SYS_removexattr, name, attribute, 0, 0, 0), 0);
+    assert_eq!(by_number(libc::SYS_getxattr, name, attribute, 0, 0, 0), -1);
+    #[cfg(target_arch = "x86_64")]
+    calls_by_their_old_numbers();
+}
+
+/// Those that newer machines do not have.
+#[cfg(target_arch = "x86_64")]
+fn calls_by_their_old_numbers() {
+    make("old");
+    let (old, new, folder) = (path("old"), path("new"), path("folder-again"));
+    let [old, new, folder] = [&old, &new, &folder].map(|path| path.as_ptr() as i64);
+    assert_eq!(by_number(libc::SYS_chown, old, 5, 6, 0, 0), 0);
+    assert_eq!(by_number(libc::SYS_chmod, old, 0o4711, 0, 0, 0), 0);
+    let mut stat = client::empty();
+    for number in [libc::SYS_stat, libc::SYS_lstat] {
+        assert_eq!(by_number(number, old, &raw mut stat as i64, 0, 0, 0), 0);
+        assert_eq!((stat.st_uid, stat.st_gid, stat.st_mode & 0o7777), (5, 6, 0o4711));
+    }
+    assert_eq!(by_number(libc::SYS_rename, old, new, 0, 0, 0), 0);
+    assert_eq!(owner("new"), (5, 6));
+    assert_eq!(by_number(libc::SYS_mkdir, folder, 0o070, 0, 0, 0), 0);
+    assert_eq!(look("folder-again").2 & 0o700, 0);
+    assert_eq!(by_number(libc::SYS_rmdir, folder, 0, 0, 0, 0), 0);
+    assert_eq!(by_number(libc::SYS_unlink, new, 0, 0, 0, 0), 0);
+    assert_eq!(by_number(libc::SYS_mknod, new, i64::from(libc::S_IFCHR | 0o600), 0x103, 0, 0), 0);
+    assert_eq!(look("new").2, 0o600);
+    assert_eq!(by_number(libc::SYS_lchown, new, 8, 9, 0, 0), 0);
+    assert_eq!(owner("new"), (8, 9));
 }
 
 fn children_see_it_at_once() {

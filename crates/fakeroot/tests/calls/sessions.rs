@@ -1,6 +1,7 @@
 //! Whole sessions: options, states, signals, what is left behind.
 
 use crate::answered::{self, exit_zero};
+use crate::started;
 use crate::system::{Folder, installed, ours};
 use std::ffi::OsString;
 use std::os::fd::AsRawFd;
@@ -32,6 +33,14 @@ pub const ALL: &[Check] = &[
     ("static_programs_are_named_once_when_off", answered::static_programs_are_named_once_when_off),
     ("static_programs_outlive_a_killed_launcher", answered::static_programs_outlive_a_killed_launcher),
     ("static_programs_are_started_by_every_call", answered::static_programs_are_started_by_every_call),
+    (
+        "static_programs_are_started_by_lists_and_descriptors",
+        started::static_programs_are_started_by_lists_and_descriptors,
+    ),
+    ("static_shells_are_started_by_libc", started::static_shells_are_started_by_libc),
+    ("programs_with_calls_of_their_own_are_answered", started::programs_with_calls_of_their_own_are_answered),
+    ("programs_of_go_with_libc_are_answered", started::programs_of_go_with_libc_are_answered),
+    ("a_session_in_a_root_lasts_over_commands", crate::roots::a_session_in_a_root_lasts_over_commands),
     ("a_package_is_as_roots_own", crate::packages::a_package_is_as_roots_own),
 ];
 

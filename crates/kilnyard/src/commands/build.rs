@@ -40,7 +40,7 @@ pub fn build(yard: &Yard, _lock: &Lock, options: &Build) -> Result<ExitCode> {
         family::scan(yard, signals::cancel(), &say)?;
     }
     if !options.dry_run {
-        family::ensure_layers(yard, &yard.ids()?, signals::cancel(), &say)?;
+        family::ensure_layers(yard, &yard.ids(), signals::cancel(), &say)?;
     }
     let mut store = yard.store()?;
     let distfiles = Arc::new(mirror::open_distfiles(yard)?);

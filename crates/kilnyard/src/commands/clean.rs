@@ -128,7 +128,7 @@ fn size_of(path: &Path) -> u64 {
 fn remove(yard: &Yard, removal: &Removal) -> Result<()> {
     let failed = format!("remove {}", removal.path.display());
     if removal.is_root {
-        let ids = yard.ids()?;
+        let ids = yard.ids();
         if let Ok(layer) = removal.path.strip_prefix(&yard.folder)
             && layer.starts_with("layers")
         {

@@ -3,10 +3,11 @@
 use super::{print, print_json};
 use crate::config::{Family, Pkgsrc};
 use crate::error::{Kind, Result};
-use crate::yard::{CONFIG, Yard, own_ids};
+use crate::yard::{CONFIG, Yard, own_ids, user_name};
 use crate::{mirror as mirrors, signals, words};
+use kilnyard_process::folder_of_groups;
 use kilnyard_process::weight::{Way, Weights};
-use kilnyard_root::{Backend, Form, Roots, block, probe};
+use kilnyard_root::{Backend, Form, IdMap, Roots, block, probe};
 use serde_json::json;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -63,11 +64,14 @@ pub fn text(findings: &[Finding]) -> String {
 /// Looks at everything that a build needs. The folder is where the yard is or will be.
 pub fn examine(folder: &Path) -> Vec<Finding> {
     let existing = folder.ancestors().find(|path| path.is_dir() && !path.as_os_str().is_empty());
-    let existing = existing.unwrap_or(Path::new("."));
+    // What is tried goes from one mount namespace to another, where a relative path leads elsewhere.
+    let existing = std::path::absolute(existing.unwrap_or(Path::new("."))).unwrap_or_else(|_| ".".into());
+    let existing = existing.as_path();
     let opened = folder.join(CONFIG).exists().then(|| Yard::open(folder)).transpose();
     let yard = opened.as_ref().ok().and_then(Option::as_ref);
     let ring = yard.map_or(DEBIAN_KEYRING.into(), |yard| yard.config.root().keyring);
-    let mut findings = vec![system(), machine(), sharing(), mmdebstrap(), keyring(&ring), disk(existing)];
+    let mut findings =
+        vec![system(), machine(), sharing(), watching(), mmdebstrap(), keyring(&ring), disk(existing)];
     let wanted = yard.map_or(Roots::default(), |yard| yard.config.roots);
     findings.push(roots(existing, wanted));
     if wanted.backend == Backend::Block {
@@ -127,13 +131,32 @@ fn machine() -> Finding {
 /// How builds share the CPUs by rank. Whatever the way is, nothing is missing: they build in any.
 fn sharing() -> Finding {
     let weights = Weights::find("doctor");
-    let delegated = "systemd-run --user --scope -p Delegate=yes kilnyard build";
     let is_best = !matches!(weights.way(), Way::NiceLevels { can_lower: false } | Way::Nothing);
-    let has_systemd = Path::new("/run/systemd/system").exists();
     Finding {
-        help: (!is_best && has_systemd).then(|| delegated.to_owned()),
+        help: delegated().filter(|_| !is_best),
         ..finding("cores by rank", true, weights.way().to_string())
     }
+}
+
+/// Whether each command has a control group. Nothing is missing without: the sandbox ends all by itself.
+fn watching() -> Finding {
+    match folder_of_groups() {
+        Ok(folder) => {
+            let text = format!("one for each command, in {}", folder.display());
+            finding("control groups", true, text)
+        }
+        Err(reason) => {
+            let text = format!("none for commands ({reason}): stalls are those of the whole machine");
+            Finding { help: delegated(), ..finding("control groups", true, text) }
+        }
+    }
+}
+
+/// How systemd hands a group over, where it runs.
+fn delegated() -> Option<String> {
+    let user = if rustix::process::geteuid().is_root() { "" } else { " --user" };
+    let has_systemd = Path::new("/run/systemd/system").exists();
+    has_systemd.then(|| format!("systemd-run{user} --scope -p Delegate=yes kilnyard build"))
 }
 
 fn mmdebstrap() -> Finding {
@@ -228,8 +251,7 @@ fn disk(folder: &Path) -> Finding {
 /// Whether files of roots can be in memory. Where not, nothing is missing: they are on the disk.
 fn memory(folder: &Path, wanted: Roots) -> Finding {
     const NAME: &str = "files in memory";
-    let Ok(ids) = own_ids() else { return finding(NAME, true, "not tried without roots") };
-    match probe::try_root(folder, &ids, &wanted.in_memory(PROBED_BYTES)) {
+    match probe::try_root(folder, &own_ids(), &wanted.in_memory(PROBED_BYTES)) {
         Ok(()) => finding(NAME, true, "a file system in memory lasts from one stage to the next"),
         Err(error) => finding(NAME, !wanted.is_in_memory(), format!("on the disk instead: {error}")),
     }
@@ -238,7 +260,6 @@ fn memory(folder: &Path, wanted: Roots) -> Finding {
 /// Whether roots of builds can be on block devices.
 fn devices(folder: &Path, wanted: Roots) -> Finding {
     const NAME: &str = "block devices";
-    let Ok(ids) = own_ids() else { return finding(NAME, false, "not tried without roots") };
     if let Some(lack) = block::lack(wanted.device.file_system) {
         return Finding {
             help: Some(lack.help()),
@@ -246,7 +267,7 @@ fn devices(folder: &Path, wanted: Roots) -> Finding {
             ..finding(NAME, false, lack.to_string())
         };
     }
-    match probe::try_root(folder, &ids, &wanted.of_build()) {
+    match probe::try_root(folder, &own_ids(), &wanted.of_build()) {
         Ok(()) => finding(
             NAME,
             true,
@@ -261,22 +282,28 @@ fn devices(folder: &Path, wanted: Roots) -> Finding {
 
 /// Whether roots can be made as the configuration wants them.
 fn roots(folder: &Path, wanted: Roots) -> Finding {
-    let ids = match own_ids() {
-        Ok(ids) => ids,
-        Err(error) => {
-            let text = error.causes.first().cloned().unwrap_or(error.message);
-            return Finding {
-                help: error.hints.into_iter().next(),
-                packages: vec!["uidmap"],
-                ..finding("roots", false, text)
-            };
-        }
-    };
+    let (ids, lack) = IdMap::of_this_user(&user_name());
+    let is_overlay = wanted.on_disk().form == Form::Overlay;
+    let works = if is_overlay { "namespaces and overlays work" } else { "namespaces work" };
     match probe::try_root(folder, &ids, &wanted.on_disk()) {
-        Ok(()) if wanted.on_disk().form == Form::Overlay => {
-            finding("roots", true, format!("{wanted}: namespaces and overlays work for this user"))
-        }
-        Ok(()) => finding("roots", true, format!("{wanted}: namespaces work for this user")),
+        Ok(()) => match lack {
+            None => finding("roots", true, format!("{wanted}: {works} for this user")),
+            // It builds all the same.
+            Some(lack) => Finding {
+                help: Some(format!(
+                    "as root, for true owners: apt-get install uidmap && usermod --add-subuids 100000-165535 \
+                     --add-subgids 100000-165535 {}",
+                    user_name()
+                )),
+                ..finding(
+                    "roots",
+                    true,
+                    format!(
+                        "{wanted}: {works} with one id; Kilnyard's fakeroot makes up other owners, since {lack}"
+                    ),
+                )
+            },
+        },
         Err(error) => {
             let text = error.to_string();
             let help = if text.contains("user namespace") {

@@ -29,7 +29,7 @@ pub fn plan(yard: &Yard, options: &cli::RootPlan) -> Result<ExitCode> {
     let order = order.map_err(|impossible| Error::usage(impossible.explanation))?;
     let build = store.next_build().map_err(store_error)?;
     let facts = (yard.config.roots, yard.config.build.work_in_memory, planned.written_bytes(id));
-    let root = RootFolder::planned(&yard.folder, &build.to_string(), &yard.ids()?, &order, facts);
+    let root = RootFolder::planned(&yard.folder, &build.to_string(), &yard.ids(), &order, facts);
     let plan = root.plan();
     let image = RootFolder::planned_image(&yard.folder, &order, yard.config.roots);
     let parts = [

@@ -11,7 +11,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 pub fn run(yard: &Yard, options: &cli::Shell) -> Result<ExitCode> {
-    let ids = yard.ids()?;
+    let ids = yard.ids();
     let store = yard.store()?;
     let package = &options.package;
     let layers = family::layers(yard)
@@ -41,6 +41,7 @@ pub fn run(yard: &Yard, options: &cli::Shell) -> Result<ExitCode> {
         directory: "/build".to_owned(),
         environment: vec![("TERM".to_owned(), terminal), ("PS1".to_owned(), format!("{package}:\\w\\$ "))],
     };
+    let root = root.with_session().context(Kind::Machine, "enter the root")?;
     let mut sandbox = root.sandbox(&order);
     sandbox.is_interactive = true;
     if options.command.is_empty() && std::io::stdin().is_terminal() {

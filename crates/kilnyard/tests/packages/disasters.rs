@@ -29,15 +29,39 @@ fn a_killed_run_goes_on(shared: &Shared) {
     let yard = shared.yard("killed", &chain());
     let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
     eprintln!("seed of the kills: {seed}");
+    let mut killed = Vec::new();
     for round in 1..=5u64 {
         let mut child = yard.begin(&[]);
         std::thread::sleep(Duration::from_millis(300 + seed.wrapping_mul(round * 7919) % 2500));
         child.kill().unwrap();
         child.wait().unwrap();
+        killed.push(child.id());
     }
     yard.build().exits(0);
     assert_eq!(yard.published(), whole.published());
     assert!(yard.is_clean());
+    let left = control_groups_of(&killed);
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// The control groups that these processes made and that are there still.
+fn control_groups_of(makers: &[u32]) -> Vec<PathBuf> {
+    let is_theirs = |path: &Path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let mut numbers = name.strip_prefix("kilnyard-")?.rsplit('-').skip(2);
+        Some(makers.contains(&numbers.next()?.parse().ok()?))
+    };
+    let mut open = vec![PathBuf::from("/sys/fs/cgroup")];
+    let mut found = Vec::new();
+    while let Some(folder) = open.pop() {
+        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+        let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        open.extend(folders.map(|entry| entry.path()));
+        if is_theirs(&folder) == Some(true) {
+            found.push(folder);
+        }
+    }
+    found
 }
 
 fn a_killed_bootstrap(shared: &Shared) {

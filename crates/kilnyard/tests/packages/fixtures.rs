@@ -102,6 +102,8 @@ pub struct Fixture {
     pub content: &'static str,
     /// Whether there is an architecture-independent package too, which the other one needs in its own version.
     pub has_common: bool,
+    /// Whether its files belong to whom its build gave them, for which it has to be root.
+    pub has_owners: bool,
 }
 
 pub fn good(name: &'static str, needs: &'static str) -> Fixture {
@@ -150,7 +152,8 @@ impl Fixture {
             "control",
             format!(
                 "Source: {name}\nSection: misc\nPriority: optional\nMaintainer: A <a@b.c>\nStandards-Version: 4.6.2\n\
-             Rules-Requires-Root: no\n{needs}\nPackage: {name}\nArchitecture: any\n{depends}Description: a fixture\n It is one.\n{common}"
+             Rules-Requires-Root: {}\n{needs}\nPackage: {name}\nArchitecture: any\n{depends}Description: a fixture\n It is one.\n{common}",
+                if self.has_owners { "binary-targets" } else { "no" }
             ),
         );
         let lines = |text: &str| text.lines().map(|line| format!("\t{line}\n")).collect::<String>();
@@ -160,11 +163,12 @@ impl Fixture {
                 "#!/usr/bin/make -f\nbuild build-arch build-indep:\n\ttrue\n{}clean:\n\ttrue\nbinary: binary-arch binary-indep\nbinary-indep: build\n{}\
              binary-arch: build\n\tmkdir -p debian/tmp/DEBIAN debian/tmp/usr/share/{name}\n\
              \techo '{}' > debian/tmp/usr/share/{name}/data\n{}\tdpkg-gencontrol -p{name}\n\
-             \tdpkg-deb --root-owner-group --build debian/tmp ..\n",
+             \tdpkg-deb {} --build debian/tmp ..\n",
                 lines(self.build),
                 if self.has_common { lines(&common_package(name)) } else { "\ttrue\n".to_owned() },
                 self.content,
-                lines(self.binary)
+                lines(self.binary),
+                if self.has_owners { "" } else { "--root-owner-group" }
             ),
         );
         use std::os::unix::fs::PermissionsExt;

@@ -1,7 +1,8 @@
 //! The whole program on real packages that misbehave, each in its own way, in real roots.
 //!
 //! The base root comes from the mirror that this machine's apt uses, once for all trials. `builds` has what a
-//! package may do to itself and to others; `block` has roots on devices of their own; `disasters` has what may happen to Kilnyard meanwhile.
+//! package may do to itself and to others, `block` roots on devices of their own, `disasters` what may happen to
+//! Kilnyard meanwhile, `ordinary` who may build.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -10,6 +11,7 @@ mod block;
 mod builds;
 mod disasters;
 mod fixtures;
+mod ordinary;
 
 use fixtures::Shared;
 use support::trials::{self, case};
@@ -18,7 +20,8 @@ fn main() {
     let shared = Shared::prepare();
     let missing = shared.as_ref().err().cloned();
     let shared: &'static Option<Shared> = Box::leak(Box::new(shared.ok()));
-    let cases = builds::CASES.iter().chain(block::CASES).chain(disasters::CASES).map(|(name, run)| {
+    let groups = [builds::CASES, block::CASES, disasters::CASES, ordinary::CASES];
+    let cases = groups.iter().flat_map(|group| group.iter()).map(|(name, run)| {
         case(name, move || run(shared.as_ref().expect("the trial is skipped without it"))).unless(&missing)
     });
     let needs_faketime = support::has("faketime");
@@ -29,6 +32,9 @@ fn main() {
         "a_disk_that_fills_up_fails_one_build_and_room_helps"
         | "what_the_disk_has_after_a_power_cut_is_consistent" => {
             case.needs(support::is_root(), "only root can mount a disk")
+        }
+        "a_user_with_one_id_builds_what_real_root_would" => {
+            case.needs(support::is_root(), "only root can become another user")
         }
         "roots_on_block_devices_build_packages" => case
             .needs(support::is_root(), "only root can mount a device")

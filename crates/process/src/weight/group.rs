@@ -1,7 +1,8 @@
 //! A control group for each build, in a group of Kilnyard's own.
 
+use super::BuildNumber;
 use super::scale::Scale;
-use super::{BuildNumber, folder};
+use crate::groups::folder;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -37,9 +38,7 @@ pub(super) const VERSION_2: Words = Words {
     weight: "cpu.weight",
     scale: Scale::VERSION_2,
     cpu_seconds: |group| {
-        let text = std::fs::read_to_string(group.join("cpu.stat")).ok()?;
-        let microseconds = text.lines().find_map(|line| line.strip_prefix("usage_usec "))?;
-        microseconds.trim().parse::<u64>().ok().map(|microseconds| microseconds as f64 / 1e6)
+        folder::count(&group.join("cpu.stat"), "usage_usec").map(|microseconds| microseconds as f64 / 1e6)
     },
 };
 
@@ -88,7 +87,7 @@ impl Groups {
         std::iter::once(self.weighing.as_path()).chain(other)
     }
 
-    /// Makes the group of a build, with the least weight; the files that take its processes.
+    /// Makes the group of a build, with the least weight; its folders.
     pub(super) fn begin(&mut self, build: BuildNumber) -> io::Result<Arc<[PathBuf]>> {
         self.end(build);
         self.made += 1;
@@ -106,7 +105,7 @@ impl Groups {
             self.end(build);
             return Err(error);
         }
-        Ok(folders.iter().map(|folder| folder.join("cgroup.procs")).collect())
+        Ok(folders.into())
     }
 
     fn weigh(&mut self, build: BuildNumber, weight: u64) -> io::Result<()> {

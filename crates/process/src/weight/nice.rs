@@ -1,9 +1,9 @@
 //! Nice levels of builds, where there are no control groups: of sessions where the kernel shares by session, of all
 //! processes otherwise (sched(7), "The autogroup feature" and "The nice value and group scheduling").
 
-use super::processes::{Process, Processes, threads};
 use super::{BuildNumber, namespace, scale};
 use crate::groups::{Hierarchy, Place};
+use crate::processes::{Process, Processes, threads};
 use rustix::process::{Pid, getpriority_process, setpriority_process};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

@@ -1,8 +1,7 @@
 //! Control groups of version 1: a group below the one that this process is in.
 
 use super::group::{Groups, VERSION_1};
-use super::{folder, name};
-use crate::groups::{Hierarchy, Place};
+use crate::groups::{Hierarchy, Place, folder, name};
 use std::io;
 use std::path::{Path, PathBuf};
 

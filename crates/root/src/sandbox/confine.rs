@@ -41,6 +41,41 @@ pub(super) fn drop_capabilities() -> io::Result<()> {
     Ok(())
 }
 
+/// Keeps who uses the machine's network from the sockets of its services that have a name in that network and no file
+/// (unix(7), "abstract"), such as a desktop's bus: they were not bound into the root, and file permissions do not guard them.
+/// Kernels before 6.12 do not know how (landlock(7)).
+pub(super) fn keep_from_abstract_sockets() -> io::Result<()> {
+    /// `struct landlock_ruleset_attr`: what is refused but where a rule allows it, and what is refused at all.
+    #[repr(C)]
+    struct Rules {
+        files: u64,
+        network: u64,
+        scoped: u64,
+    }
+    const SCOPE_ABSTRACT_UNIX_SOCKET: u64 = 1;
+    let rules = Rules { files: 0, network: 0, scoped: SCOPE_ABSTRACT_UNIX_SOCKET };
+    // SAFETY: the rules live to the end of the call, and are as long as is said.
+    let made =
+        unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, &raw const rules, size_of::<Rules>(), 0) };
+    let descriptor = match check(made as libc::c_int) {
+        Ok(descriptor) => descriptor,
+        // Not there, turned off, or without this part.
+        Err(error)
+            if [libc::ENOSYS, libc::EOPNOTSUPP, libc::E2BIG, libc::EINVAL]
+                .contains(&error.raw_os_error().unwrap_or(0)) =>
+        {
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    // SAFETY: numbers alone; the descriptor is open and has no other owner.
+    unsafe {
+        let restricted = check(libc::syscall(libc::SYS_landlock_restrict_self, descriptor, 0) as libc::c_int);
+        libc::close(descriptor);
+        restricted.map(|_| ())
+    }
+}
+
 /// Refuses the requests that put text into a terminal as if somebody had typed it (TIOCSTI, and the console's
 /// TIOCLINUX): a person's own shell would obey it after the sandbox is left.
 pub(super) fn refuse_typing_for_others() -> io::Result<()> {

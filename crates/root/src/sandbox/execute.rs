@@ -33,8 +33,15 @@ pub(super) fn execute(operation: &Operation) -> io::Result<()> {
             mount("sysfs", target, "sysfs", flags, "").or(Ok(()))
         }
         Operation::Terminals { target } => {
-            let flags = libc::MS_NOSUID | libc::MS_NOEXEC;
-            mount("devpts", target, "devpts", flags, "newinstance,ptmxmode=0666,mode=620,gid=5")
+            let terminals = |group: &str| {
+                let data = format!("newinstance,ptmxmode=0666,mode=620{group}");
+                mount("devpts", target, "devpts", libc::MS_NOSUID | libc::MS_NOEXEC, &data)
+            };
+            // Where there is one id alone there is no group of terminals either.
+            terminals(",gid=5").or_else(|error| match error.raw_os_error() {
+                Some(libc::EINVAL) => terminals(""),
+                _ => Err(error),
+            })
         }
         Operation::Link { content, path } => std::os::unix::fs::symlink(content, path),
         Operation::Copy { lower, target } => super::copy::copy_layers(lower, target),

@@ -105,6 +105,12 @@ fn become_command(
     if let Err(e) = confine::drop_capabilities() {
         return error("give up capabilities", e);
     }
+    if sandbox.has_network
+        && matches!(sandbox.view, View::Root(_))
+        && let Err(e) = confine::keep_from_abstract_sockets()
+    {
+        return error("keep the command from sockets of the machine", e);
+    }
     if sandbox.is_interactive
         && let Err(e) = confine::refuse_typing_for_others()
     {
@@ -131,7 +137,12 @@ fn become_command(
         return error("limit how many processes there can be", e);
     }
     if let User::Plain { user, group } = sandbox.user {
-        if let Err(e) = system::become_user(user, group) {
+        let became = match sandbox.ids.is_alone() {
+            // All capabilities there are of a new namespace, until the command begins.
+            true => system::appear_as(user, group).and_then(|()| confine::drop_capabilities()),
+            false => system::become_user(user, group),
+        };
+        if let Err(e) = became {
             return error("become the build's user", e);
         }
         // SAFETY: numbers alone.

@@ -1,10 +1,11 @@
 //! The outer process: namespaces, then waiting.
 
 use super::{Report, Specification, Task, inner, system};
-use crate::IdMap;
+use crate::{IdMap, Mapper};
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -53,12 +54,12 @@ fn enter(source: &OsStr, parent: libc::pid_t) -> Result<i32, StepError> {
     IS_FOR_A_PERSON.store(sandbox.is_interactive, Ordering::Relaxed);
     let is_keeper = matches!(sandbox.task, Task::Keep(_));
     if let Some(keeper) = sandbox.keeper {
-        join(keeper, sandbox.ids.by_helper, parent)?;
+        join(keeper, &sandbox.ids, parent)?;
     }
     at(format!("enter {}", sandbox.folder.display()), std::env::set_current_dir(&sandbox.folder))?;
     // What root keeps may need root, such as a device, and runs nobody's code.
-    let has_user_namespace = sandbox.keeper.is_some() && sandbox.ids.by_helper;
-    let needs_none = is_keeper && !sandbox.ids.by_helper;
+    let has_user_namespace = sandbox.keeper.is_some() && sandbox.ids.is_ordinary();
+    let needs_none = is_keeper && !sandbox.ids.is_ordinary();
     if !has_user_namespace && !needs_none {
         enter_user_namespace(&sandbox.ids, parent)?;
     }
@@ -132,7 +133,8 @@ fn read(source: &OsStr) -> io::Result<(Specification, Option<OwnedFd>)> {
 }
 
 /// Goes into the namespaces of a keeper: those of its mounts, and of its users where it has any of its own.
-fn join(keeper: u32, has_users: bool, parent: libc::pid_t) -> Result<(), StepError> {
+fn join(keeper: u32, ids: &IdMap, parent: libc::pid_t) -> Result<(), StepError> {
+    let has_users = ids.is_ordinary();
     let open = |kind: &str| {
         let path = format!("/proc/{keeper}/ns/{kind}");
         at(format!("open {path}"), std::fs::File::open(path))
@@ -146,7 +148,7 @@ fn join(keeper: u32, has_users: bool, parent: libc::pid_t) -> Result<(), StepErr
         at("enter the user namespace of the root", enter(&users, libc::CLONE_NEWUSER))?;
     }
     at("enter the mounts of the root", enter(&mounts, libc::CLONE_NEWNS))?;
-    if has_users { become_root_of_the_namespace(parent) } else { Ok(()) }
+    if has_users { become_root_of_the_namespace(ids, parent) } else { Ok(()) }
 }
 
 /// Takes a user namespace. The map must be written by a process outside of it.
@@ -177,11 +179,14 @@ fn enter_user_namespace(ids: &IdMap, parent: libc::pid_t) -> Result<(), StepErro
     if status != 0 {
         return Err(("map ids into the user namespace".to_owned(), io::Error::other("see above")));
     }
-    become_root_of_the_namespace(parent)
+    become_root_of_the_namespace(ids, parent)
 }
 
-fn become_root_of_the_namespace(parent: libc::pid_t) -> Result<(), StepError> {
-    at("become root of the user namespace", system::become_user(0, 0))?;
+fn become_root_of_the_namespace(ids: &IdMap, parent: libc::pid_t) -> Result<(), StepError> {
+    // Who is alone is root there by the map, and has no other group to leave.
+    if !ids.is_alone() {
+        at("become root of the user namespace", system::become_user(0, 0))?;
+    }
     // Changing ids takes the request back that the parent's death kills this process.
     at("follow Kilnyard", system::die_with_parent(parent))
 }
@@ -199,10 +204,9 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 fn write_maps(ids: &IdMap, process: libc::pid_t) -> Result<(), StepError> {
-    for (file, program, lines) in
-        [("uid_map", "newuidmap", &ids.users), ("gid_map", "newgidmap", &ids.groups)]
-    {
-        if ids.by_helper {
+    let maps = [("uid_map", "newuidmap", &ids.users), ("gid_map", "newgidmap", &ids.groups)];
+    if ids.mapper == Mapper::Helper {
+        for (_, program, lines) in maps {
             let numbers = lines.iter().flat_map(|(a, b, c)| [a, b, c].map(ToString::to_string));
             let program = format!("/usr/bin/{program}");
             let output = Command::new(&program).arg(process.to_string()).args(numbers).output();
@@ -211,11 +215,17 @@ fn write_maps(ids: &IdMap, process: libc::pid_t) -> Result<(), StepError> {
                 let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
                 return Err((format!("map ids with {program}"), io::Error::other(text)));
             }
-        } else {
-            let text: String = lines.iter().map(|(a, b, c)| format!("{a} {b} {c}\n")).collect();
-            let path = format!("/proc/{process}/{file}");
-            at(format!("write {path}"), std::fs::write(&path, text))?;
         }
+        return Ok(());
+    }
+    let folder = PathBuf::from(format!("/proc/{process}"));
+    if ids.is_alone() {
+        at("keep the user's groups", system::keep_groups(&folder))?;
+    }
+    for (file, _, lines) in maps {
+        let text: String = lines.iter().map(|(a, b, c)| format!("{a} {b} {c}\n")).collect();
+        let path = folder.join(file);
+        at(format!("write {}", path.display()), std::fs::write(&path, text))?;
     }
     Ok(())
 }

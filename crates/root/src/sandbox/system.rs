@@ -88,6 +88,23 @@ pub(super) fn become_user(user: u32, group: u32) -> io::Result<()> {
     Ok(())
 }
 
+/// Says that a process, seen below `/proc`, gives up no group: who may not map other groups has to (user_namespaces(7)).
+pub(super) fn keep_groups(process: &Path) -> io::Result<()> {
+    std::fs::write(process.join("setgroups"), "deny")
+}
+
+/// Appears as a user in a namespace of this process's own, where this user is the only one: what root is that has no other
+/// id to become.
+pub(super) fn appear_as(user: u32, group: u32) -> io::Result<()> {
+    let own = Path::new("/proc/self");
+    // SAFETY: no preconditions.
+    let (user_before, group_before) = unsafe { (libc::getuid(), libc::getgid()) };
+    unshare(libc::CLONE_NEWUSER)?;
+    keep_groups(own)?;
+    std::fs::write(own.join("uid_map"), format!("{user} {user_before} 1\n"))?;
+    std::fs::write(own.join("gid_map"), format!("{group} {group_before} 1\n"))
+}
+
 /// Waits for a child, or for any with -1; the child, its status, and what it and its own waited-for
 /// children used.
 pub(super) fn wait(

@@ -97,8 +97,8 @@ pub struct Stand {
 }
 
 pub fn own_ids() -> Result<IdMap, String> {
-    let name = std::env::var("USER").unwrap_or_default();
-    IdMap::of_this_user(&name).map_err(|error| error.to_string())
+    let (ids, lack) = IdMap::of_this_user(&std::env::var("USER").unwrap_or_default());
+    lack.map_or(Ok(ids), |lack| Err(lack.to_string()))
 }
 
 /// A folder that users of roots may enter.

@@ -43,7 +43,7 @@ wait
 "#;
 
 pub fn measure(pairs: u32) -> Result<Report> {
-    let ids = own_ids()?;
+    let ids = own_ids();
     let scratch = Scratch::within(&std::env::temp_dir(), Some(ids.clone()))?;
     prepare(&scratch, &ids)?;
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
@@ -128,7 +128,7 @@ fn build(scratch: &Scratch, ids: &IdMap, cores: u32, waiting: u32) -> Result<(f6
     };
     let limits = Limits::of_wall(f64::from(SECONDS) * 10.0);
     let before = own_cpu_seconds();
-    let outcome = run(&sandbox, &mut std::io::sink(), limits, signals::cancel(), &|_| {}, &mut |_| {});
+    let outcome = run(&sandbox, &mut std::io::sink(), limits, signals::cancel(), None, &mut |_| {});
     let own = own_cpu_seconds() - before;
     match outcome.end {
         End::Exit(0) => Ok(((own + outcome.keeper_seconds) / outcome.wall_seconds, outcome)),

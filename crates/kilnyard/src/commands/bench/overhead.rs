@@ -50,7 +50,7 @@ struct Whole {
 
 pub fn measure(yard: &Yard, package: &str, pairs: u32) -> Result<Report> {
     let _lock = yard.lock()?;
-    let ids = yard.ids()?;
+    let ids = yard.ids();
     family::ensure_layers(yard, &ids, signals::cancel(), &|text| tell!("{text}"))?;
     let scratch = Scratch::within(&yard.folder, Some(ids))?;
     let bench = Bench { yard: subject::scratch_yard(&scratch, yard, package)?, package: package.to_owned() };
@@ -199,7 +199,7 @@ impl Bench {
         let root = RootFolder::create(
             &self.yard.folder,
             name,
-            &self.yard.ids()?,
+            &self.yard.ids(),
             &order.layers,
             &self.yard.config.roots.on_disk(),
         );

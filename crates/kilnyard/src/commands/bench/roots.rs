@@ -114,7 +114,7 @@ pub fn measure(
     svg: Option<&Path>,
 ) -> Result<Found> {
     let _lock = yard.lock()?;
-    let ids = yard.ids()?;
+    let ids = yard.ids();
     family::ensure_layers(yard, &ids, signals::cancel(), &|text| tell!("{text}"))?;
     let scratch = Scratch::within(&yard.folder, Some(ids.clone()))?;
     let own = subject::scratch_yard(&scratch, yard, package)?;

@@ -96,7 +96,7 @@ pub fn perform(yard: &Yard, root: &RootFolder, command: &CommandOrder) -> Result
     let sandbox = root.sandbox(command);
     let limits = config.limits().limits(None);
     let cancel = signals::cancel();
-    let outcome = kilnyard_process::run(&sandbox, &mut log, limits, cancel, &|_| {}, &mut |_| {});
+    let outcome = kilnyard_process::run(&sandbox, &mut log, limits, cancel, None, &mut |_| {});
     log.finish().context(Kind::Machine, failed)?;
     let text = read_log(&path).or_internal(failed)?;
     match outcome.end {

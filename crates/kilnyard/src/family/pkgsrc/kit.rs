@@ -176,8 +176,7 @@ fn bootstrap(
     let mut log =
         Log::create(&log_path, yard.config.log_limits()).context(Kind::Machine, "write logs/kit.log")?;
     let limits = yard.config.limits().limits(None);
-    let outcome =
-        kilnyard_process::run(&root.sandbox(&order), &mut log, limits, cancel, &|_| {}, &mut |_| {});
+    let outcome = kilnyard_process::run(&root.sandbox(&order), &mut log, limits, cancel, None, &mut |_| {});
     log.finish().context(Kind::Machine, "write logs/kit.log")?;
     let result = match outcome.end {
         End::Exit(0) => take_over(yard, ids, &root, layer),

@@ -88,7 +88,7 @@ impl RootMake {
         let limits = Limits::of_wall(LIMITS.wall_seconds_max as f64);
         let mut output = Bounded { bytes: Vec::new(), is_over: false };
         let sandbox = root.sandbox(&order);
-        let outcome = kilnyard_process::run(&sandbox, &mut output, limits, cancel, &|_| {}, &mut |_| {});
+        let outcome = kilnyard_process::run(&sandbox, &mut output, limits, cancel, None, &mut |_| {});
         let end = match outcome.end {
             End::Exit(code) => CaptureEnd::Exit(code),
             End::Limit(..) => CaptureEnd::WallLimit,

@@ -53,7 +53,7 @@ pub fn scan(
         return Err(Error::usage(format!("{} is no pkgsrc tree: it has no mk", pkgsrc.tree.display()))
             .hint("tree in kilnyard.toml: the folder that mk and the categories are in"));
     }
-    let ids = yard.ids()?;
+    let ids = yard.ids();
     family::ensure_layers(yard, &ids, cancel, say)?;
     let settings = settings(yard, pkgsrc, &base::find(yard).unwrap_or_default())?;
     let wanted = yard.config.package_names(&yard.folder)?;

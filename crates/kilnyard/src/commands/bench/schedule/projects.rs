@@ -11,8 +11,9 @@ use std::time::Instant;
 
 /// Builds that make the path.
 const PATH_LENGTH: usize = 4;
-/// Small packages for each core.
-const SMALL_PER_CORE: usize = 5;
+/// Small packages that others need, for each core, and small ones that need one of these, for each of them.
+const NEEDED_PER_CORE: usize = 2;
+const LEAVES: usize = 6;
 /// Objects of a project.
 const OBJECTS: u32 = 12;
 
@@ -51,16 +52,17 @@ impl Projects {
             shapes.push(LARGE);
             previous = next;
         }
-        // Small ones with two dependents each, as many as most of the path has: the number of dependents tells nothing
-        // of what is long.
-        for number in 0..SMALL_PER_CORE * cores as usize {
-            let first = graph.add(&format!("small{number}"));
-            let second = graph.add(&format!("on-small{number}"));
-            let third = graph.add(&format!("also-on-small{number}"));
-            graph.depend(first, root);
-            graph.depend(second, first);
-            graph.depend(third, first);
-            shapes.extend([SMALL, SMALL, SMALL]);
+        // More packages depend on a small one than on any of the path: as in real trees, the number of dependents tells
+        // nothing of what is long.
+        for number in 0..NEEDED_PER_CORE * cores as usize {
+            let needed = graph.add(&format!("needed{number}"));
+            graph.depend(needed, root);
+            shapes.push(SMALL);
+            for leaf in 0..LEAVES {
+                let leaf = graph.add(&format!("leaf{number}-{leaf}"));
+                graph.depend(leaf, needed);
+                shapes.push(SMALL);
+            }
         }
         let projects = Projects {
             folder: folder.to_owned(),

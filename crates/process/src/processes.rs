@@ -4,17 +4,17 @@ use std::collections::HashMap;
 
 /// What is known of one process (proc_pid_stat(5)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Process {
-    pub(super) parent: u32,
+pub(crate) struct Process {
+    pub(crate) parent: u32,
     /// In ticks since the machine started. With the number, it names a process for as long as the machine is up.
-    pub(super) started: u64,
+    pub(crate) started: u64,
     /// It has ended, and nobody has waited for it yet.
-    pub(super) is_dead: bool,
+    pub(crate) is_dead: bool,
 }
 
 impl Process {
     /// The process of this number, if there is one.
-    pub(super) fn of(number: u32) -> Option<Process> {
+    pub(crate) fn of(number: u32) -> Option<Process> {
         let stat = std::fs::read(format!("/proc/{number}/stat")).ok()?;
         Process::from(&String::from_utf8_lossy(&stat))
     }
@@ -31,13 +31,13 @@ impl Process {
 }
 
 /// All processes of one moment, as well as that can be seen: they come and go while one looks.
-pub(super) struct Processes {
+pub(crate) struct Processes {
     children: HashMap<u32, Vec<u32>>,
     started: HashMap<u32, u64>,
 }
 
 impl Processes {
-    pub(super) fn look() -> Processes {
+    pub(crate) fn look() -> Processes {
         let mut seen = Processes { children: HashMap::new(), started: HashMap::new() };
         for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
             let number = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
@@ -54,12 +54,12 @@ impl Processes {
     }
 
     /// Whether this very process is there.
-    pub(super) fn has(&self, number: u32, started: u64) -> bool {
+    pub(crate) fn has(&self, number: u32, started: u64) -> bool {
         self.started.get(&number) == Some(&started)
     }
 
     /// A process and all below it.
-    pub(super) fn tree(&self, top: u32) -> Vec<u32> {
+    pub(crate) fn tree(&self, top: u32) -> Vec<u32> {
         let mut found = vec![top];
         let mut next = 0;
         while let Some(parent) = found.get(next) {
@@ -74,7 +74,7 @@ impl Processes {
 }
 
 /// The threads of a process: each has a nice level of its own (sched(7)).
-pub(super) fn threads(process: u32) -> Vec<u32> {
+pub(crate) fn threads(process: u32) -> Vec<u32> {
     let entries = std::fs::read_dir(format!("/proc/{process}/task"));
     let names = entries.into_iter().flatten().flatten().map(|entry| entry.file_name());
     names.filter_map(|name| name.to_str()?.parse().ok()).collect()

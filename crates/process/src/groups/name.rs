@@ -1,11 +1,16 @@
 //! Names of groups: they say whose they are, so that those of a killed Kilnyard can be told and removed.
 
-use super::processes::Process;
+use crate::processes::Process;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What all names begin with.
 const PREFIX: &str = "kilnyard-";
+/// The owner of the groups of commands that belong to no group of a build.
+pub(crate) const COMMANDS: &str = "command";
+/// Kilnyard's own processes, in its own group.
+pub(crate) const SUPERVISOR: &str = "supervisor";
 /// The longest part of an owner that stands in a name: file systems of groups take 255 bytes.
 const OWNER_CHARS_MAX: usize = 100;
 
@@ -39,7 +44,7 @@ fn pid_namespace() -> u64 {
 }
 
 /// A name for a new group of this process: no other has it.
-pub(super) fn new(owner: &str) -> String {
+pub(crate) fn new(owner: &str) -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let maker = Maker::this_process();
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -48,19 +53,30 @@ pub(super) fn new(owner: &str) -> String {
 }
 
 /// Whether a group of this name was made for this owner by a process that lives no more.
-pub(super) fn is_left(name: &str, owner: &str) -> bool {
+pub(crate) fn is_left(name: &str, owner: &str) -> bool {
     maker_of(name, owner).is_some_and(|maker| maker.is_gone())
 }
 
 fn maker_of(name: &str, owner: &str) -> Option<Maker> {
-    let rest = name.strip_prefix(PREFIX)?.strip_prefix(word(owner).as_str())?.strip_prefix('-')?;
-    let mut numbers = rest.split('-');
-    let mut next = || numbers.next().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    let namespace = next()?.parse().ok()?;
-    let number = next()?.parse().ok()?;
-    let started = next()?.parse().ok()?;
+    let (found, maker) = owner_and_maker(name)?;
+    (found == word(owner)).then_some(maker)
+}
+
+fn owner_and_maker(name: &str) -> Option<(&str, Maker)> {
+    let mut parts = name.strip_prefix(PREFIX)?.rsplitn(5, '-');
+    let mut next = || parts.next().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     let _count: u64 = next()?.parse().ok()?;
-    numbers.next().is_none().then_some(Maker { namespace, number, started })
+    let started = next()?.parse().ok()?;
+    let number = next()?.parse().ok()?;
+    let namespace = next()?.parse().ok()?;
+    Some((parts.next()?, Maker { namespace, number, started }))
+}
+
+/// Whether this is the group that a Kilnyard has moved itself into, which it may do with as it likes.
+pub(crate) fn is_supervisor(folder: &Path) -> bool {
+    let name = |folder: &Path| folder.file_name()?.to_str().map(str::to_owned);
+    let above = folder.parent().and_then(name).unwrap_or_default();
+    name(folder).as_deref() == Some(SUPERVISOR) && owner_and_maker(&above).is_some()
 }
 
 /// An owner, as a part of a file's name.
@@ -97,6 +113,16 @@ mod tests {
         assert!(!is_left(&format!("kilnyard-yard-1-{number}-{started}-0"), "yard"), "another container's");
         assert!(!is_left("kilnyard-yard-1-2-3-4-5", "yard"));
         assert!(!is_left("kilnyard-yard---", "yard"));
+    }
+
+    #[test]
+    fn a_supervisor_is_known_by_the_group_that_it_is_in() {
+        let is_one = |path: &str| is_supervisor(Path::new(path));
+        assert!(is_supervisor(&Path::new("/c").join(new("a-yard")).join(SUPERVISOR)));
+        assert!(is_one("/c/kilnyard-yard-1-2-3-4/supervisor"));
+        for other in ["/c/supervisor", "/c/kilnyard-yard/supervisor", "/c/kilnyard-yard-1-2-3-4/other", "/"] {
+            assert!(!is_one(other), "{other}");
+        }
     }
 
     proptest! {

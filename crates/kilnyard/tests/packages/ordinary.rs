@@ -1,0 +1,72 @@
+//! Packages built by a user with one id, and nothing else.
+
+use crate::fixtures::{Fixture, Packages, Shared, Trial, good};
+use crate::support::Ended;
+use crate::support::ordinary::User;
+use std::fs;
+use std::process::Command;
+
+pub const CASES: &[Trial] = &[("a_user_with_one_id_builds_what_real_root_would", a_user_with_one_id)];
+
+/// Above the ids that anybody else has here.
+const ID: u32 = 0x7710_0000;
+
+/// What is given to others, and asked by programs that were started later.
+const OWNERS: &str = "install -o 7 -g 8 -m 4750 /dev/null debian/tmp/usr/share/owners/given\n\
+                      chown -h 0:42 debian/tmp/usr/share/owners/data\n\
+                      test \"`stat -c %u:%g:%a debian/tmp/usr/share/owners/given`\" = 7:8:4750\n\
+                      test `id -u` = 0";
+
+/// What a package's own script gives away when it is installed.
+const INSTALLED: &str = "printf '#!/bin/sh -e\\nchown 33:33 /usr/share/script/data\\n\
+                         test `stat -c %%u /usr/share/script/data` = 33\\n' > debian/tmp/DEBIAN/postinst\n\
+                         chmod 755 debian/tmp/DEBIAN/postinst";
+
+fn a_user_with_one_id(shared: &Shared) {
+    let fixtures = [
+        Fixture {
+            build: "test `id -u`:`id -g` = 1000:1000",
+            has_owners: true,
+            binary: OWNERS,
+            ..good("owners", "")
+        },
+        Fixture { binary: INSTALLED, ..good("script", "owners") },
+        good("after", "script"),
+        Fixture { build: "false", ..good("broken", "") },
+    ];
+    let yard = shared.yard("alone", &fixtures);
+    // The layers that are there belong to others.
+    fs::remove_dir_all(yard.path("layers")).unwrap();
+    fs::create_dir(yard.path("layers")).unwrap();
+    let user = User::alone(&shared.path("user"), ID);
+    user.own(&yard, "nothing");
+    user.run(&yard, &["doctor"]).exits(0).says(&["with one id"]);
+    user.run(&yard, &["build", "--no-scan"]).exits(1).says(&["3 built, 1 failed"]);
+    let states = ["owners", "script", "after", "broken"].map(|name| {
+        let why = user.run(&yard, &["why", name, "--json"]).json();
+        why["state"].as_str().unwrap_or("?").to_owned()
+    });
+    assert_eq!(states, ["built", "built", "built", "failed"]);
+    let mut contents = Command::new("dpkg-deb");
+    contents.arg("--fsys-tarfile").arg(yard.path("repository/pool/main/o/owners/owners_1.0+bk1_amd64.deb"));
+    let archive = contents.output().unwrap().stdout;
+    fs::write(shared.path("owners.tar"), archive).unwrap();
+    let mut list = Command::new("tar");
+    list.args(["--numeric-owner", "-tvf"]).arg(shared.path("owners.tar"));
+    let list = Ended::from(list.output().unwrap()).exits(0);
+    let owner_of = |file: &str| {
+        let line =
+            list.stdout.lines().find(|line| line.ends_with(file)).unwrap_or_else(|| panic!("{list:?}"));
+        line.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(owner_of("/given"), "-rwsr-x--- 7/8");
+    assert_eq!(owner_of("/data"), "-rw-r--r-- 0/42");
+    assert_eq!(owner_of("share/owners/"), "drwxr-xr-x 0/0");
+    // The kept root of the failed build has a session of its own again.
+    let gives = ["shell", "--root", "broken", "--", "sh", "-c", "touch /x && chown 5 /x && stat -c %u /x"];
+    user.run(&yard, &gives).exits(0).says(&["5\n"]);
+    user.run(&yard, &["shell", "broken", "--", "id", "-u"]).exits(0).says(&["1000\n"]);
+    assert!(yard.is_clean());
+    user.run(&yard, &["clean", "--base"]).exits(0);
+    assert!(yard.names("layers").iter().all(|name| !name.starts_with("base-")), "{:?}", yard.names("layers"));
+}

@@ -1,0 +1,108 @@
+//! Where groups of version 2 may be made: in one that was handed over to whoever runs in it.
+//!
+//! Groups below those that systemd has not delegated are systemd's alone (<https://systemd.io/CGROUP_DELEGATION>); without
+//! systemd there is nobody else who would manage them.
+
+use super::{Hierarchy, Place, folder, name};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What is seen of one group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) folder: PathBuf,
+    /// The root of all groups of the machine, which may have both processes and children.
+    pub(crate) is_root: bool,
+    /// It was handed over to whoever runs in it.
+    pub(crate) is_delegated: bool,
+    /// It may give its children CPU weights.
+    pub(crate) has_cpu: bool,
+    /// Processes in the group itself.
+    pub(crate) processes: Vec<u32>,
+}
+
+impl Seen {
+    /// `is_top`: one sees nothing above it. Reads files alone, so that it is tested on any folder.
+    pub(crate) fn of(folder: &Path, is_top: bool, has_systemd: bool) -> io::Result<Seen> {
+        let controllers = fs_err::read_to_string(folder.join("cgroup.controllers"))?;
+        // Only the root of the machine lacks this file (cgroups(7)).
+        let is_root = is_top && !folder.join("cgroup.type").exists();
+        let marked = ["user.delegate", "trusted.delegate"].iter().any(|mark| {
+            let mut value = [0; 8];
+            rustix::fs::getxattr(folder, *mark, &mut value).is_ok_and(|count| value[..count] == *b"1")
+        });
+        Ok(Seen {
+            folder: folder.to_owned(),
+            is_root,
+            // The top that is not the machine's root is that of a container, which was made for what runs in it.
+            is_delegated: marked || !has_systemd || (is_top && !is_root) || name::is_supervisor(folder),
+            has_cpu: controllers.split_whitespace().any(|controller| controller == "cpu"),
+            processes: folder::processes(folder)?,
+        })
+    }
+}
+
+/// This process's own group, and the one around it, if that can be seen.
+pub(crate) fn look() -> Result<(Seen, Option<Seen>), String> {
+    let own = Place::own(Hierarchy::Version2).ok_or("it is not mounted here")?;
+    // As sd_booted(3) finds out whether systemd runs this machine.
+    let has_systemd = Path::new("/run/systemd/system").is_dir();
+    let mut seen = own.upward().take(2).map(|folder| Seen::of(folder, folder == own.mount, has_systemd));
+    let first = seen.next().ok_or("it is not mounted here")?.map_err(|error| error.to_string())?;
+    Ok((first, seen.next().and_then(Result::ok)))
+}
+
+/// The one of the two that groups may be made in, or why there is none.
+pub(crate) fn choose<'a>(own: &'a Seen, above: Option<&'a Seen>) -> Result<&'a Seen, String> {
+    if own.is_delegated {
+        return Ok(own);
+    }
+    // systemd puts the processes of a delegated unit into a group in it, if it is told to (DelegateSubgroup).
+    let above = above.filter(|above| above.is_delegated && above.processes.is_empty());
+    above.ok_or_else(|| format!("{} belongs to systemd, which has not delegated it", own.folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_systemds_is_left_alone_unless_the_group_around_it_was_delegated() {
+        let seen =
+            |folder: &str, is_delegated| Seen { folder: folder.into(), is_delegated, ..Seen::default() };
+        let own = seen("/c/a.service/inner", false);
+        let reason = "/c/a.service/inner belongs to systemd, which has not delegated it";
+        assert_eq!(choose(&own, None).unwrap_err(), reason);
+        let above = seen("/c/a.service", true);
+        assert_eq!(choose(&own, Some(&above)), Ok(&above));
+        assert!(choose(&own, Some(&seen("/c/a.service", false))).is_err());
+        let busy = Seen { processes: vec![9], ..above.clone() };
+        assert!(choose(&own, Some(&busy)).is_err());
+        let delegated = Seen { is_delegated: true, processes: vec![7, 9], ..own };
+        assert_eq!(choose(&delegated, Some(&above)), Ok(&delegated));
+    }
+
+    #[test]
+    fn what_a_group_is_stands_in_its_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        assert!(Seen::of(folder.path(), true, true).is_err());
+        write("cgroup.controllers", "cpuset cpu io\n");
+        write("cgroup.procs", "12\n0\n");
+        let look = |is_top, has_systemd| Seen::of(folder.path(), is_top, has_systemd).unwrap();
+        let root = look(true, true);
+        assert_eq!((root.is_root, root.is_delegated, root.has_cpu), (true, false, true));
+        assert_eq!(root.processes, [12, 0]);
+        assert!(look(true, false).is_delegated, "without systemd");
+        write("cgroup.type", "domain\n");
+        write("cgroup.controllers", "cpuset io\n");
+        let container = look(true, true);
+        assert_eq!((container.is_root, container.is_delegated, container.has_cpu), (false, true, false));
+        assert!(!look(false, true).is_delegated);
+        let marked =
+            rustix::fs::setxattr(folder.path(), "user.delegate", b"1", rustix::fs::XattrFlags::empty());
+        if marked.is_ok() {
+            assert!(look(false, true).is_delegated);
+        }
+    }
+}

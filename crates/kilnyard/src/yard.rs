@@ -2,7 +2,7 @@
 
 use crate::config::{self, Config};
 use crate::error::{Context, Error, Kind, Result};
-use kilnyard_root::IdMap;
+use kilnyard_root::{Form, IdMap, block};
 use kilnyard_store::{Sqlite, StoreError};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -128,6 +128,15 @@ impl Yard {
     /// The ids of roots, for the user who runs this.
     pub fn ids(&self) -> IdMap {
         own_ids()
+    }
+
+    /// Whether this machine has what roots need that are made as the configuration says, as far as it is seen without trying.
+    pub fn check_roots(&self) -> Result<()> {
+        let Form::Image(device) = self.config.roots.of_build().form else { return Ok(()) };
+        let Some(lack) = block::lack(device.file_system) else { return Ok(()) };
+        let mut error = Error::new(Kind::Machine, "roots on a block device cannot be made here");
+        error.causes.push(lack.to_string());
+        Err(error.hint(lack.help()))
     }
 }
 

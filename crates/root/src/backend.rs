@@ -1,6 +1,6 @@
 //! The root backends, by the words of a configuration.
 
-use crate::{Flushes, Form, Making, Place};
+use crate::{Device, Flushes, Form, Making, Place};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -15,6 +15,8 @@ pub enum Backend {
     Tmpfs,
     /// A copy of the layers in a folder, for machines that allow nothing else.
     Copy,
+    /// An image of the base on a block device of the root's own, written copy on write.
+    Block,
 }
 
 /// Where the written layer of an overlay lies.
@@ -37,6 +39,8 @@ pub struct Roots {
     pub scratch: Scratch,
     /// What becomes of flushes.
     pub flushes: Flushes,
+    /// What block devices are like.
+    pub device: Device,
 }
 
 impl Roots {
@@ -45,7 +49,7 @@ impl Roots {
         match self.backend {
             Backend::Overlay => self.scratch == Scratch::Memory,
             Backend::Tmpfs => true,
-            Backend::Copy => false,
+            Backend::Copy | Backend::Block => false,
         }
     }
 
@@ -58,10 +62,18 @@ impl Roots {
     /// for.
     pub fn on_disk(self) -> Making {
         let form = match self.backend {
-            Backend::Overlay | Backend::Tmpfs => Form::Overlay,
+            Backend::Overlay | Backend::Tmpfs | Backend::Block => Form::Overlay,
             Backend::Copy => Form::Copy,
         };
         Making { form, place: Place::Disk, flushes: self.flushes }
+    }
+
+    /// How the root of a build is made that was promised no memory.
+    pub fn of_build(self) -> Making {
+        match self.backend {
+            Backend::Block => Making { form: Form::Image(self.device), ..self.on_disk() },
+            Backend::Overlay | Backend::Tmpfs | Backend::Copy => self.on_disk(),
+        }
     }
 
     /// How the root of a build is made that was promised so much memory, for all of it or for the folder that it works in.
@@ -69,7 +81,7 @@ impl Roots {
         let (form, place) = match self.is_in_memory() {
             true if self.copies_to_memory() => (Form::Copy, Place::Memory { size_bytes_max }),
             true => (Form::Overlay, Place::Memory { size_bytes_max }),
-            false => (self.on_disk().form, Place::WorkInMemory { size_bytes_max }),
+            false => (self.of_build().form, Place::WorkInMemory { size_bytes_max }),
         };
         Making { form, place, flushes: self.flushes }
     }
@@ -82,6 +94,7 @@ impl fmt::Display for Roots {
             (Backend::Overlay, Scratch::Memory) => "overlay, scratch in memory",
             (Backend::Tmpfs, _) => "tmpfs",
             (Backend::Copy, _) => "copy",
+            (Backend::Block, _) => "block",
         })
     }
 }

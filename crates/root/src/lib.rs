@@ -5,6 +5,9 @@
 //! small single-threaded process, which takes new user, mount, pid, ipc, uts, cgroup and network
 //! namespaces, performs the list and runs one command as the child of process 1 of the new namespace.
 //!
+//! Where the files of a root come from is one [`Form`]: layers below an overlay, a copy of them, or an image on a
+//! block device ([`block`]).
+//!
 //! What must hold: every mount lives in the namespace of the sandbox or of the root's [`Keeper`] alone, and every process of it
 //! dies with its process 1, which dies with Kilnyard. So nothing stays mounted and nothing stays
 //! running, whoever is killed at whatever moment; what stays is a folder, which the next start removes.
@@ -16,6 +19,7 @@
 //! Known downside: each stage mounts the overlay again, about a millisecond.
 
 mod backend;
+pub mod block;
 mod ids;
 mod keeper;
 mod operation;
@@ -25,9 +29,10 @@ pub mod sandbox;
 mod stat;
 
 pub use backend::{Backend, Roots, Scratch};
+pub use block::{Device, FileSystem, ImagePlan, Requests};
 pub use ids::{IdError, IdMap, Mapper};
 pub use keeper::Keeper;
-pub use operation::{Access, Flushes, LAYERS_MAX, Operation, base_operations};
-pub use plan::{Form, MEMORY, Making, Place, RootPlan, remove_folder};
+pub use operation::{Access, Flushes, LAYERS_MAX, Operation, Source, base_operations};
+pub use plan::{Form, MEMORY, Making, Place, RootPlan, remove_folder, used_bytes};
 pub use sandbox::{Report, Sandbox, User, View};
 pub use stat::ProcessStat;

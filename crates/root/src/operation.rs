@@ -1,5 +1,6 @@
 //! The operations that make a root, in order.
 
+use crate::FileSystem;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,16 @@ pub enum Flushes {
     Discard,
     /// They are done, for tests that look whether they are.
     Keep,
+}
+
+/// What a block device shows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// A file.
+    File(PathBuf),
+    /// What is served at this socket.
+    Served(PathBuf),
 }
 
 /// One step of making a root. Paths are relative to the folder that the sandbox starts in (the yard),
@@ -127,6 +138,68 @@ pub enum Operation {
         /// Which.
         path: PathBuf,
     },
+    /// Makes a file system in a new file.
+    Format {
+        /// The file.
+        image: PathBuf,
+        /// What is made.
+        file_system: FileSystem,
+        /// How large it is; what is not written takes no room.
+        size_bytes: u64,
+    },
+    /// Serves an image over NBD, copy on write.
+    Serve {
+        /// The image, which stays as it is.
+        image: PathBuf,
+        /// The socket that it is served at.
+        socket: PathBuf,
+        /// The folder that keeps what is written, in a file without a name.
+        written: PathBuf,
+        /// Whether requests to flush are done.
+        flushes: Flushes,
+        /// A file that each request is told in.
+        requests: Option<PathBuf>,
+    },
+    /// Ends a server.
+    Stop {
+        /// Its socket.
+        socket: PathBuf,
+    },
+    /// Makes a block device of something.
+    Attach {
+        /// What it shows.
+        source: Source,
+        /// What other operations know it by; a folder that is there, if something served is attached.
+        device: PathBuf,
+    },
+    /// Takes a block device away and waits until it is gone.
+    Detach {
+        /// Which.
+        device: PathBuf,
+    },
+    /// Mounts the file system of a block device that was attached.
+    Mount {
+        /// The device.
+        device: PathBuf,
+        /// Where.
+        target: PathBuf,
+        /// What is on it.
+        file_system: FileSystem,
+        /// Whether all that was written is to be on the device in the end.
+        flushes: Flushes,
+    },
+    /// Takes the mount of a block device away, without writing what was not written yet.
+    Drop {
+        /// Where it is.
+        target: PathBuf,
+    },
+    /// Says whose a device is, which must have been nobody's.
+    Stamp {
+        /// Where it is mounted.
+        folder: PathBuf,
+        /// The root.
+        name: String,
+    },
     /// Sets the name of the machine.
     Hostname {
         /// The name.
@@ -151,6 +224,12 @@ impl Operation {
             | Operation::Proc { target }
             | Operation::Sys { target }
             | Operation::Terminals { target } => Some(Operation::Unmount { target: target.clone() }),
+            Operation::Serve { socket, .. } => Some(Operation::Stop { socket: socket.clone() }),
+            Operation::Attach { device, .. } => Some(Operation::Detach { device: device.clone() }),
+            Operation::Mount { target, flushes, .. } => Some(match flushes {
+                Flushes::Discard => Operation::Drop { target: target.clone() },
+                Flushes::Keep => Operation::Unmount { target: target.clone() },
+            }),
             Operation::StandIn { .. }
             | Operation::Device { .. }
             | Operation::Copy { .. }
@@ -160,6 +239,11 @@ impl Operation {
             | Operation::Loopback
             | Operation::Pivot { .. }
             | Operation::Unmount { .. }
+            | Operation::Format { .. }
+            | Operation::Stop { .. }
+            | Operation::Detach { .. }
+            | Operation::Drop { .. }
+            | Operation::Stamp { .. }
             | Operation::Remove { .. } => None,
         }
     }
@@ -204,6 +288,39 @@ impl fmt::Display for Operation {
             Operation::Folder { path } => write!(f, "folder {}", path.display()),
             Operation::Unmount { target } => write!(f, "unmount {}", target.display()),
             Operation::Remove { path } => write!(f, "remove {}", path.display()),
+            Operation::Format { image, file_system, size_bytes } => {
+                write!(f, "format {} of {size_bytes} bytes as {file_system}", image.display())
+            }
+            Operation::Serve { image, socket, written, flushes, requests } => {
+                write!(f, "serve {} at {}, ", image.display(), socket.display())?;
+                write!(f, "copy on write in {}", written.display())?;
+                if *flushes == Flushes::Keep {
+                    f.write_str(", flushed")?;
+                }
+                match requests {
+                    Some(path) => write!(f, ", requests in {}", path.display()),
+                    None => Ok(()),
+                }
+            }
+            Operation::Stop { socket } => write!(f, "stop serving at {}", socket.display()),
+            Operation::Attach { source: Source::File(file), .. } => {
+                write!(f, "attach the file {}", file.display())
+            }
+            Operation::Attach { source: Source::Served(socket), device } => {
+                write!(f, "attach what is served at {} as {}", socket.display(), device.display())
+            }
+            Operation::Detach { device } => write!(f, "detach {}", device.display()),
+            Operation::Mount { device, target, file_system, flushes } => {
+                write!(f, "mount {file_system} of {} at {}", device.display(), target.display())?;
+                match flushes {
+                    Flushes::Discard => Ok(()),
+                    Flushes::Keep => f.write_str(", flushed"),
+                }
+            }
+            Operation::Drop { target } => {
+                write!(f, "unmount {}, dropping what is not written", target.display())
+            }
+            Operation::Stamp { folder, name } => write!(f, "stamp {} as {name}", folder.display()),
             Operation::Hostname { name } => write!(f, "hostname {name}"),
             Operation::Loopback => f.write_str("loopback up"),
             Operation::Pivot { target } => write!(f, "pivot to {}", target.display()),

@@ -1,11 +1,13 @@
 //! The plan of one root: what is made once, what is held from one command to the next, what each command begins with, and
 //! how all of it goes again.
 
-use crate::operation::{Access, Flushes, Operation, system_operations};
+use crate::block::{self, DEVICE, DISK, Device, REQUESTS, Requests, SOCKET, TREE};
+use crate::operation::{Access, Flushes, Operation, Source, system_operations};
 use crate::sandbox::{RunError, Task};
 use crate::{IdMap, Keeper, Sandbox, probe};
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The folder of a root's folder where what is in memory is mounted.
@@ -20,6 +22,9 @@ pub enum Form {
     Overlay,
     /// A copy of the layers.
     Copy,
+    /// An image of layers on a device of its own, written copy on write. It stands in the place of the lowest layer; those above it
+    /// lie over it as in an overlay.
+    Image(Device),
 }
 
 /// Where a root's own files lie.
@@ -96,6 +101,9 @@ impl RootPlan {
                 (at(MEMORY), true)
             }
         };
+        if let (Form::Image(device), Some((image, above))) = (making.form, layers.split_last()) {
+            return RootPlan::on_device(folder, image, above, device, making.flushes, (make, hold));
+        }
         let own = if is_held { &mut hold } else { &mut make };
         let own_folder = |name: &str| Operation::Folder { path: base.join(name) };
         let (files, root, written) = match making.form {
@@ -111,7 +119,7 @@ impl RootPlan {
                 };
                 (vec![overlay], at("merged"), base.join("upper"))
             }
-            Form::Copy => {
+            Form::Copy | Form::Image(_) => {
                 let tree = base.join("tree");
                 own.extend([
                     own_folder("tree"),
@@ -122,6 +130,54 @@ impl RootPlan {
             }
         };
         RootPlan { folder: folder.to_owned(), make, hold, files, root, written }
+    }
+
+    /// What is above an image lies over its tree, and is written beside it; where nothing is, the tree itself is written. `begun` is what
+    /// is made and held before.
+    fn on_device(
+        folder: &Path,
+        image: &Path,
+        above: &[PathBuf],
+        device: Device,
+        flushes: Flushes,
+        (mut make, mut hold): (Vec<Operation>, Vec<Operation>),
+    ) -> RootPlan {
+        let at = |name: &str| folder.join(name);
+        let folders = |paths: &[PathBuf]| -> Vec<Operation> {
+            paths.iter().map(|path| Operation::Folder { path: path.clone() }).collect()
+        };
+        let disk = at(DISK);
+        make.extend(folders(&[at(DEVICE), disk.clone()]));
+        hold.extend([
+            Operation::Serve {
+                image: image.to_owned(),
+                socket: at(SOCKET),
+                written: folder.to_owned(),
+                flushes,
+                requests: (device.requests == Requests::Log).then(|| at(REQUESTS)),
+            },
+            Operation::Attach { source: Source::Served(at(SOCKET)), device: at(DEVICE) },
+            Operation::Mount {
+                device: at(DEVICE),
+                target: disk.clone(),
+                file_system: device.file_system,
+                flushes,
+            },
+            Operation::Stamp { folder: disk.clone(), name: folder.display().to_string() },
+        ]);
+        let tree = disk.join(TREE);
+        let (files, root, written) = if above.is_empty() {
+            let bind = Operation::Bind { source: tree.clone(), target: tree.clone(), access: Access::Write };
+            (bind, tree.clone(), tree)
+        } else {
+            let (upper, work) = (disk.join("upper"), disk.join("work"));
+            make.extend(folders(&[at("merged")]));
+            hold.extend(folders(&[upper.clone(), work.clone()]));
+            let lower = above.iter().cloned().chain([tree]).collect();
+            let target = at("merged");
+            (Operation::Overlay { lower, upper: upper.clone(), work, target, flushes }, at("merged"), upper)
+        };
+        RootPlan { folder: folder.to_owned(), make, hold, files: vec![files], root, written }
     }
 
     /// The plan of a root whose folder is there already, by what is in it.
@@ -157,8 +213,24 @@ impl RootPlan {
         held.chain([Operation::Remove { path: self.folder.clone() }]).collect()
     }
 
+    /// The file system of the device that the root lies on, if it has one.
+    fn file_system(&self) -> Option<block::FileSystem> {
+        self.hold.iter().find_map(|operation| match operation {
+            Operation::Mount { file_system, .. } => Some(*file_system),
+            _ => None,
+        })
+    }
+
+    /// Whether the root lies on a device of its own.
+    pub fn has_device(&self) -> bool {
+        self.file_system().is_some()
+    }
+
     /// Makes the root, and what holds it. What was made before it failed is removed.
     pub fn make(&self, yard: &Path, ids: &IdMap) -> Result<Option<Keeper>, RunError> {
+        if let Some(lack) = self.file_system().and_then(block::lack) {
+            return Err(RunError::Lack(lack));
+        }
         let made = self.make.iter().try_for_each(|operation| match operation {
             Operation::Folder { path } => make_folder(&yard.join(path), ids).map_err(RunError::Files),
             Operation::Copy { lower, target } => {
@@ -199,6 +271,23 @@ pub fn remove_folder(yard: &Path, folder: &Path, ids: &IdMap) -> Result<(), RunE
         Sandbox::of_machine(yard, ids, Task::Remove(vec![folder.to_owned()])).run()?;
     }
     fs_err::remove_dir_all(&path).map_err(RunError::Files)
+}
+
+/// What the files below a folder take.
+pub fn used_bytes(folder: &Path) -> u64 {
+    let mut bytes = 0;
+    let mut open = vec![folder.to_owned()];
+    while let Some(path) = open.pop() {
+        for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+            let Ok(metadata) = entry.metadata() else { continue };
+            // Blocks of 512 bytes, whatever the file system's own are (stat(2)).
+            bytes += metadata.blocks() * 512;
+            if metadata.is_dir() {
+                open.push(entry.path());
+            }
+        }
+    }
+    bytes
 }
 
 #[cfg(test)]
@@ -245,10 +334,60 @@ mod tests {
     }
 
     #[test]
+    fn an_image_is_served_attached_mounted_and_stamped() {
+        let device = Device { requests: Requests::Log, ..Device::default() };
+        let making = Making { form: Form::Image(device), ..Making::default() };
+        let plan = RootPlan::new(Path::new("roots/1"), &["images/base".into()], &making);
+        assert_eq!(lines(&plan.make), ["folder roots/1", "folder roots/1/device", "folder roots/1/disk"]);
+        let held = [
+            "serve images/base at roots/1/socket, copy on write in roots/1, requests in roots/1/requests",
+            "attach what is served at roots/1/socket as roots/1/device",
+            "mount ext4 of roots/1/device at roots/1/disk",
+            "stamp roots/1/disk as roots/1",
+        ];
+        assert_eq!(lines(&plan.hold), held);
+        assert_eq!(lines(&plan.files), ["bind roots/1/disk/tree at roots/1/disk/tree for writing"]);
+        assert_eq!(plan.written, Path::new("roots/1/disk/tree"));
+        let removing = [
+            "unmount roots/1/disk, dropping what is not written",
+            "detach roots/1/device",
+            "stop serving at roots/1/socket",
+            "remove roots/1",
+        ];
+        assert_eq!(lines(&plan.removing()), removing);
+    }
+
+    #[test]
+    fn layers_above_an_image_lie_over_it() {
+        let place = Place::WorkInMemory { size_bytes_max: 7 };
+        let making = Making { form: Form::Image(Device::default()), place, flushes: Flushes::Keep };
+        let layers = ["layers/kit".into(), "images/base".into()];
+        let plan = RootPlan::new(Path::new("roots/1"), &layers, &making);
+        let files = "overlay roots/1/disk/upper over layers/kit:roots/1/disk/tree at roots/1/merged, flushed";
+        assert_eq!(lines(&plan.files), [files]);
+        assert_eq!(plan.work_folder(), Some(Path::new("roots/1/memory")));
+        let held = lines(&plan.hold);
+        assert!(held[0].starts_with("tmpfs ") && held[1].ends_with(", flushed"), "{held:?}");
+        assert_eq!(held[5..], ["folder roots/1/disk/upper", "folder roots/1/disk/work"]);
+        assert_eq!(plan.written, Path::new("roots/1/disk/upper"));
+    }
+
+    #[test]
     fn a_work_folder_in_memory_leaves_the_rest_on_the_disk() {
         let plan = plan(Form::Overlay, Place::WorkInMemory { size_bytes_max: 7 });
         assert_eq!(plan.work_folder(), Some(Path::new("roots/1/memory")));
         assert_eq!(plan.written, Path::new("roots/1/upper"));
         assert_eq!(lines(&plan.hold), ["tmpfs of at most 7 bytes at roots/1/memory"]);
+    }
+
+    #[test]
+    fn what_was_written_is_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("a")).unwrap();
+        let before = used_bytes(folder.path());
+        std::fs::write(folder.path().join("a/b"), vec![1; 100_000]).unwrap();
+        std::os::unix::fs::symlink("/usr", folder.path().join("a/link")).unwrap();
+        let used = used_bytes(folder.path()) - before;
+        assert!((100_000..200_000).contains(&used), "{used}");
     }
 }

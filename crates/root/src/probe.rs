@@ -1,8 +1,11 @@
 //! What this machine allows: each need tried for real, with the reason where it is refused.
 
 use crate::sandbox::{RunError, Task};
-use crate::{IdMap, Making, Operation, RootPlan, Sandbox, User, View};
+use crate::{Device, Form, IdMap, ImagePlan, Making, Operation, RootPlan, Sandbox, User, View, block};
 use std::path::{Path, PathBuf};
+
+/// Room on a device that is tried.
+const ROOM_BYTES: u64 = 1 << 20;
 
 /// Tries a root so made in an empty folder below `folder`, as a build would have it. On failure the step that was refused,
 /// and why.
@@ -13,8 +16,17 @@ pub fn try_root(folder: &Path, ids: &IdMap, making: &Making) -> Result<(), RunEr
         made.and_then(|()| give_to_root(&folder.join(path), ids)).map_err(RunError::Files)
     };
     let layer = probe.join("layer");
-    let plan = RootPlan::new(&probe.join("root"), std::slice::from_ref(&layer), making);
-    let outcome = made(&probe).and_then(|()| made(&layer)).and_then(|()| plan.make(folder, ids));
+    let layers = match making.form {
+        Form::Image(_) => vec![probe.join("image")],
+        Form::Overlay | Form::Copy => vec![layer.clone()],
+    };
+    let plan = RootPlan::new(&probe.join("root"), &layers, making);
+    let imaged = || match making.form {
+        Form::Image(device) => make_image(folder, ids, &probe, &layer, device),
+        Form::Overlay | Form::Copy => Ok(()),
+    };
+    let made = made(&probe).and_then(|()| made(&layer)).and_then(|()| imaged());
+    let outcome = made.and_then(|()| plan.make(folder, ids));
     let outcome = outcome.and_then(|keeper| {
         let mut operations = plan.files.clone();
         operations.extend([
@@ -35,6 +47,21 @@ pub fn try_root(folder: &Path, ids: &IdMap, making: &Making) -> Result<(), RunEr
     });
     let removed = crate::remove_folder(folder, &probe, ids);
     outcome.and(removed)
+}
+
+/// Makes a small image of a layer.
+fn make_image(
+    folder: &Path,
+    ids: &IdMap,
+    probe: &Path,
+    layer: &Path,
+    device: Device,
+) -> Result<(), RunError> {
+    if let Some(lack) = block::lack(device.file_system) {
+        return Err(lack.into());
+    }
+    let device = Device { room_bytes: ROOM_BYTES, ..device };
+    ImagePlan::new(folder, probe, "image", &[layer.to_owned()], &device).make(folder, ids)
 }
 
 /// Makes root of the root the owner of a folder. An ordinary user is that already.

@@ -25,7 +25,7 @@ mod keep;
 mod outer;
 mod overlay;
 mod reaper;
-mod system;
+pub(crate) mod system;
 
 use crate::{Flushes, IdMap, Operation};
 use serde::{Deserialize, Serialize};
@@ -331,6 +331,9 @@ pub enum RunError {
     /// A file or folder of the root could not be made or removed.
     #[error(transparent)]
     Files(#[from] io::Error),
+    /// Something is missing here for roots of this kind.
+    #[error(transparent)]
+    Lack(#[from] crate::block::Lack),
     /// The program could not be started again.
     #[error("failed to start a sandbox")]
     Spawn(#[source] io::Error),

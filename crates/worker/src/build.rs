@@ -1,6 +1,7 @@
 //! One build from beginning to end.
 
-use crate::memory::{Promise, used_bytes};
+use crate::memory::Promise;
+use crate::roots::Means;
 use crate::verdict::{self, Lacked};
 use crate::{RootFolder, Share, Worker, tools};
 use kilnyard_ecosystem::telling_lines;
@@ -14,6 +15,7 @@ use kilnyard_process::{
     read_log,
 };
 use kilnyard_protocol::{BuildResult, Lease, Progress};
+use kilnyard_root::used_bytes;
 use kilnyard_schedule::Files;
 use std::cell::Cell;
 use std::io;
@@ -67,6 +69,10 @@ impl Worker {
 
 fn hashes(outputs: &[Output]) -> Vec<(&str, &str)> {
     outputs.iter().map(|output| (output.file.as_str(), output.sha256.as_str())).collect()
+}
+
+pub(crate) fn cancelled(stage: Stage) -> Failure {
+    Failure { kind: FailureKind::Cancelled, ..machine(stage, "it was cancelled") }
 }
 
 pub(crate) fn machine(stage: Stage, message: impl ToString) -> Failure {
@@ -126,9 +132,14 @@ impl<'a> Performance<'a> {
         promise: Option<Promise>,
     ) -> (Result<Vec<Output>, Failure>, bool) {
         let settings = &self.worker.settings;
+        let image = match self.worker.image(order, self.cancel) {
+            Ok(image) => image,
+            Err(Some(error)) => return (Err(machine(Stage::Unpack, error)), false),
+            Err(None) => return (Err(cancelled(Stage::Unpack)), false),
+        };
         let root = self
             .worker
-            .build_root(name, order, promise)
+            .build_root(name, order, Means { promise, image })
             .map(|root| match &self.share.jobserver {
                 Some(path) => root.with_jobserver(path, &order.clients),
                 None => root,
@@ -156,6 +167,11 @@ impl<'a> Performance<'a> {
     /// Keeps the root that failed for a person to look into; removes any other.
     pub(crate) fn done_with(&self, root: RootFolder, failure: Option<&Failure>) {
         let settings = &self.worker.settings;
+        if let Some((told, name)) = root.requests() {
+            let (_, beside) = self.log_path(Stage::Build, "");
+            // Who wants to read it sees that it is not there.
+            let _ = fs_err::rename(told, beside.with_file_name(name));
+        }
         let is_looked_into = failure
             .is_some_and(|failure| !matches!(failure.kind, FailureKind::Machine | FailureKind::Cancelled));
         if is_looked_into && !self.is_kept.get() && root.has_room_beside_it() {

@@ -457,12 +457,5 @@ fn gone() -> Failure {
 }
 
 fn cancelled() -> Failure {
-    let message = "it was cancelled".to_owned();
-    Failure {
-        stage: Stage::Depends,
-        kind: FailureKind::Cancelled,
-        message,
-        line_number: None,
-        lines: Vec::new(),
-    }
+    crate::build::cancelled(Stage::Depends)
 }

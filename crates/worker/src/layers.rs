@@ -3,23 +3,26 @@
 //! `layers/dependencies/packages/HASH` holds the files of the package with that SHA-256, and what its family has to know of
 //! it. `layers/dependencies/sets/KEY` holds what configuring a set of packages wrote, and a record of the layers that it
 //! lies on. A root begins with the largest set that is a part of what its package needs; what is missing is stacked on
-//! top, configured, and kept as a set of its own.
+//! top, configured, and kept as a set of its own. `layers/dependencies/images/KEY` holds an image of what all of them lie on, for roots on block
+//! devices.
 //!
 //! All of it can be made again, so that nothing here is precious: what is not whole is removed. A layer gets its name when
 //! it is whole; whether it came to the disk before the machine went down is told by the boot that it was made in, until
 //! the file system was synchronized. What was not used for the longest time goes when there is more than a bound.
 
 mod claims;
+mod image;
 mod record;
 
 pub(crate) use claims::Claim;
+pub use image::Image;
+pub(crate) use image::planned as planned_image;
 pub(crate) use record::Set;
 
-use crate::memory::used_bytes;
 use crate::roots::layers_of_failed;
 use claims::Claims;
 use kilnyard_mirror::Sha256Hex;
-use kilnyard_root::{IdMap, remove_folder};
+use kilnyard_root::{IdMap, remove_folder, used_bytes};
 use record::Kept;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -109,7 +112,7 @@ impl Layers {
     /// Looks at what is there, and removes what is not whole or too much. To be called once, before the first build.
     pub(crate) fn sweep(&self) -> io::Result<()> {
         let mut state = State::default();
-        for kind in ["packages", "sets"] {
+        for kind in ["packages", "sets", "images"] {
             let folder = self.yard.join(FOLDER).join(kind);
             fs_err::create_dir_all(&folder)?;
             for entry in fs_err::read_dir(&folder)? {

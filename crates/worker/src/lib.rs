@@ -24,7 +24,7 @@ mod verdict;
 pub use cores::{Cores, Share};
 pub use depends::Stacked;
 pub use fetch::{Claim, Fetched};
-pub use layers::SETS;
+pub use layers::{Image, SETS};
 pub use roots::{RootFolder, run_in_base};
 pub use tools::{JobserverStyle, jobserver_path};
 pub use verdict::of_fetch as kind_of_fetch_failure;

@@ -1,19 +1,21 @@
 //! The folders of roots in a yard: `roots/NUMBER` while a build goes on, `roots/failed-PACKAGE` after it
 //! failed.
 
-use crate::memory::{Promise, promised_bytes, used_bytes};
+use crate::layers::{Image, planned_image};
+use crate::memory::{Promise, promised_bytes};
 use crate::{Settings, Worker, fakeroot, tools};
 use kilnyard_fakeroot::Session;
 use kilnyard_model::order::{Account, BuildOrder, CommandOrder, Input, InputText, SharedFolder};
 use kilnyard_root::sandbox::{RunError, Task};
 use kilnyard_root::{
-    Access, Flushes, IdMap, Keeper, MEMORY, Making, Operation, RootPlan, Roots, Sandbox, User, View,
-    base_operations, probe, remove_folder,
+    Access, Flushes, Form, IdMap, ImagePlan, Keeper, MEMORY, Making, Operation, RootPlan, Roots, Sandbox,
+    User, View, base_operations, block, probe, remove_folder, used_bytes,
 };
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
 /// Room on the disk that must be left where the root of a failed build is kept.
@@ -36,7 +38,7 @@ pub struct RootFolder {
     /// Its paths are relative to the yard.
     plan: RootPlan,
     flushes: Flushes,
-    /// What holds the files that are in memory, if there are any.
+    /// What holds the files that are in memory or on a device, if there are any.
     held: Option<Arc<Held>>,
     /// Where commands see the folder in memory that they work in, if only that one is there.
     work_inside: Option<String>,
@@ -54,14 +56,23 @@ pub struct RootFolder {
     fakeroots: Vec<String>,
 }
 
-/// Files in memory, and the promise that there is room for them.
+/// Files that are not in the root's folder, and what they need.
 #[derive(Debug)]
 struct Held {
     keeper: Keeper,
-    /// What was free before the build began.
+    /// What was free in memory before the build began.
     free_blocks: u64,
     /// Given back with the keeper, by whose end the memory is free again.
-    _promise: Option<Promise>,
+    _means: Means,
+}
+
+/// What the root of a build may need besides its folder.
+#[derive(Debug, Default)]
+pub(crate) struct Means {
+    /// Room in memory.
+    pub(crate) promise: Option<Promise>,
+    /// What is served on a device.
+    pub(crate) image: Option<Image>,
 }
 
 impl RootFolder {
@@ -73,25 +84,37 @@ impl RootFolder {
         layers: &[String],
         making: &Making,
     ) -> Result<RootFolder, RunError> {
-        RootFolder::create_in(yard, name, ids, layers, making, None)
+        RootFolder::create_with(yard, name, ids, layers, making, Means::default())
     }
 
-    /// The same, with files in memory that were promised room.
-    pub(crate) fn create_in(
+    /// Makes a new root on a device that shows an image of its lowest layers.
+    pub fn create_on(
+        yard: &Path,
+        name: &str,
+        ids: &IdMap,
+        layers: &[String],
+        making: &Making,
+        image: Image,
+    ) -> Result<RootFolder, RunError> {
+        RootFolder::create_with(yard, name, ids, layers, making, Means { image: Some(image), promise: None })
+    }
+
+    /// Makes a new root with what it needs.
+    fn create_with(
         yard: &Path,
         name: &str,
         ids: &IdMap,
         layer_names: &[String],
         making: &Making,
-        promise: Option<Promise>,
+        means: Means,
     ) -> Result<RootFolder, RunError> {
-        let layers: Vec<PathBuf> = layer_names.iter().map(PathBuf::from).collect();
+        let layers = layers_below(layer_names, means.image.as_ref());
         let plan = RootPlan::new(&Path::new("roots").join(name), &layers, making);
         let keeper = plan.make(yard, ids)?;
         let held = keeper.map(|keeper| {
             let memory = keeper.seen_from_outside(&plan.folder.join(MEMORY));
             let free_blocks = rustix::fs::statvfs(memory).map_or(0, |facts| facts.f_bavail);
-            Arc::new(Held { keeper, free_blocks, _promise: promise })
+            Arc::new(Held { keeper, free_blocks, _means: means })
         });
         let root = RootFolder { flushes: making.flushes, held, ..RootFolder::of_plan(yard, ids, plan) };
         let provided = fs_err::create_dir(root.path().join("inputs"))
@@ -121,10 +144,16 @@ impl RootFolder {
     ) -> RootFolder {
         let layer_bytes = |layer: &str| used_bytes(&yard.join(layer));
         let memory = wanted_memory(roots, works_in_memory, order, written_bytes, &layer_bytes);
-        let making = memory.map_or(roots.on_disk(), |bytes| roots.in_memory(bytes));
-        let layers: Vec<PathBuf> = order.layers.iter().map(PathBuf::from).collect();
+        let making = memory.map_or(roots.of_build(), |bytes| roots.in_memory(bytes));
+        let image = planned_image(yard, &order.layers, making.form).map(|(image, _)| image);
+        let layers = layers_below(&order.layers, image.as_ref());
         let plan = RootPlan::new(&Path::new("roots").join(name), &layers, &making);
         RootFolder { flushes: making.flushes, ..RootFolder::of_plan(yard, ids, plan) }.of_order(order)
+    }
+
+    /// How the image is made that the root of a build would be on, if that is on a device.
+    pub fn planned_image(yard: &Path, order: &BuildOrder, roots: Roots) -> Option<ImagePlan> {
+        planned_image(yard, &order.layers, roots.of_build().form).map(|(_, plan)| plan)
     }
 
     /// What belongs to the root of a build besides its files.
@@ -410,7 +439,9 @@ impl RootFolder {
     /// Whether the disk has room for more while this root stays. A build that filled the disk must not fail all
     /// others for the sake of its root.
     pub fn has_room_beside_it(&self) -> bool {
-        let needed = ROOM_BYTES_MIN + self.memory().map_or(0, |memory| used_bytes(&memory));
+        let on_device = self.plan.has_device().then(|| self.seen(&self.plan.written));
+        let held = self.memory().into_iter().chain(on_device);
+        let needed = ROOM_BYTES_MIN + held.map(|folder| used_bytes(&folder)).sum::<u64>();
         rustix::fs::statvfs(self.path()).is_ok_and(|facts| facts.f_bavail * facts.f_frsize >= needed)
     }
 
@@ -422,7 +453,7 @@ impl RootFolder {
             return self.remove();
         }
         if let Some(held) = &self.held {
-            // A person looks into it later, and memory is for builds.
+            // A person looks into it later; memory and devices are for builds.
             self.bring_to_disk(&held.keeper)?;
             held.keeper.end()?;
         }
@@ -435,29 +466,39 @@ impl RootFolder {
         Ok(())
     }
 
-    /// Copies what is in memory to where it would be if the root had been made on the disk.
+    /// Copies what is in memory or on a device to where it would be if the root had been made on the disk.
     fn bring_to_disk(&self, keeper: &Keeper) -> Result<(), RunError> {
-        let (from, to) = match (self.plan.work_folder(), &self.work_inside) {
-            (Some(work), Some(inside)) => {
-                (work.to_owned(), self.plan.written.join(inside.trim_start_matches('/')))
-            }
-            _ => {
-                let name = self.plan.written.file_name().unwrap_or_default();
-                (self.plan.written.clone(), self.plan.folder.join(name))
-            }
-        };
-        let arguments = ["cp", "--archive", "--no-target-directory"].map(str::to_owned).into_iter();
-        let arguments = arguments.chain([from, to].map(|path| path.display().to_string()));
-        let task = Task::Program(arguments.collect());
-        let sandbox =
-            Sandbox { keeper: Some(keeper.process()), ..Sandbox::of_machine(&self.yard, &self.ids, task) };
-        sandbox.run()?;
+        let work = self.plan.work_folder().zip(self.work_inside.as_deref());
+        if let Some((work, inside)) = work {
+            self.copy(keeper, work, &self.plan.written.join(inside.trim_start_matches('/')))?;
+        }
+        if work.is_none() || self.plan.has_device() {
+            let name = self.plan.written.file_name().unwrap_or_default();
+            self.copy(keeper, &self.plan.written, &self.plan.folder.join(name))?;
+        }
         let work = self.path().join("work");
         if self.plan.written.ends_with("upper") && !work.exists() {
             let made = fs_err::create_dir(&work).and_then(|()| probe::give_to_root(&work, &self.ids));
             made.map_err(RunError::Files)?;
         }
         Ok(())
+    }
+
+    /// Copies a folder as the root's own root.
+    fn copy(&self, keeper: &Keeper, from: &Path, to: &Path) -> Result<(), RunError> {
+        let arguments = ["cp", "--archive", "--no-target-directory"].map(str::to_owned).into_iter();
+        let arguments = arguments.chain([from, to].map(|path| path.display().to_string()));
+        let task = Task::Program(arguments.collect());
+        let sandbox =
+            Sandbox { keeper: Some(keeper.process()), ..Sandbox::of_machine(&self.yard, &self.ids, task) };
+        sandbox.run().map(|_| ())
+    }
+
+    /// The file that tells requests to the root's device, if they are told, and a name for it.
+    pub(crate) fn requests(&self) -> Option<(PathBuf, String)> {
+        let path = self.path().join(block::REQUESTS);
+        let name = self.plan.folder.file_name()?.to_string_lossy().into_owned();
+        path.exists().then(|| (path, format!("{name}-requests.log")))
     }
 }
 
@@ -473,11 +514,23 @@ impl Worker {
         &self,
         name: &str,
         order: &BuildOrder,
-        promise: Option<Promise>,
+        means: Means,
     ) -> Result<RootFolder, RunError> {
         let Settings { yard, ids, roots, .. } = &self.settings;
-        let making = promise.as_ref().map_or(roots.on_disk(), |promise| roots.in_memory(promise.bytes));
-        Ok(RootFolder::create_in(yard, name, ids, &order.layers, &making, promise)?.of_order(order))
+        let promise = means.promise.as_ref();
+        let making = promise.map_or(roots.of_build(), |promise| roots.in_memory(promise.bytes));
+        Ok(RootFolder::create_with(yard, name, ids, &order.layers, &making, means)?.of_order(order))
+    }
+
+    /// The image that the root of a build is on, if it is on a device; that it was cancelled is an error without a reason.
+    pub(crate) fn image(
+        &self,
+        order: &BuildOrder,
+        cancel: &AtomicBool,
+    ) -> Result<Option<Image>, Option<RunError>> {
+        let Form::Image(device) = self.settings.roots.of_build().form else { return Ok(None) };
+        let image = self.layers.image(&order.layers, &device, cancel).map_err(Some)?;
+        image.map(Some).ok_or(None)
     }
 
     /// Room in memory for what a build is expected to write, if that is wanted there.
@@ -487,6 +540,11 @@ impl Worker {
         let bytes = wanted_memory(*roots, *works_in_memory, order, written_bytes, &layer_bytes)?;
         self.memory.promise(bytes)
     }
+}
+
+/// The layers of a root, with an image in the place of those that it holds.
+fn layers_below(layers: &[String], image: Option<&Image>) -> Vec<PathBuf> {
+    image.map_or_else(|| layers.iter().map(PathBuf::from).collect(), |image| image.below(layers))
 }
 
 /// How much memory a build should be promised for its files; none if they are to be on the disk.

@@ -32,6 +32,9 @@ pub fn run(mut yard: Yard, options: &Build) -> Result<ExitCode> {
 /// Builds a yard whose lock is held.
 pub fn build(yard: &Yard, _lock: &Lock, options: &Build) -> Result<ExitCode> {
     let say = |text: &str| tell!("{text}");
+    if !options.dry_run {
+        yard.check_roots()?;
+    }
     let needs_scan = if options.dry_run { !family::is_scanned(yard) } else { true };
     if needs_scan && !options.no_scan {
         family::scan(yard, signals::cancel(), &say)?;

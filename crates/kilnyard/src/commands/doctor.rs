@@ -7,7 +7,7 @@ use crate::yard::{CONFIG, Yard, own_ids, user_name};
 use crate::{mirror as mirrors, signals, words};
 use kilnyard_process::folder_of_groups;
 use kilnyard_process::weight::{Way, Weights};
-use kilnyard_root::{Form, IdMap, Roots, probe};
+use kilnyard_root::{Backend, Form, IdMap, Roots, block, probe};
 use serde_json::json;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -74,6 +74,9 @@ pub fn examine(folder: &Path) -> Vec<Finding> {
         vec![system(), machine(), sharing(), watching(), mmdebstrap(), keyring(&ring), disk(existing)];
     let wanted = yard.map_or(Roots::default(), |yard| yard.config.roots);
     findings.push(roots(existing, wanted));
+    if wanted.backend == Backend::Block {
+        findings.push(devices(existing, wanted));
+    }
     if wanted.is_in_memory() || yard.is_some_and(|yard| yard.config.build.work_in_memory) {
         findings.push(memory(existing, wanted));
     }
@@ -251,6 +254,29 @@ fn memory(folder: &Path, wanted: Roots) -> Finding {
     match probe::try_root(folder, &own_ids(), &wanted.in_memory(PROBED_BYTES)) {
         Ok(()) => finding(NAME, true, "a file system in memory lasts from one stage to the next"),
         Err(error) => finding(NAME, !wanted.is_in_memory(), format!("on the disk instead: {error}")),
+    }
+}
+
+/// Whether roots of builds can be on block devices.
+fn devices(folder: &Path, wanted: Roots) -> Finding {
+    const NAME: &str = "block devices";
+    if let Some(lack) = block::lack(wanted.device.file_system) {
+        return Finding {
+            help: Some(lack.help()),
+            packages: lack.package().into_iter().collect(),
+            ..finding(NAME, false, lack.to_string())
+        };
+    }
+    match probe::try_root(folder, &own_ids(), &wanted.of_build()) {
+        Ok(()) => finding(
+            NAME,
+            true,
+            format!("a root of {} was served, mounted and gone", wanted.device.file_system),
+        ),
+        Err(error) => Finding {
+            help: Some("outside of a container, or in a privileged one; or backend = \"overlay\"".to_owned()),
+            ..finding(NAME, false, error.to_string())
+        },
     }
 }
 

@@ -31,7 +31,9 @@ pub fn plan(yard: &Yard, options: &cli::RootPlan) -> Result<ExitCode> {
     let facts = (yard.config.roots, yard.config.build.work_in_memory, planned.written_bytes(id));
     let root = RootFolder::planned(&yard.folder, &build.to_string(), &yard.ids(), &order, facts);
     let plan = root.plan();
+    let image = RootFolder::planned_image(&yard.folder, &order, yard.config.roots);
     let parts = [
+        ("image", "once for all roots of these layers", image.map_or(Vec::new(), |plan| plan.operations)),
         ("once", "once, by Kilnyard", plan.make.clone()),
         ("held", "once, held until the root goes", plan.hold.clone()),
         ("each-command", "before each command", root.entering()),

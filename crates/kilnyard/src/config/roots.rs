@@ -1,6 +1,7 @@
 //! The table `root`: how roots are made.
 
-use kilnyard_root::{Backend, Flushes, Roots, Scratch};
+use super::Size;
+use kilnyard_root::{Backend, Device, FileSystem, Flushes, Requests, Roots, Scratch};
 use serde::Deserialize;
 
 /// What a person says of roots.
@@ -10,11 +11,16 @@ pub struct Root {
     backend: Backend,
     scratch: Scratch,
     flushes: Flushes,
+    file_system: FileSystem,
+    room: Option<Size>,
+    requests: Requests,
 }
 
 impl Root {
     /// The same for whoever makes them.
     pub fn roots(self) -> Roots {
-        Roots { backend: self.backend, scratch: self.scratch, flushes: self.flushes }
+        let room_bytes = self.room.map_or(Device::ROOM_BYTES, |room| room.0);
+        let device = Device { file_system: self.file_system, room_bytes, requests: self.requests };
+        Roots { backend: self.backend, scratch: self.scratch, flushes: self.flushes, device }
     }
 }

@@ -1,12 +1,13 @@
 //! The whole program on real packages that misbehave, each in its own way, in real roots.
 //!
 //! The base root comes from the mirror that this machine's apt uses, once for all trials. `builds` has what a
-//! package may do to itself and to others, `disasters` what may happen to Kilnyard meanwhile, `ordinary` who may
-//! build.
+//! package may do to itself and to others, `block` roots on devices of their own, `disasters` what may happen to
+//! Kilnyard meanwhile, `ordinary` who may build.
 
 #[path = "../support/mod.rs"]
 mod support;
 
+mod block;
 mod builds;
 mod disasters;
 mod fixtures;
@@ -19,7 +20,8 @@ fn main() {
     let shared = Shared::prepare();
     let missing = shared.as_ref().err().cloned();
     let shared: &'static Option<Shared> = Box::leak(Box::new(shared.ok()));
-    let cases = builds::CASES.iter().chain(disasters::CASES).chain(ordinary::CASES).map(|(name, run)| {
+    let groups = [builds::CASES, block::CASES, disasters::CASES, ordinary::CASES];
+    let cases = groups.iter().flat_map(|group| group.iter()).map(|(name, run)| {
         case(name, move || run(shared.as_ref().expect("the trial is skipped without it"))).unless(&missing)
     });
     let needs_faketime = support::has("faketime");
@@ -34,6 +36,10 @@ fn main() {
         "a_user_with_one_id_builds_what_real_root_would" => {
             case.needs(support::is_root(), "only root can become another user")
         }
+        "roots_on_block_devices_build_packages" => case
+            .needs(support::is_root(), "only root can mount a device")
+            .needs(support::has("nbdkit"), "nbdkit is not installed")
+            .needs(support::has("nbdfuse"), "nbdfuse is not installed"),
         _ => case,
     });
     // One after the other: builds share the cores anyway, and some trials look at processes.

@@ -8,6 +8,7 @@ pub const CASES: &[Trial] = &[
     ("roots_in_memory_build_a_tree", in_memory),
     ("roots_copied_to_memory_build_a_tree", copied_to_memory),
     ("copied_roots_build_a_tree", copied),
+    ("roots_on_block_devices_build_a_tree", on_block_devices),
     ("flushes_are_kept_where_that_is_wanted", kept_flushes),
 ];
 
@@ -74,6 +75,15 @@ fn copied(shared: &Shared) {
         text.contains("the root is on ") && !text.contains("overlayfs") && !text.contains("tmpfs"),
         "{text}"
     );
+}
+
+fn on_block_devices(shared: &Shared) {
+    let (_tree, yard) =
+        built(shared, "block", &["backend = \"block\"", "file-system = \"xfs\"", "room = \"1G\""]);
+    for package in ["some/looks", "some/large", "some/fails"] {
+        is_on(&yard, package, "xfs");
+    }
+    assert_eq!(yard.names("layers/dependencies/images").len(), 1);
 }
 
 /// Asks for a flush of what cannot be flushed.

@@ -45,6 +45,11 @@ fn main() {
         "an_ordinary_user_builds_a_tree" => {
             case.needs(support::is_root(), "only root can become another user")
         }
+        "roots_on_block_devices_build_a_tree" => case
+            .needs(support::is_root(), "only root can mount a device")
+            .needs(support::has("nbdkit"), "nbdkit is not installed")
+            .needs(support::has("nbdfuse"), "nbdfuse is not installed")
+            .needs(support::has("mkfs.xfs"), "mkfs.xfs is not installed"),
         _ => case,
     });
     // One after the other: builds share the cores anyway, and some trials look at processes.

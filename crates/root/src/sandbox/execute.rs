@@ -48,6 +48,14 @@ pub(super) fn execute(operation: &Operation) -> io::Result<()> {
         Operation::Unmount { target } => unmount(target),
         Operation::Remove { path } => std::fs::remove_dir_all(path),
         Operation::Folder { path } => std::fs::create_dir_all(path),
+        Operation::Format { .. }
+        | Operation::Serve { .. }
+        | Operation::Stop { .. }
+        | Operation::Attach { .. }
+        | Operation::Detach { .. }
+        | Operation::Mount { .. }
+        | Operation::Drop { .. }
+        | Operation::Stamp { .. } => Err(io::Error::other("only the keeper of a root has devices")),
         Operation::Hostname { name } => {
             // SAFETY: the pointer and the length are those of a string that lives to the end of the call.
             check(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) })?;

@@ -2,16 +2,20 @@
 
 use super::outer::{StepError, at, say};
 use super::{Report, execute};
+use crate::block::Devices;
 use crate::{IdMap, Operation, probe};
 use std::io::{self, Read};
 
 /// Performs the operations, says so, waits until standard input ends, and undoes them, the last one first. What was done
 /// before one failed is undone too.
 pub(super) fn keep(operations: &[Operation], ids: &IdMap) -> Result<(), StepError> {
+    let mut devices = Devices::default();
+    let mut perform =
+        |operation: &Operation| devices.perform(operation).unwrap_or_else(|| execute::execute(operation));
     let mut done = Vec::new();
     let mut outcome = Ok(());
     for operation in operations {
-        outcome = at(operation.to_string(), execute::execute(operation).and_then(|()| give(operation, ids)));
+        outcome = at(operation.to_string(), perform(operation).and_then(|()| give(operation, ids)));
         if outcome.is_err() {
             break;
         }
@@ -24,7 +28,7 @@ pub(super) fn keep(operations: &[Operation], ids: &IdMap) -> Result<(), StepErro
     }
     for operation in done.into_iter().rev() {
         if let Some(undone) = operation.undone() {
-            outcome = outcome.and(at(undone.to_string(), execute::execute(&undone)));
+            outcome = outcome.and(at(undone.to_string(), perform(&undone)));
         }
     }
     outcome

@@ -19,13 +19,13 @@ const COUNT_VARIABLE: &str = "KILNYARD_ROOTS";
 /// How this program knows that it is the one that is killed: the yard, the name of a root and a backend follow.
 const VICTIM: &str = "kilnyard-victim";
 /// A process is gone for certain by then.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What could be left of the roots of a yard.
 #[derive(Debug, PartialEq)]
-struct Traces {
+pub struct Traces {
     mounts: usize,
-    devices: Vec<PathBuf>,
+    pub devices: Vec<PathBuf>,
     processes: Vec<String>,
     files: Vec<PathBuf>,
 }
@@ -48,7 +48,8 @@ fn roots_in_a_row_leave_nothing(stand: &Stand) {
         let name = format!("row-{number}");
         if number % 5 == 4 {
             // At moments that go through the whole life of a root, and past its making.
-            kill_at(stand, &name, Duration::from_millis((number * 7 % 60) as u64));
+            let span_milliseconds = if stand.backend.is_on_device() { 360 } else { 60 };
+            kill_at(stand, &name, Duration::from_millis((number * 7 % span_milliseconds) as u64));
         } else {
             let (plan, keeper) = stand.another(&name);
             let seen = stand.sandbox_of(&plan, keeper.as_ref(), PLAIN, "echo x > /tmp/x && cat /tmp/x").run();
@@ -102,7 +103,7 @@ pub fn be_killed_if_asked() {
 }
 
 /// Processes of the yard's roots: those of Kilnyard begin in it, and no other command of this test names it.
-fn processes(yard: &Path) -> Vec<String> {
+pub fn processes(yard: &Path) -> Vec<String> {
     let own = std::process::id().to_string();
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -115,7 +116,7 @@ fn processes(yard: &Path) -> Vec<String> {
     numbers.filter(is_of_yard).collect()
 }
 
-fn traces(stand: &Stand) -> Traces {
+pub fn traces(stand: &Stand) -> Traces {
     let yard = stand.folder.path();
     let list = |path: &Path| {
         let mut paths: Vec<PathBuf> =
@@ -123,9 +124,11 @@ fn traces(stand: &Stand) -> Traces {
         paths.sort();
         paths
     };
+    // What is served has a name instead of a path.
+    let names = [yard.to_string_lossy().into_owned(), yard.to_string_lossy().replace('/', "~")];
     let is_of_yard = |device: &PathBuf| {
         let file = fs::read_to_string(device.join("loop/backing_file")).unwrap_or_default();
-        file.contains(&*yard.to_string_lossy())
+        names.iter().any(|name| file.contains(name))
     };
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     Traces {

@@ -1,6 +1,7 @@
 //! What every way to make a root must do alike. Each test runs with each of them: real mounts, real processes, a base of
 //! two layers with everything in them that layers can have.
 
+mod devices;
 mod files;
 mod leaks;
 mod stand;
@@ -19,13 +20,23 @@ fn main() {
     let arguments = Arguments::from_args();
     let tests: Vec<Test> = [files::TESTS, walls::TESTS, leaks::TESTS].concat();
     let mut trials = Vec::new();
-    for backend in BACKENDS {
+    for backend in BACKENDS.into_iter().filter(|backend| is_root() || !backend.is_on_device()) {
         let refused = own_ids().and_then(|ids| refused(&ids, &backend.making));
         if let Err(reason) = &refused {
             eprintln!("skipped: roots by {}: {reason}", backend.name);
         }
         for (name, test) in &tests {
             let test = *test;
+            let trial = Trial::test(format!("{}::{name}", backend.name), move || {
+                test(&Stand::new(backend));
+                Ok(())
+            });
+            trials.push(trial.with_ignored_flag(refused.is_err()));
+        }
+        let of_devices = devices::TESTS.iter().filter(|_| backend.is_on_device());
+        // It waits for what does not come.
+        let once = devices::ONCE.iter().filter(|_| backend.name == "block");
+        for (name, test) in of_devices.chain(once) {
             let trial = Trial::test(format!("{}::{name}", backend.name), move || {
                 test(&Stand::new(backend));
                 Ok(())

@@ -2,7 +2,8 @@
 
 use kilnyard_root::sandbox::{RunError, Task};
 use kilnyard_root::{
-    Access, Flushes, Form, IdMap, Keeper, Making, Operation, Place, RootPlan, Sandbox, User, View, probe,
+    Access, Device, FileSystem, Flushes, Form, IdMap, ImagePlan, Keeper, Making, Operation, Place, Requests,
+    RootPlan, Sandbox, User, View, probe,
 };
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,6 +16,15 @@ pub struct Backend {
     pub making: Making,
     /// Whether what a root writes has a bound of its own.
     pub is_bounded: bool,
+    /// How many of the layers lie above an image, where there is one.
+    above: usize,
+}
+
+impl Backend {
+    /// Whether roots are on devices, which only root has.
+    pub fn is_on_device(&self) -> bool {
+        matches!(self.making.form, Form::Image(_))
+    }
 }
 
 /// What a root in memory may hold.
@@ -22,15 +32,29 @@ pub const MEMORY_BYTES: u64 = 48 << 20;
 
 const fn backend(name: &'static str, form: Form, place: Place) -> Backend {
     let is_bounded = matches!(place, Place::Memory { .. });
-    Backend { name, making: Making { form, place, flushes: Flushes::Discard }, is_bounded }
+    Backend { name, making: Making { form, place, flushes: Flushes::Discard }, is_bounded, above: 0 }
 }
 
-pub const BACKENDS: [Backend; 4] = [
+/// One whose roots hold as much, beside their layers.
+const fn block(name: &'static str, file_system: FileSystem, is_bounded: bool) -> Backend {
+    let device = Device { file_system, room_bytes: MEMORY_BYTES, requests: Requests::Forget };
+    let making = Making { form: Form::Image(device), place: Place::Disk, flushes: Flushes::Discard };
+    Backend { name, making, is_bounded, above: 0 }
+}
+
+pub const BACKENDS: [Backend; 7] = [
     backend("overlay", Form::Overlay, Place::Disk),
     backend("overlay_in_memory", Form::Overlay, Place::Memory { size_bytes_max: MEMORY_BYTES }),
     backend("tmpfs", Form::Copy, Place::Memory { size_bytes_max: MEMORY_BYTES }),
     backend("copy", Form::Copy, Place::Disk),
+    block("block", FileSystem::Ext4, true),
+    Backend { above: 1, ..block("block_below_a_layer", FileSystem::Ext4, true) },
+    // Its file systems are never as small.
+    block("block_of_xfs", FileSystem::Xfs, false),
 ];
+
+/// The layers, the uppermost first.
+const LAYER_NAMES: [&str; 2] = ["layers/above", "layers/below"];
 
 pub const PLAIN: User = User::Plain { user: 1000, group: 1000 };
 
@@ -97,6 +121,11 @@ impl Stand {
         sandbox.directory = "layers".into();
         sandbox.environment = environment();
         sandbox.run().unwrap();
+        if let Form::Image(device) = backend.making.form {
+            let layers: Vec<PathBuf> = LAYER_NAMES[backend.above..].iter().map(PathBuf::from).collect();
+            let plan = ImagePlan::new(folder.path(), Path::new("layers"), "image", &layers, &device);
+            plan.make(folder.path(), &ids).unwrap();
+        }
         let plan = plan("1", &backend);
         let keeper = plan.make(folder.path(), &ids).unwrap();
         Stand { folder, ids, backend, plan, keeper }
@@ -158,8 +187,11 @@ impl Drop for Stand {
 }
 
 pub fn plan(name: &str, backend: &Backend) -> RootPlan {
-    // The uppermost first.
-    let layers = ["layers/above".into(), "layers/below".into()];
+    let mut layers: Vec<PathBuf> = LAYER_NAMES.iter().map(PathBuf::from).collect();
+    if backend.is_on_device() {
+        layers.truncate(backend.above);
+        layers.push("layers/image".into());
+    }
     RootPlan::new(&Path::new("roots").join(name), &layers, &backend.making)
 }
 

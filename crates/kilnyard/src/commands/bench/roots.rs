@@ -30,15 +30,18 @@ use crate::yard::Yard;
 use crate::{family, files, signals};
 use clock::{Clock, Spent};
 use kilnyard_model::order::{Account, BuildOrder, CommandOrder, Stage};
-use kilnyard_root::{IdMap, Making};
-use kilnyard_worker::RootFolder;
+use kilnyard_root::{Form, IdMap, Making};
+use kilnyard_worker::{Image, RootFolder};
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use variant::Variant;
 use ways::Ways;
 
 /// Where the base layers of the yard are seen in the benchmark's: its own folder of layers is empty at first.
 const BASE: &str = "base";
+
+/// Where the image of the base is made, for roots on a device.
+const IMAGES: &str = "images";
 
 /// What one root cost, from its making to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -120,7 +123,7 @@ pub fn measure(
     let bench = Bench { yard: &own, ids, subject: &subject };
     let empty = empty::measure(&own.folder, &bench.ids, &subject.order.layers)?;
     tell!("empty roots are measured");
-    let mut measured = variant::all(own.config.roots.flushes)
+    let mut measured = variant::all(own.config.roots.flushes, own.config.roots.device)
         .into_iter()
         .map(|variant| {
             let refused = variant.try_for_real(&own.folder, &bench.ids).err();
@@ -204,10 +207,12 @@ impl Bench<'_> {
 
     /// A root of these layers, in which these commands are run before the package is built.
     fn life(&self, variant: &Variant, layers: &[String], installing: &[CommandOrder]) -> Result<Life> {
+        let making = variant.making();
+        let image = self.image(&making)?;
         self.settle()?;
         let mut life = Life::default();
         let clock = Clock::start();
-        let root = self.root(layers, &variant.making())?;
+        let root = self.root(layers, &making, image)?;
         let outcome = self.first_command(&root).and_then(|()| {
             life.create = clock.spent();
             let clock = Clock::start();
@@ -234,8 +239,25 @@ impl Bench<'_> {
         stages.flat_map(|stage| &stage.commands)
     }
 
-    fn root(&self, layers: &[String], making: &Making) -> Result<RootFolder> {
-        let root = RootFolder::create(&self.yard.folder, "bench", &self.ids, layers, making);
+    /// The image of the base, which a run makes once, if roots are on a device.
+    fn image(&self, making: &Making) -> Result<Option<Image>> {
+        let Form::Image(device) = making.form else { return Ok(None) };
+        let failed = "make an image of the base";
+        let (yard, layers) = (&self.yard.folder, &self.subject.order.layers);
+        let folder = PathBuf::from(IMAGES);
+        if self.yard.path(IMAGES).exists() {
+            return Ok(Some(Image::made(&folder, layers)));
+        }
+        fs_err::create_dir(self.yard.path(IMAGES)).context(Kind::Machine, failed)?;
+        Image::make(yard, &folder, &self.ids, layers, &device).map(Some).context(Kind::Machine, failed)
+    }
+
+    fn root(&self, layers: &[String], making: &Making, image: Option<Image>) -> Result<RootFolder> {
+        let (yard, ids) = (&self.yard.folder, &self.ids);
+        let root = match image {
+            Some(image) => RootFolder::create_on(yard, "bench", ids, layers, making, image),
+            None => RootFolder::create(yard, "bench", ids, layers, making),
+        };
         let root = root.context(Kind::Machine, "make a root")?;
         match subject::provide(self.yard, &root, &self.subject.order) {
             Ok(()) => Ok(root),

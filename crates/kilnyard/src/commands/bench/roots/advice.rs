@@ -65,6 +65,7 @@ pub fn lines(roots: Roots) -> Vec<(&'static str, &'static str)> {
         (Backend::Overlay, Scratch::Memory) => vec![("backend", "\"overlay\""), ("scratch", "\"memory\"")],
         (Backend::Tmpfs, _) => vec![("backend", "\"tmpfs\"")],
         (Backend::Copy, _) => vec![("backend", "\"copy\"")],
+        (Backend::Block, _) => vec![("backend", "\"block\"")],
     }
 }
 
@@ -127,6 +128,7 @@ mod tests {
             (Backend::Overlay, Scratch::Memory),
             (Backend::Tmpfs, Scratch::Disk),
             (Backend::Copy, Scratch::Disk),
+            (Backend::Block, Scratch::Disk),
         ] {
             let roots = Roots { backend, scratch, ..Roots::default() };
             let lines: String =

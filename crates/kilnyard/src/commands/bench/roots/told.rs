@@ -276,7 +276,7 @@ mod tests {
     use super::super::ways::Ways;
     use super::super::{Round, variant};
     use super::*;
-    use kilnyard_root::Flushes;
+    use kilnyard_root::{Device, Flushes};
 
     fn spent(wall_seconds: f64) -> Spent {
         Spent { wall_seconds, cpu_seconds: wall_seconds / 2.0 }
@@ -288,7 +288,7 @@ mod tests {
 
     /// The overlay on the disk builds in 10 s, in memory in 8 s on layers; there is no tmpfs.
     fn figures() -> Figures {
-        let mut measured: Vec<Measured> = variant::all(Flushes::Discard)
+        let mut measured: Vec<Measured> = variant::all(Flushes::Discard, Device::default())
             .into_iter()
             .map(|variant| {
                 let on_layers =
@@ -355,7 +355,7 @@ mod tests {
     fn the_chart_has_a_bar_for_each_way_that_was_measured() {
         let chart = chart(&figures(), "2 cores", 2);
         let bars: Vec<usize> = chart.groups.iter().map(|group| group.bars.len()).collect();
-        assert_eq!(bars, [4, 2, 4]);
+        assert_eq!(bars, [5, 3, 4]);
         assert_eq!(chart.groups[0].bars[0].parts, [0.02, 4.0, 10.0, 0.5]);
     }
 }

@@ -1,7 +1,7 @@
 //! The ways to make roots that are compared.
 
 use kilnyard_process::pressure;
-use kilnyard_root::{Backend, Flushes, Form, IdMap, Making, Roots, Scratch, probe};
+use kilnyard_root::{Backend, Device, Flushes, Form, IdMap, Making, Roots, Scratch, probe};
 use std::path::Path;
 
 /// A part of the memory that is free, as a divisor, may be used by a root in memory: as in builds.
@@ -18,14 +18,17 @@ pub struct Variant {
 }
 
 /// All of them, the plainest first; the last one shows what discarded flushes save.
-pub fn all(flushes: Flushes) -> Vec<Variant> {
-    let variant =
-        |backend, scratch| Variant { roots: Roots { backend, scratch, flushes }, is_for_comparison: false };
+pub fn all(flushes: Flushes, device: Device) -> Vec<Variant> {
+    let variant = |backend, scratch| Variant {
+        roots: Roots { backend, scratch, flushes, device },
+        is_for_comparison: false,
+    };
     let mut variants = vec![
         variant(Backend::Overlay, Scratch::Disk),
         variant(Backend::Overlay, Scratch::Memory),
         variant(Backend::Tmpfs, Scratch::Disk),
         variant(Backend::Copy, Scratch::Disk),
+        variant(Backend::Block, Scratch::Disk),
     ];
     if flushes == Flushes::Discard {
         let roots = Roots { flushes: Flushes::Keep, ..variants[0].roots };
@@ -60,7 +63,7 @@ impl Variant {
     fn made_with(&self, bytes: u64) -> Making {
         match self.roots.is_in_memory() {
             true => self.roots.in_memory(bytes),
-            false => self.roots.on_disk(),
+            false => self.roots.of_build(),
         }
     }
 
@@ -77,13 +80,15 @@ mod tests {
 
     #[test]
     fn each_way_has_a_name_of_its_own_and_is_made_as_it_says() {
-        let variants = all(Flushes::Discard);
+        let variants = all(Flushes::Discard, Device::default());
         let keys: Vec<String> = variants.iter().map(Variant::key).collect();
-        let expected = ["overlay", "overlay_scratch_in_memory", "tmpfs", "copy", "overlay_flushes_kept"];
+        let expected =
+            ["overlay", "overlay_scratch_in_memory", "tmpfs", "copy", "block", "overlay_flushes_kept"];
         assert_eq!(keys, expected);
         let forms: Vec<Form> = variants.iter().map(|variant| variant.made_with(1).form).collect();
-        assert_eq!(forms, [Form::Overlay, Form::Overlay, Form::Copy, Form::Copy, Form::Overlay]);
+        let device = Form::Image(Device::default());
+        assert_eq!(forms, [Form::Overlay, Form::Overlay, Form::Copy, Form::Copy, device, Form::Overlay]);
         // Who keeps flushes anyway has nothing to compare.
-        assert!(all(Flushes::Keep).iter().all(|variant| !variant.is_for_comparison));
+        assert!(all(Flushes::Keep, Device::default()).iter().all(|variant| !variant.is_for_comparison));
     }
 }

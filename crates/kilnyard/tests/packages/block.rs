@@ -1,0 +1,59 @@
+//! Packages built in roots on block devices.
+
+use crate::fixtures::{Fixture, Packages, Shared, Trial, good, processes, slow};
+use std::fs;
+
+pub const CASES: &[Trial] = &[("roots_on_block_devices_build_packages", on_block_devices)];
+
+/// Says what the root and what is written lie on.
+const LOOKS: &str = "stat -f -c 'the root is on %T' /";
+
+fn on_block_devices(shared: &Shared) {
+    let needs_one = Fixture { build: LOOKS, ..good("two", "one") };
+    let broken = slow("broken", "echo kept > kept\necho left > /var/tmp/left\nfalse");
+    let yard = shared.yard("block", &[slow("one", LOOKS), needs_one, broken]);
+    let config = yard.read("kilnyard.toml");
+    let wanted = "[root]\nbackend = \"block\"\nrequests = \"log\"\nroom = \"2G\"";
+    fs::write(yard.path("kilnyard.toml"), config.replace("[root]", wanted)).unwrap();
+    yard.run(&["doctor"]).says(&["block devices: a root of ext4 was served"]);
+    let plan = yard.run(&["root", "plan", "one"]).exits(0).stdout;
+    let lines: Vec<&str> = plan.lines().map(str::trim).collect();
+    let at = |text: &str| {
+        lines.iter().position(|line| line.starts_with(text)).unwrap_or_else(|| panic!("{text}: {plan}"))
+    };
+    let steps = [
+        "format ",
+        "copy ",
+        "serve ",
+        "attach what is served",
+        "mount ext4 of roots/",
+        "stamp ",
+        "pivot ",
+        "unmount ",
+    ];
+    let steps = steps.map(at);
+    assert!(steps.is_sorted() && at("unmount ") < at("detach ") && at("detach ") < at("stop "), "{plan}");
+    yard.build().exits(1);
+    assert_eq!(yard.states(&["one", "two", "broken"]), ["built", "built", "failed"]);
+    // What needs nothing has the tree of the device for its root; a layer lies over it where there is one.
+    yard.run(&["log", "one", "build"]).exits(0).says(&["the root is on ext2/ext3"]);
+    yard.run(&["log", "two", "build"]).exits(0).says(&["the root is on overlayfs"]);
+    let look = ["cat", "/build/broken-1.0/kept", "/var/tmp/left"];
+    let looked = yard.run(&[&["shell", "broken", "--"][..], &look].concat()).exits(0);
+    assert_eq!(looked.stdout, "kept\nleft\n");
+    let told: Vec<String> = (yard.names("logs/1/two").into_iter())
+        .filter(|name| name.ends_with("-requests.log"))
+        .map(|name| yard.read(&format!("logs/1/two/{name}")))
+        .collect();
+    assert!(told.len() == 1 && told[0].contains(" Read "), "{told:?}");
+    // One image for all of them, and nothing else.
+    assert_eq!(yard.names("layers/dependencies/images").len(), 1);
+    assert!(yard.is_clean());
+    let folder = yard.folder.display().to_string();
+    let of_yard: Vec<String> = (fs::read_dir("/sys/block").unwrap().flatten())
+        .map(|device| fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default())
+        .filter(|file| file.contains(&folder) || file.contains(&folder.replace('/', "~")))
+        .collect();
+    assert!(of_yard.is_empty(), "{of_yard:?}");
+    assert!(!processes().iter().any(|(_, line)| line.contains("nbd") && line.contains("roots/")));
+}

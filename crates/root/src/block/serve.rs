@@ -1,0 +1,143 @@
+//! The server of a device, and programs that go on until they are ended.
+
+use super::file_system::{missing, said};
+use super::{holders, needs};
+use crate::Flushes;
+use std::fs::File;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Pieces of an image that are kept apart once they were written: as large as blocks of its file system, so that none has to be
+/// read for the part of it that is not written.
+const PIECE: &str = "cow-block-size=4096";
+
+/// A program in the background.
+pub(super) struct Server {
+    child: Child,
+    /// What it leaves in the root's folder.
+    files: Vec<PathBuf>,
+}
+
+/// Serves an image at a socket; what is written goes to a file without a name in the folder `written`.
+pub(super) fn serve(
+    image: &Path,
+    socket: &Path,
+    written: &Path,
+    flushes: Flushes,
+    requests: Option<&Path>,
+) -> io::Result<Server> {
+    // A socket's address has 108 bytes, and nbdkit wants a path from the root on: this one leads to the yard, which is
+    // the folder that nbdkit is in as the keeper is.
+    let address = Path::new("/proc/self/cwd").join(socket);
+    let (filters, settings) = filters(flushes, requests.is_some());
+    let mut arguments: Vec<String> = ["--foreground", "--unix"].map(str::to_owned).into();
+    arguments.push(address.display().to_string());
+    arguments.extend(filters.iter().map(|filter| format!("--filter={filter}")));
+    arguments.push("file".to_owned());
+    arguments.push(format!("file={}", image.display()));
+    arguments.extend(settings.iter().map(|setting| (*setting).to_owned()));
+    arguments.extend(requests.map(|path| format!("logfile={}", path.display())));
+    let folder = std::env::current_dir()?.join(written);
+    let mut server = Server::start("nbdkit", &arguments, socket, &folder)?;
+    server.files.push(socket.to_owned());
+    Ok(server)
+}
+
+/// The filters, the one next to the client first, and their settings.
+fn filters(flushes: Flushes, is_told: bool) -> (Vec<&'static str>, Vec<&'static str>) {
+    let (mut filters, mut settings) = (Vec::new(), vec![PIECE]);
+    if is_told {
+        filters.push("log");
+    }
+    if flushes == Flushes::Discard {
+        filters.push("fua");
+        settings.push("fuamode=discard");
+    }
+    filters.push("cow");
+    (filters, settings)
+}
+
+impl Server {
+    /// Starts a program and waits until it has written its number into a file, as nbdkit and nbdfuse do when they are
+    /// ready. Both files are beside `name`.
+    pub(super) fn start(
+        program: &'static str,
+        arguments: &[String],
+        name: &Path,
+        temporary: &Path,
+    ) -> io::Result<Server> {
+        let path = needs::program(program).ok_or_else(|| missing(program))?;
+        let (number, log) = (name.with_extension("number"), name.with_extension("said"));
+        let output = File::create(&log)?;
+        let mut command = Command::new(path);
+        command.arg("--pidfile").arg(&number).args(arguments).env("TMPDIR", temporary);
+        let child = spawn(&mut command, output)?;
+        let mut server = Server { child, files: vec![number.clone(), log.clone()] };
+        let is_ready = holders::wait_until(|| match server.child.try_wait()? {
+            None => Ok(std::fs::metadata(&number).is_ok_and(|metadata| metadata.len() > 0)),
+            Some(status) => {
+                let last = said(&std::fs::read(&log).unwrap_or_default());
+                Err(io::Error::other(format!("{program} ended with {status}: {last}")))
+            }
+        })?;
+        if is_ready { Ok(server) } else { Err(io::Error::other(format!("{program} does not get ready"))) }
+    }
+
+    /// Starts one that says nothing of being ready.
+    pub(super) fn start_unready(
+        program: &'static str,
+        arguments: &[String],
+        name: &Path,
+    ) -> io::Result<Server> {
+        let path = needs::program(program).ok_or_else(|| missing(program))?;
+        let log = name.with_extension("said");
+        let child = spawn(Command::new(path).args(arguments), File::create(&log)?)?;
+        Ok(Server { child, files: vec![log] })
+    }
+
+    /// Whether it has ended; what it said last.
+    pub(super) fn ended(&mut self) -> io::Result<Option<String>> {
+        let log = self.files.iter().find(|path| path.extension().is_some_and(|end| end == "said"));
+        let last = || said(&log.and_then(|path| std::fs::read(path).ok()).unwrap_or_default());
+        Ok(self.child.try_wait()?.map(|status| format!("{status}: {}", last())))
+    }
+
+    /// Ends it at once: nothing that it has is wanted any more.
+    pub(super) fn stop(mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.finish()
+    }
+
+    /// Waits for its end, which is near.
+    pub(super) fn finish(mut self) -> io::Result<()> {
+        if !holders::wait_until(|| Ok(self.child.try_wait()?.is_some()))? {
+            return Err(io::Error::other(format!("process {} does not end", self.child.id())));
+        }
+        for file in &self.files {
+            match std::fs::remove_file(file) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Nothing that a person types is for it, and it does not end by what ends Kilnyard: it is needed until the keeper leaves.
+fn spawn(command: &mut Command, output: File) -> io::Result<Child> {
+    let errors = output.try_clone()?;
+    command.process_group(0).stdin(Stdio::null()).stdout(output).stderr(errors).spawn()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_are_in_the_order_in_which_requests_meet_them() {
+        assert_eq!(filters(Flushes::Discard, true).0, ["log", "fua", "cow"]);
+        assert_eq!(filters(Flushes::Keep, false), (vec!["cow"], vec![PIECE]));
+    }
+}

@@ -1,0 +1,97 @@
+//! What is asked of roots on block devices alone.
+
+use crate::Test;
+use crate::leaks::{PATIENCE, processes, traces};
+use crate::stand::{PLAIN, Stand};
+use kilnyard_root::{Device, Form, ImagePlan, Making, Operation, Requests, RootPlan};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+pub const TESTS: &[Test] = &[
+    ("a_device_that_was_used_is_refused", a_device_that_was_used_is_refused),
+    ("requests_are_told_where_that_is_wanted", requests_are_told),
+    ("servers_and_keepers_that_are_killed_leave_nothing", killed_servers_leave_nothing),
+];
+
+pub const ONCE: &[Test] = &[("what_holds_a_root_is_named", what_holds_a_root_is_named)];
+
+fn device(stand: &Stand) -> Device {
+    let Form::Image(device) = stand.backend.making.form else { unreachable!() };
+    device
+}
+
+fn a_device_that_was_used_is_refused(stand: &Stand) {
+    // As if the device of another root had come back.
+    let (yard, layers) = (stand.folder.path(), ["layers/below".into()]);
+    let mut image = ImagePlan::new(yard, Path::new("layers"), "used", &layers, &device(stand));
+    image.operations.push(Operation::Stamp { folder: "layers/mounted".into(), name: "roots/0".into() });
+    image.make(yard, &stand.ids).unwrap();
+    let plan = RootPlan::new(Path::new("roots/used"), &["layers/used".into()], &stand.backend.making);
+    let error = plan.make(yard, &stand.ids).unwrap_err().to_string();
+    let expected =
+        "failed to stamp roots/used/disk as roots/used: the device is not fresh: it has the stamp of roots/0";
+    assert_eq!(error, expected);
+    assert!(!stand.path("roots/used").exists());
+    stand.remove();
+    assert_eq!(traces(stand).devices, Vec::<PathBuf>::new());
+}
+
+fn requests_are_told(stand: &Stand) {
+    let form = Form::Image(Device { requests: Requests::Log, ..device(stand) });
+    let making = Making { form, ..stand.backend.making };
+    let plan = RootPlan::new(Path::new("roots/told"), &["layers/image".into()], &making);
+    let keeper = plan.make(stand.folder.path(), &stand.ids).unwrap();
+    let told = fs::read_to_string(stand.path("roots/told/requests")).unwrap();
+    plan.remove(stand.folder.path(), &stand.ids, keeper.as_ref()).unwrap();
+    assert!(told.contains(" Read ") && !stand.path("roots/1/requests").exists(), "{told}");
+}
+
+fn killed_servers_leave_nothing(stand: &Stand) {
+    stand.remove();
+    let before = traces(stand);
+    for victim in ["nbdkit", "nbdfuse", "keeper"] {
+        let (plan, keeper) = stand.another(victim);
+        let keeper = keeper.unwrap();
+        stand.sandbox_of(&plan, Some(&keeper), PLAIN, "head -c 5000000 /dev/zero > /tmp/x").run().unwrap();
+        let number = match victim {
+            "keeper" => keeper.process(),
+            name => {
+                let is_it = |number: &&String| {
+                    fs::read_to_string(format!("/proc/{number}/comm")).is_ok_and(|comm| comm.trim() == name)
+                };
+                processes(stand.folder.path()).iter().find(is_it).unwrap().parse().unwrap()
+            }
+        };
+        kill_process(Pid::from_raw(number as i32).unwrap(), Signal::KILL).unwrap();
+        let removed = plan.remove(stand.folder.path(), &stand.ids, Some(&keeper));
+        // Of a keeper that was killed there is no last word, and the folder is the next start's.
+        match victim {
+            "keeper" => {
+                assert!(removed.is_err());
+                plan.remove(stand.folder.path(), &stand.ids, None).unwrap();
+            }
+            _ => removed.unwrap(),
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while traces(stand) != before {
+            assert!(Instant::now() < deadline, "{victim}: {:?}", traces(stand));
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+}
+
+/// The device of a root whose file system somebody else looks at does not go, and it is said who that is.
+fn what_holds_a_root_is_named(stand: &Stand) {
+    let (plan, keeper) = stand.another("held");
+    let keeper = keeper.unwrap();
+    let inside = keeper.seen_from_outside(&plan.folder.join("disk"));
+    let open = fs::File::open(inside).unwrap();
+    let error = plan.remove(stand.folder.path(), &stand.ids, Some(&keeper)).unwrap_err().to_string();
+    drop(open);
+    let own = format!("{} (", std::process::id());
+    assert!(error.contains("roots/held/disk") && error.contains("still in use after"), "{error}");
+    assert!(error.contains(&own), "{error}");
+    plan.remove(stand.folder.path(), &stand.ids, None).unwrap();
+}

@@ -23,15 +23,11 @@ const INSTALLED: &str = "printf '#!/bin/sh -e\\nchown 33:33 /usr/share/script/da
                          chmod 755 debian/tmp/DEBIAN/postinst";
 
 fn a_user_with_one_id(shared: &Shared) {
+    let as_builder = "test `id -u`:`id -g` = 1000:1000";
     let fixtures = [
-        Fixture {
-            build: "test `id -u`:`id -g` = 1000:1000",
-            has_owners: true,
-            binary: OWNERS,
-            ..good("owners", "")
-        },
+        Fixture { has_owners: true, binary: OWNERS, ..good("owners", "") },
         Fixture { binary: INSTALLED, ..good("script", "owners") },
-        Fixture { build: "test `id -u`:`id -g` = 1000:1000", ..good("after", "script") },
+        Fixture { build: as_builder, ..good("after", "script") },
         Fixture { build: "false", ..good("broken", "") },
     ];
     let yard = shared.yard("alone", &fixtures);

@@ -9,6 +9,9 @@ use std::time::Instant;
 pub const PLAIN: &str = "plain";
 pub const OURS: &str = "kilnyard";
 
+/// What comes before a client of ours.
+const CLIENT_WORDS: [&str; 4] = ["/proc/self/exe", "fakeroot", "--static=off", "--"];
+
 /// One way to run a command.
 pub struct Contender {
     pub name: &'static str,
@@ -48,7 +51,12 @@ impl Contender {
         let program = std::env::current_exe().or_internal("find this program")?;
         let program = program.to_string_lossy().into_owned();
         let words: Vec<&str> = [program.as_str(), ARGUMENT].iter().chain(words).copied().collect();
-        let mut command = self.command(&words);
+        // This program has system calls of its own, beside libc's that are measured, and would be answered for them.
+        let mut command = if self.name == OURS {
+            Contender { name: OURS, words: CLIENT_WORDS.to_vec() }.command(&words)
+        } else {
+            self.command(&words)
+        };
         let output = command.current_dir(scratch.path(".")).output();
         let output = output.context(Kind::Machine, format!("run {}", self.name))?;
         let text = String::from_utf8_lossy(&output.stdout);

@@ -646,7 +646,8 @@ fn write_layers(folder: &Path, layers: &[String]) -> io::Result<()> {
     fs_err::write(folder.join(LAYERS), lines)
 }
 
-pub(crate) fn sweep(yard: &Path, ids: &IdMap) -> io::Result<()> {
+/// Removes what builds left that did not end, but for kept roots of failed ones. No worker may be at work in the yard.
+pub fn sweep(yard: &Path, ids: &IdMap) -> io::Result<()> {
     fs_err::create_dir_all(yard.join("roots"))?;
     for entry in fs_err::read_dir(yard.join("roots"))? {
         let name = entry?.file_name();

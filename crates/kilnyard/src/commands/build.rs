@@ -2,7 +2,7 @@
 
 use super::print;
 use crate::cli::Build;
-use crate::error::{Kind, Result};
+use crate::error::{Context, Kind, Result};
 use crate::family::Published;
 use crate::plan::Forced;
 use crate::run::view::{Events, Live, Plain, View};
@@ -34,6 +34,9 @@ pub fn build(yard: &Yard, _lock: &Lock, options: &Build) -> Result<ExitCode> {
     let say = |text: &str| tell!("{text}");
     if !options.dry_run {
         yard.check_roots()?;
+        // Of a run that was killed when all was built, no worker would: there is nothing for it to do.
+        let swept = kilnyard_worker::sweep_roots(&yard.folder, &yard.ids());
+        swept.context(Kind::Machine, "remove what an earlier run left")?;
     }
     let needs_scan = if options.dry_run { !family::is_scanned(yard) } else { true };
     if needs_scan && !options.no_scan {

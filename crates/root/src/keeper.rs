@@ -1,7 +1,8 @@
 //! What holds the mounts of one root between its commands.
 //!
 //! Each command of a build runs in a sandbox of its own, whose mounts end with it. A file system in memory, or on a
-//! device, has to stay from one command to the next: it is mounted in the namespace of a process that does nothing else,
+//! device, has to stay from one command to the next, and so has an overlay whose files a fakeroot knows by the number that
+//! it was mounted with: it is mounted in the namespace of a process that does nothing else,
 //! and every sandbox of the root begins with a copy of that namespace. So a mount is still nobody's but the root's, and
 //! the kernel takes it away whoever is killed, at whatever moment.
 //!

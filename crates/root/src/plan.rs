@@ -186,6 +186,16 @@ impl RootPlan {
         RootPlan::new(folder, layers, &Making { form, ..Making::default() })
     }
 
+    /// The same root, whose overlay is mounted once and held: its files keep their device's number from one command to the
+    /// next, by which a fakeroot knows them.
+    pub fn held(mut self) -> RootPlan {
+        let is_overlay = |operation: &Operation| matches!(operation, Operation::Overlay { .. });
+        let (overlays, others) = self.files.into_iter().partition(is_overlay);
+        self.files = others;
+        self.hold.extend::<Vec<_>>(overlays);
+        self
+    }
+
     /// The folder in memory that a build works in, where the plan has one.
     pub fn work_folder(&self) -> Option<&Path> {
         self.hold.iter().find_map(|operation| match operation {

@@ -84,7 +84,8 @@ impl RootFolder {
         layers: &[String],
         making: &Making,
     ) -> Result<RootFolder, RunError> {
-        RootFolder::create_with(yard, name, ids, layers, making, Means::default())
+        let plan = plan_of(name, layers, making, None);
+        RootFolder::create_with(yard, ids, layers, (plan, making.flushes), Means::default())
     }
 
     /// Makes a new root on a device that shows an image of its lowest layers.
@@ -96,27 +97,26 @@ impl RootFolder {
         making: &Making,
         image: Image,
     ) -> Result<RootFolder, RunError> {
-        RootFolder::create_with(yard, name, ids, layers, making, Means { image: Some(image), promise: None })
+        let plan = plan_of(name, layers, making, Some(&image));
+        let means = Means { image: Some(image), promise: None };
+        RootFolder::create_with(yard, ids, layers, (plan, making.flushes), means)
     }
 
     /// Makes a new root with what it needs.
     fn create_with(
         yard: &Path,
-        name: &str,
         ids: &IdMap,
         layer_names: &[String],
-        making: &Making,
+        (plan, flushes): (RootPlan, Flushes),
         means: Means,
     ) -> Result<RootFolder, RunError> {
-        let layers = layers_below(layer_names, means.image.as_ref());
-        let plan = RootPlan::new(&Path::new("roots").join(name), &layers, making);
         let keeper = plan.make(yard, ids)?;
         let held = keeper.map(|keeper| {
             let memory = keeper.seen_from_outside(&plan.folder.join(MEMORY));
             let free_blocks = rustix::fs::statvfs(memory).map_or(0, |facts| facts.f_bavail);
             Arc::new(Held { keeper, free_blocks, _means: means })
         });
-        let root = RootFolder { flushes: making.flushes, held, ..RootFolder::of_plan(yard, ids, plan) };
+        let root = RootFolder { flushes, held, ..RootFolder::of_plan(yard, ids, plan) };
         let provided = fs_err::create_dir(root.path().join("inputs"))
             .and_then(|()| write_layers(&root.path(), layer_names))
             .and_then(|()| root.clone().with_session());
@@ -146,8 +146,7 @@ impl RootFolder {
         let memory = wanted_memory(roots, works_in_memory, order, written_bytes, &layer_bytes);
         let making = memory.map_or(roots.of_build(), |bytes| roots.in_memory(bytes));
         let image = planned_image(yard, &order.layers, making.form).map(|(image, _)| image);
-        let layers = layers_below(&order.layers, image.as_ref());
-        let plan = RootPlan::new(&Path::new("roots").join(name), &layers, &making);
+        let plan = build_plan(name, &order.layers, &making, image.as_ref(), ids);
         RootFolder { flushes: making.flushes, ..RootFolder::of_plan(yard, ids, plan) }.of_order(order)
     }
 
@@ -473,8 +472,11 @@ impl RootFolder {
             self.copy(keeper, work, &self.plan.written.join(inside.trim_start_matches('/')))?;
         }
         if work.is_none() || self.plan.has_device() {
-            let name = self.plan.written.file_name().unwrap_or_default();
-            self.copy(keeper, &self.plan.written, &self.plan.folder.join(name))?;
+            let to = self.plan.folder.join(self.plan.written.file_name().unwrap_or_default());
+            // What is held may be on the disk already.
+            if to != self.plan.written {
+                self.copy(keeper, &self.plan.written, &to)?;
+            }
         }
         let work = self.path().join("work");
         if self.plan.written.ends_with("upper") && !work.exists() {
@@ -519,7 +521,9 @@ impl Worker {
         let Settings { yard, ids, roots, .. } = &self.settings;
         let promise = means.promise.as_ref();
         let making = promise.map_or(roots.of_build(), |promise| roots.in_memory(promise.bytes));
-        Ok(RootFolder::create_with(yard, name, ids, &order.layers, &making, means)?.of_order(order))
+        let plan = build_plan(name, &order.layers, &making, means.image.as_ref(), ids);
+        let root = RootFolder::create_with(yard, ids, &order.layers, (plan, making.flushes), means)?;
+        Ok(root.of_order(order))
     }
 
     /// The image that the root of a build is on, if it is on a device; that it was cancelled is an error without a reason.
@@ -540,6 +544,23 @@ impl Worker {
         let bytes = wanted_memory(*roots, *works_in_memory, order, written_bytes, &layer_bytes)?;
         self.memory.promise(bytes)
     }
+}
+
+/// The plan of a root of these layers.
+fn plan_of(name: &str, layers: &[String], making: &Making, image: Option<&Image>) -> RootPlan {
+    RootPlan::new(&Path::new("roots").join(name), &layers_below(layers, image), making)
+}
+
+/// The plan of the root of a build, which several commands go through.
+fn build_plan(
+    name: &str,
+    layers: &[String],
+    making: &Making,
+    image: Option<&Image>,
+    ids: &IdMap,
+) -> RootPlan {
+    let plan = plan_of(name, layers, making, image);
+    if ids.is_alone() { plan.held() } else { plan }
 }
 
 /// The layers of a root, with an image in the place of those that it holds.

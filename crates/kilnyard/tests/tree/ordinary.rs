@@ -1,16 +1,22 @@
 //! A tree built by an ordinary user.
 
 use crate::fixtures::{ALL, Packages, Shared, Trial, serve};
-use crate::support::Ended;
 use crate::support::ordinary::User;
 use crate::support::tree::{MiniTree, source};
+use crate::support::{Ended, Yard};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
-pub const CASES: &[Trial] = &[("an_ordinary_user_builds_a_tree", an_ordinary_user)];
+pub const CASES: &[Trial] = &[
+    ("an_ordinary_user_builds_a_tree", an_ordinary_user),
+    ("a_user_with_one_id_builds_a_tree", a_user_with_one_id),
+];
 
-fn an_ordinary_user(shared: &Shared) {
+/// Above the ids that anybody else has here.
+const ID: u32 = 0x7711_0000;
+
+fn tree() -> MiniTree {
     let tree = MiniTree::new(&[
         ("a/one", "DISTFILES= one-1.0.tar.gz\ndo-build:\n\t@cat ${WRKSRC}/content"),
         ("a/two", "DEPENDS= one-[0-9]*:../../a/one\ndo-build:\n\t@id -u"),
@@ -20,6 +26,11 @@ fn an_ordinary_user(shared: &Shared) {
         ),
     ]);
     tree.distfile("a/one", "one-1.0.tar.gz", &source("one-1.0", "a source\n"));
+    tree
+}
+
+fn an_ordinary_user(shared: &Shared) {
+    let tree = tree();
     let _server = serve(&tree);
     let yard = shared.yard("ordinary", &tree, &[]);
     // Root's builds have ids of their own. Who has just these can use the layers that are there.
@@ -27,14 +38,40 @@ fn an_ordinary_user(shared: &Shared) {
     let id = fs::metadata(yard.path("layers").join(base)).unwrap().uid();
     let user = User::with_range(&shared.path("user"), id);
     user.own(&yard, "layers/");
-    user.run(&yard, &["build"]).exits(0).says(&["3 directories: 3 asked, 0 as before, 0 failed", "3 built"]);
-    user.run(&yard, &["log", "a/one", "build"]).exits(0).says(&["a source"]);
-    user.run(&yard, &["log", "a/two", "build"]).exits(0).says(&["\n1000\n"]);
+    builds(&user, &yard);
+    user.run(&yard, &["clean"]).exits(0);
+}
+
+fn a_user_with_one_id(shared: &Shared) {
+    let tree = tree();
+    let _server = serve(&tree);
+    let yard = shared.yard("alone", &tree, &[]);
+    // The layers that are there belong to others.
+    fs::remove_dir_all(yard.path("layers")).unwrap();
+    fs::create_dir(yard.path("layers")).unwrap();
+    let user = User::alone(&shared.path("alone-user"), ID);
+    user.own(&yard, "nothing");
+    builds(&user, &yard);
+    // Where files of one stage are seen by another one on the disk too.
+    yard.change("# work-in-memory = true", "work-in-memory = false");
+    user.run(&yard, &["build", "--force", "a/as-root"]).exits(0);
+    belongs_to_another(&yard);
+    user.run(&yard, &["clean", "--base"]).exits(0);
+}
+
+fn builds(user: &User, yard: &Yard) {
+    user.run(yard, &["build"]).exits(0).says(&["3 directories: 3 asked, 0 as before, 0 failed", "3 built"]);
+    user.run(yard, &["log", "a/one", "build"]).exits(0).says(&["a source"]);
+    user.run(yard, &["log", "a/two", "build"]).exits(0).says(&["\n1000\n"]);
+    belongs_to_another(yard);
+    assert_eq!(yard.published(), ["as-root-1.0", "one-1.0", "two-1.0"]);
+    user.run(yard, &["build"]).exits(0).says(&["nothing to do: 3 up-to-date"]);
+    yard.is_clean();
+}
+
+/// What one stage gave away is packed as given by the next one.
+fn belongs_to_another(yard: &Yard) {
     let mut tar = Command::new("tar");
     tar.args(["--numeric-owner", "-tvzf"]).arg(yard.path(ALL).join("as-root-1.0.tgz"));
     Ended::from(tar.output().unwrap()).exits(0).says(&["-rw------- 1/"]);
-    assert_eq!(yard.published(), ["as-root-1.0", "one-1.0", "two-1.0"]);
-    user.run(&yard, &["build"]).exits(0).says(&["nothing to do: 3 up-to-date"]);
-    yard.is_clean();
-    user.run(&yard, &["clean"]).exits(0);
 }

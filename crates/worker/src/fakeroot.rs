@@ -34,9 +34,13 @@ pub(crate) fn begin(root: &Path) -> io::Result<Session> {
         let cause = std::error::Error::source(&error).map_or(String::new(), |cause| format!(": {cause}"));
         io::Error::other(format!("failed to {error}{cause}"))
     })?;
+    // Libraries that are there already stay; what calls it from within the session has all of it.
     let variables: String = environment(&session)
         .iter()
-        .map(|(name, value)| format!("export {name}={value}${{{name}:+:${name}}}\n"))
+        .map(|(name, value)| match name.as_str() {
+            "LD_PRELOAD" => format!("  export {name}={value}${{{name}:+:${name}}}\n"),
+            _ => format!("  export {name}={value}\n"),
+        })
         .collect();
     let script = format!("{SCRIPT}if [ -z \"$FAKEROOTKEY\" ]; then\n{variables}fi\nexec \"$@\"\n");
     fs_err::write(folder.join(PROGRAM), script)?;

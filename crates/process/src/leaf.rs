@@ -9,7 +9,8 @@
 //! itself is in, if that was handed over to it. What a killed Kilnyard left is known by its name, and goes when the next
 //! command is started.
 //!
-//! Known downside: to put a process into a group takes the kernel some ten milliseconds, in which nobody works.
+//! Process 1 of the sandbox is begun in the group: to move a process takes the kernel some ten milliseconds, in which nobody
+//! works.
 
 use crate::groups::{base, folder, name};
 use crate::portrait;
@@ -31,20 +32,10 @@ pub(crate) struct Leaf {
 }
 
 impl Leaf {
-    /// Puts a process that has started no other into a new group, and into its build's. None where no such group can be
-    /// made: the command runs without.
-    pub(crate) fn enter(process: u32, membership: Option<&Membership>) -> Option<Leaf> {
-        let build = membership.and_then(Membership::group);
-        let made = Leaf::make(build);
-        let leaf = made.ok().filter(|leaf| folder::enter(&leaf.folder, process).is_ok());
-        // Who is in the leaf of a build's group is in that one.
-        if let Some(membership) = membership
-            && (leaf.is_none() || build.is_none())
-        {
-            // Without its weight it builds all the same.
-            let _ = membership.enter(process);
-        }
-        leaf
+    /// A new group in that of a build, and else where Kilnyard is. None where no such group can be made: the command runs
+    /// without.
+    pub(crate) fn begin(membership: Option<&Membership>) -> Option<Leaf> {
+        Leaf::make(membership.and_then(Membership::group)).ok()
     }
 
     fn make(build: Option<&Path>) -> Result<Leaf, String> {

@@ -51,14 +51,23 @@ pub fn run(
 ) -> Outcome {
     let started = Instant::now();
     let bounds = Bounds { processes_max: limits.processes_max };
+    let leaf = Leaf::begin(membership);
+    let mut groups = membership.map(Membership::groups).unwrap_or_default();
+    if let Some(leaf) = &leaf {
+        // Who is in the leaf of a build's group is in that one.
+        groups.version_2 = Some(leaf.folder().to_owned());
+    }
     let begun = OnceCell::new();
-    let enter = |outer| {
-        // It begins nothing before.
-        let _ = begun.set((births::follow(outer), Leaf::enter(outer, membership)));
+    let follow = |outer| {
+        let _ = begun.set(births::follow(outer));
+        if let Some(membership) = membership {
+            // Without its weight it builds all the same.
+            let _ = membership.level(outer);
+        }
     };
-    let mut outcome = match sandbox.spawn_within(bounds, &enter) {
+    let mut outcome = match sandbox.spawn_within(bounds, &groups, &follow) {
         Ok(child) => {
-            let (births, leaf) = begun.into_inner().unwrap_or_else(|| (births::follow(child.id()), None));
+            let births = begun.into_inner().unwrap_or_else(|| births::follow(child.id()));
             Watch::new(child, births, leaf, output, limits, cancel, observe).run()
         }
         Err(error) => Outcome::of(End::SandboxFailed(format!("failed to start a sandbox: {error}"))),
@@ -239,7 +248,11 @@ impl<'a> Watch<'a> {
 
     fn heard(&mut self, report: Report) {
         match report {
-            Report::Started => {}
+            Report::Process1 { .. } | Report::Started => {}
+            Report::NoGroup { .. } => {
+                self.leaf = None;
+                self.stalling = Stalling::of(None);
+            }
             Report::Sample { processes, threads, runnable, memory_bytes, cpu_seconds, created } => {
                 self.progress.sample(self.now(), cpu_seconds, created, runnable);
                 self.outcome.memory_peak_bytes = self.outcome.memory_peak_bytes.max(memory_bytes);

@@ -255,17 +255,35 @@ enum Entry {
 pub struct Membership(Entry);
 
 impl Membership {
-    /// Lets a process enter: one that was just started by this one, has not started others, and waits, such as the outer
-    /// process of a sandbox before it has read its description. What it starts from now on belongs to the build. The
-    /// build can go on without, when this fails: where the build has ended, or the process is gone.
+    /// The groups that a sandbox of the build is to be begun in.
+    pub(crate) fn groups(&self) -> kilnyard_root::sandbox::Groups {
+        let (version_1, version_2) = match &self.0 {
+            Entry::Groups { folders, are_version2: false } => (folders.to_vec(), None),
+            Entry::Groups { folders, are_version2: true } => (Vec::new(), folders.first().cloned()),
+            Entry::Nice(_) | Entry::Nothing => (Vec::new(), None),
+        };
+        kilnyard_root::sandbox::Groups { version_1, version_2 }
+    }
+
+    /// Gives a process its nice level, where that is the way: one that was just started by this one, has not started others,
+    /// and waits, such as the outer process of a sandbox before it has read its description.
+    pub(crate) fn level(&self, pid: u32) -> io::Result<()> {
+        match &self.0 {
+            Entry::Nice(entry) => entry.enter(pid),
+            Entry::Groups { .. } | Entry::Nothing => Ok(()),
+        }
+    }
+
+    /// Lets a process enter that was started in no group: one that was just started by this one, has not started others, and
+    /// waits. What it starts from now on belongs to the build. The build can go on without, when this fails: where the build
+    /// has ended, or the process is gone. To move a process takes the kernel some ten milliseconds.
     pub fn enter(&self, pid: u32) -> io::Result<()> {
         match &self.0 {
+            // Each of them: what is not counted may still be weighed.
             Entry::Groups { folders, .. } => {
-                // Each of them: what is not counted may still be weighed.
                 folders.iter().map(|folder| folder::enter(folder, pid)).fold(Ok(()), io::Result::and)
             }
-            Entry::Nice(entry) => entry.enter(pid),
-            Entry::Nothing => Ok(()),
+            Entry::Nice(_) | Entry::Nothing => self.level(pid),
         }
     }
 

@@ -5,7 +5,7 @@
 //! of the root's folder; what is served becomes a device of the kernel by `nbd.ko` where there is one, else by `nbdfuse`
 //! and a loop device; the device is mounted. All of that is done by the root's [`Keeper`](crate::Keeper), as root and without a user namespace, in a
 //! mount and a pid namespace of its own: servers end with its process 1, the mount with its namespace, and the loop device clears
-//! itself then.
+//! itself then. The mount is in a namespace where no server is, so that it goes while they still serve.
 //!
 //! What must hold: a device is stamped with the name of its root, and one that has a stamp already is refused, so that none
 //! is used twice. The kernel takes loop devices and fuse mounts away when it likes: who detaches waits until they are gone, or says who

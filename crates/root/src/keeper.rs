@@ -29,22 +29,24 @@ impl Keeper {
     pub fn start(folder: &Path, ids: &IdMap, operations: Vec<Operation>) -> Result<Keeper, RunError> {
         let mut child =
             Sandbox::of_machine(folder, ids, Task::Keep(operations)).spawn().map_err(RunError::Spawn)?;
-        let keeper = |child: Child| Keeper {
-            process: child.id(),
-            folder: folder.to_owned(),
-            child: Mutex::new(Some(child)),
-        };
         let Some(errors) = child.stderr.take() else { return Err(RunError::Vanished) };
+        let mut keeper = Keeper { process: 0, folder: folder.to_owned(), child: Mutex::new(Some(child)) };
         let mut errors = BufReader::new(errors);
-        let mut line = String::new();
-        let _ = errors.read_line(&mut line);
-        if serde_json::from_str(&line).is_ok_and(|report: Report| report == Report::Started) {
-            child.stderr = Some(errors.into_inner());
-            return Ok(keeper(child));
+        let mut text = String::new();
+        loop {
+            let mut line = String::new();
+            let _ = errors.read_line(&mut line);
+            match serde_json::from_str(&line) {
+                Ok(Report::Process1 { number }) => keeper.process = number,
+                Ok(Report::Started) => break,
+                _ if line.is_empty() => return Err(last_word(&text).err().unwrap_or(RunError::Vanished)),
+                _ => text.push_str(&line),
+            }
         }
-        let _ = errors.read_to_string(&mut line);
-        drop(keeper(child));
-        Err(last_word(&line).err().unwrap_or(RunError::Vanished))
+        if let Ok(Some(child)) = keeper.child.get_mut().map(Option::as_mut) {
+            child.stderr = Some(errors.into_inner());
+        }
+        Ok(keeper)
     }
 
     /// The process, whose namespaces sandboxes of the root begin with.

@@ -3,8 +3,7 @@
 //! Three processes stand between Kilnyard and the command:
 //!
 //! 1. the *outer* one, this program started again by [`Sandbox::spawn`], reads the sandbox as JSON from
-//!    its standard input, takes the user namespace (a helper that stays outside writes the id map), then
-//!    the others, and waits;
+//!    its standard input, starts the first one in new namespaces and in its control group, writes the map of its ids, and waits;
 //! 2. the *first* one, process 1 of the new pid namespace, performs the operations, starts the command,
 //!    reaps every orphan, counts what there is, ends all of it when it is told to, and at the command's end names who is
 //!    left, ends that too, and leaves;
@@ -111,11 +110,21 @@ pub struct Bounds {
     pub processes_max: Option<u32>,
 }
 
+/// The control groups that a sandbox is begun in, by their folders. What cannot be entered is left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Groups {
+    /// Of version 1: the outer process enters them.
+    pub version_1: Vec<PathBuf>,
+    /// Of version 2: all but the outer process are in it from their beginning. [`Report::NoGroup`] tells if they are not.
+    pub version_2: Option<PathBuf>,
+}
+
 /// What is read by the program that becomes a sandbox.
 #[derive(Serialize, Deserialize)]
 struct Specification {
     sandbox: Sandbox,
     bounds: Bounds,
+    groups: Groups,
 }
 
 /// What a sandbox can be told while its command runs, one byte each.
@@ -162,6 +171,16 @@ pub struct Leftover {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Report {
+    /// Process 1 was started.
+    Process1 {
+        /// Its number, seen from outside.
+        number: u32,
+    },
+    /// The control group of version 2 did not take it.
+    NoGroup {
+        /// Why not.
+        error: String,
+    },
     /// The root stands and the command runs.
     Started,
     /// A sample of all processes of the sandbox.
@@ -244,7 +263,7 @@ impl Sandbox {
 
     /// Starts the sandbox: its standard output is the command's log, its standard error the reports.
     pub fn spawn(&self) -> io::Result<Child> {
-        let mut child = self.spawn_within(Bounds::default(), &|_| {})?;
+        let mut child = self.spawn_within(Bounds::default(), &Groups::default(), &|_| {})?;
         // What keeps something does so until its standard input ends.
         if !matches!(self.task, Task::Keep(_)) {
             drop(child.stdin.take());
@@ -252,10 +271,10 @@ impl Sandbox {
         Ok(child)
     }
 
-    /// The same within bounds, and its standard input takes [`Order`]s. `enter` is called with the number of the outer
-    /// process before that one starts any other: what it is put into then, all of the sandbox is in.
-    pub fn spawn_within(&self, bounds: Bounds, enter: &dyn Fn(u32)) -> io::Result<Child> {
-        let text = self.specification(bounds)?;
+    /// The same within bounds and in control groups, and its standard input takes [`Order`]s. `begun` is called with the number
+    /// of the outer process before that one starts any other.
+    pub fn spawn_within(&self, bounds: Bounds, groups: &Groups, begun: &dyn Fn(u32)) -> io::Result<Child> {
+        let text = self.specification(bounds, groups)?;
         let specification = [&(text.len() as u64).to_le_bytes()[..], &text].concat();
         let mut child = this_program()
             .args([ARGUMENT, "-", &std::process::id().to_string()])
@@ -264,7 +283,7 @@ impl Sandbox {
             .stderr(Stdio::piped())
             .spawn()?;
         // It does nothing before it has read what it is to be.
-        enter(child.id());
+        begun(child.id());
         let written = child.stdin.as_mut().map(|stdin| stdin.write_all(&specification));
         if let Some(Err(error)) = written {
             // It died before it had read; what it said, if anything, is in its reports.
@@ -277,14 +296,14 @@ impl Sandbox {
         Ok(child)
     }
 
-    fn specification(&self, bounds: Bounds) -> io::Result<Vec<u8>> {
-        let specification = Specification { sandbox: self.clone(), bounds };
+    fn specification(&self, bounds: Bounds, groups: &Groups) -> io::Result<Vec<u8>> {
+        let specification = Specification { sandbox: self.clone(), bounds, groups: groups.clone() };
         serde_json::to_vec(&specification).map_err(io::Error::other)
     }
 
     /// Runs the sandbox on this process's own terminal and waits; the command's exit code.
     pub fn run_interactively(&self, specification_file: &std::path::Path) -> io::Result<i32> {
-        fs_err::write(specification_file, self.specification(Bounds::default())?)?;
+        fs_err::write(specification_file, self.specification(Bounds::default(), &Groups::default())?)?;
         let own = std::process::id().to_string();
         let status = this_program().arg(ARGUMENT).arg(specification_file).arg(own).status();
         fs_err::remove_file(specification_file)?;

@@ -3,8 +3,11 @@
 use super::attach::Attached;
 use super::serve::Server;
 use super::{attach, file_system, serve, stamp};
+use crate::sandbox::system;
 use crate::{Flushes, Operation};
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 /// See the module. What is left of it ends with the keeper, whose children servers are.
@@ -14,6 +17,30 @@ pub(crate) struct Devices {
     servers: Vec<(PathBuf, Server)>,
     /// By the paths that operations know them by.
     attached: Vec<(PathBuf, Attached)>,
+    /// Where servers are, by the mounts that they are kept out of.
+    outside: Vec<(PathBuf, Outside)>,
+}
+
+/// A mount namespace that this process has left, with the folder that it was in.
+struct Outside {
+    mounts: File,
+    folder: PathBuf,
+}
+
+impl Outside {
+    /// Goes into a copy of the mount namespace. What is mounted from now on servers do not see, who stay: if one of them
+    /// were the last to leave, it would wait at its own end for what only itself can write.
+    fn leave() -> io::Result<Outside> {
+        let outside = Outside { mounts: File::open("/proc/self/ns/mnt")?, folder: std::env::current_dir()? };
+        system::unshare(libc::CLONE_NEWNS)?;
+        Ok(outside)
+    }
+
+    fn enter(&self) -> io::Result<()> {
+        // SAFETY: numbers alone; the descriptor is open.
+        system::check(unsafe { libc::setns(self.mounts.as_raw_fd(), libc::CLONE_NEWNS) })?;
+        std::env::set_current_dir(&self.folder)
+    }
 }
 
 impl Devices {
@@ -40,16 +67,26 @@ impl Devices {
             },
             Operation::Mount { device, target, file_system, flushes } => {
                 match self.attached.iter().find(|(known, _)| known == device) {
-                    Some((_, attached)) => {
+                    Some((_, attached)) => Outside::leave().and_then(|outside| {
+                        self.outside.push((target.clone(), outside));
                         file_system::mount(&attached.node(), target, *file_system, *flushes)
-                    }
+                    }),
                     None => Err(unknown(device)),
                 }
             }
-            Operation::Drop { target } => file_system::unmount(target, Flushes::Discard),
+            Operation::Drop { target } => self.unmount(target, Flushes::Discard),
+            Operation::Unmount { target } if self.outside.iter().any(|(mount, _)| mount == target) => {
+                self.unmount(target, Flushes::Keep)
+            }
             Operation::Stamp { folder, name } => stamp::stamp(folder, name),
             _ => return None,
         })
+    }
+
+    /// Takes back a mount, and goes where servers are.
+    fn unmount(&mut self, target: &Path, flushes: Flushes) -> io::Result<()> {
+        file_system::unmount(target, flushes)?;
+        take(&mut self.outside, target).map_or(Ok(()), |outside| outside.enter())
     }
 }
 

@@ -1,19 +1,17 @@
 //! Process 1 of the sandbox: the root, and the command; [`reaper`] watches it then.
 
-use super::outer::{StepError, at, say, say_failed};
+use super::outer::{Outer, StepError, at, say, say_failed};
 use super::{
     Bounds, Report, Sandbox, Task, User, View, confine, copy, execute, flushes, keep, reaper, system,
 };
 use crate::{Flushes, Operation};
 use std::ffi::CString;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-/// `orders` is where Kilnyard tells what is to be done with the command, if it will; `parent` is a pipe that ends with the
-/// outer process.
-pub(super) fn run(sandbox: &Sandbox, bounds: Bounds, orders: Option<OwnedFd>, parent: &OwnedFd) -> i32 {
-    match start(sandbox, bounds, orders, parent) {
+/// `becomes_root` says that there are ids to become root of the root with.
+pub(super) fn run(sandbox: &Sandbox, bounds: Bounds, outer: Outer, becomes_root: bool) -> i32 {
+    match start(sandbox, bounds, outer, becomes_root) {
         Ok(code) => code,
         Err(error) => {
             say_failed(error);
@@ -22,15 +20,21 @@ pub(super) fn run(sandbox: &Sandbox, bounds: Bounds, orders: Option<OwnedFd>, pa
     }
 }
 
-fn start(
-    sandbox: &Sandbox,
-    bounds: Bounds,
-    orders: Option<OwnedFd>,
-    parent: &OwnedFd,
-) -> Result<i32, StepError> {
-    // Seen from the new pid namespace the parent has no number, and whoever takes over its children has none either.
-    at("follow the outer process", system::die_with_parent(0))?;
-    at("follow the outer process", system::is_open(parent))?;
+fn start(sandbox: &Sandbox, bounds: Bounds, mut outer: Outer, becomes_root: bool) -> Result<i32, StepError> {
+    if outer.wait().is_err() {
+        // It says itself what went wrong.
+        return Ok(125);
+    }
+    if becomes_root {
+        at("become root of the user namespace", system::become_user(0, 0))?;
+    }
+    at("follow the outer process", outer.follow())?;
+    if !matches!(sandbox.task, Task::Keep(_)) {
+        // Not before it is in its group, which is the topmost one that it sees.
+        at("make a namespace of control groups", system::unshare(libc::CLONE_NEWCGROUP))?;
+    }
+    let private = libc::MS_PRIVATE | libc::MS_REC;
+    at("keep mounts private", system::mount("none", "/".as_ref(), "", private, ""))?;
     if let View::Root(operations) = &sandbox.view {
         // The machine's own devices are up, and not this sandbox's to change.
         let is_needed = |operation: &&Operation| **operation != Operation::Loopback || !sandbox.has_network;
@@ -49,7 +53,7 @@ fn start(
             let environment: Vec<String> =
                 sandbox.environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
             let environment = prepare(&environment)?;
-            let reaper = at("listen for the end of the command", reaper::Reaper::new(orders))?;
+            let reaper = at("listen for the end of the command", reaper::Reaper::new(outer.orders))?;
             match at("start the command", system::fork())? {
                 None => {
                     reaper::unblock_child_signal();

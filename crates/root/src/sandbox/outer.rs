@@ -1,10 +1,10 @@
-//! The outer process: namespaces, then waiting.
+//! The outer process: it starts process 1 in new namespaces, maps its ids, and waits. It stays outside itself.
 
 use super::{Report, Specification, Task, inner, system};
 use crate::{IdMap, Mapper};
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,42 +50,57 @@ pub(super) fn run(source: &OsStr, parent: libc::pid_t) -> i32 {
 
 fn enter(source: &OsStr, parent: libc::pid_t) -> Result<i32, StepError> {
     at("follow Kilnyard", system::die_with_parent(parent))?;
-    let (Specification { sandbox, bounds }, orders) = at("read the sandbox's description", read(source))?;
+    let (specification, orders) = at("read the sandbox's description", read(source))?;
+    let Specification { sandbox, bounds, groups } = specification;
     IS_FOR_A_PERSON.store(sandbox.is_interactive, Ordering::Relaxed);
+    for folder in &groups.version_1 {
+        // Without its weight the command runs all the same. A thread that moves itself waits for nobody else's, as one that
+        // is moved does (cgroup_procs_write_start in the kernel).
+        let _ = std::fs::write(folder.join("tasks"), "0");
+    }
+    // While the machine's files are seen.
+    let group = groups.version_2.as_ref().map(std::fs::File::open);
     let is_keeper = matches!(sandbox.task, Task::Keep(_));
     if let Some(keeper) = sandbox.keeper {
         join(keeper, &sandbox.ids, parent)?;
     }
     at(format!("enter {}", sandbox.folder.display()), std::env::set_current_dir(&sandbox.folder))?;
-    // What root keeps may need root, such as a device, and runs nobody's code.
-    let has_user_namespace = sandbox.keeper.is_some() && sandbox.ids.is_ordinary();
-    let needs_none = is_keeper && !sandbox.ids.is_ordinary();
-    if !has_user_namespace && !needs_none {
-        enter_user_namespace(&sandbox.ids, parent)?;
-    }
     if is_keeper {
         // It follows its standard input: the thread that starts it may end long before it.
         at("follow Kilnyard", system::live_on())?;
     }
+    // What root keeps may need root, such as a device, and runs nobody's code.
+    let has_user_namespace = sandbox.keeper.is_some() && sandbox.ids.is_ordinary();
+    let needs_none = is_keeper && !sandbox.ids.is_ordinary();
+    let makes_user_namespace = !has_user_namespace && !needs_none;
+    let becomes_root = !needs_none && !sandbox.ids.is_alone();
     let mut spaces = libc::CLONE_NEWNS | libc::CLONE_NEWPID;
+    if makes_user_namespace {
+        spaces |= libc::CLONE_NEWUSER;
+    }
     if !is_keeper {
-        spaces |= libc::CLONE_NEWIPC | libc::CLONE_NEWUTS | libc::CLONE_NEWCGROUP;
+        spaces |= libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
         if !sandbox.has_network {
             spaces |= libc::CLONE_NEWNET;
         }
     }
-    at("make new namespaces", system::unshare(spaces))?;
-    let private = libc::MS_PRIVATE | libc::MS_REC;
-    at("keep mounts private", system::mount("none", "/".as_ref(), "", private, ""))?;
-    let (watched, lives) = at("make a pipe", pipe())?;
-    match at("start process 1", system::fork())? {
+    let (ready, go) = at("make a pipe", pipe())?;
+    match at("start process 1 in new namespaces", start(spaces, group))? {
         None => {
-            drop(lives);
-            std::process::exit(inner::run(&sandbox, bounds, orders, &watched))
+            drop(go);
+            let outer = Outer { pipe: into_file(ready), orders };
+            std::process::exit(inner::run(&sandbox, bounds, outer, becomes_root))
         }
         Some(first) => {
             // The first process alone is to hear of the end of who gives orders.
-            drop(orders);
+            drop((orders, ready));
+            say(&Report::Process1 { number: first.unsigned_abs() });
+            if makes_user_namespace {
+                write_maps(&sandbox.ids, first)?;
+            }
+            let mut go = into_file(go);
+            // What became of one that is gone is told below.
+            let _ = go.write_all(b"g");
             let (_, status, usage) = at("wait for process 1", system::wait(first, 0))?;
             // Process 1 tells of a signal that ended the command by its own exit code.
             let (code, signal) = system::code_of(status);
@@ -100,6 +115,38 @@ fn enter(source: &OsStr, parent: libc::pid_t) -> Result<i32, StepError> {
             Ok(code)
         }
     }
+}
+
+/// What process 1 has of the outer process.
+pub(super) struct Outer {
+    /// Has a byte as soon as the ids are mapped, and ends with the outer process.
+    pipe: std::fs::File,
+    /// Where Kilnyard tells what is to be done with the command, if it will.
+    pub(super) orders: Option<OwnedFd>,
+}
+
+impl Outer {
+    /// Waits until the ids are mapped.
+    pub(super) fn wait(&mut self) -> io::Result<()> {
+        self.pipe.read_exact(&mut [0])
+    }
+
+    /// Asks to be killed when it dies; an error if it is gone already.
+    pub(super) fn follow(&self) -> io::Result<()> {
+        // Seen from the new pid namespace the parent has no number, and whoever takes over its children has none either.
+        system::die_with_parent(0)?;
+        system::is_open(self.pipe.as_fd())
+    }
+}
+
+/// Starts process 1, in a control group where one is given and takes it; none in that process.
+fn start(spaces: libc::c_int, group: Option<io::Result<std::fs::File>>) -> io::Result<Option<libc::pid_t>> {
+    let Some(group) = group else { return system::clone(spaces, None) };
+    let started = group.and_then(|group| system::clone(spaces, Some(group.as_fd())));
+    started.or_else(|error| {
+        say(&Report::NoGroup { error: error.to_string() });
+        system::clone(spaces, None)
+    })
 }
 
 /// What is to be done, and where orders come from. On standard input there is a length of eight bytes before it, so that
@@ -148,46 +195,7 @@ fn join(keeper: u32, ids: &IdMap, parent: libc::pid_t) -> Result<(), StepError> 
         at("enter the user namespace of the root", enter(&users, libc::CLONE_NEWUSER))?;
     }
     at("enter the mounts of the root", enter(&mounts, libc::CLONE_NEWNS))?;
-    if has_users { become_root_of_the_namespace(ids, parent) } else { Ok(()) }
-}
-
-/// Takes a user namespace. The map must be written by a process outside of it.
-fn enter_user_namespace(ids: &IdMap, parent: libc::pid_t) -> Result<(), StepError> {
-    let own = system::own_pid();
-    let (wait, go) = at("make a pipe", pipe())?;
-    let helper = match at("start the helper that maps ids", system::fork())? {
-        Some(helper) => helper,
-        None => {
-            drop(go);
-            let mut byte = [0];
-            let is_ready = into_file(wait).read(&mut byte).is_ok_and(|count| count == 1);
-            let code = match is_ready.then(|| write_maps(ids, own)) {
-                Some(Ok(())) => 0,
-                Some(Err(error)) => {
-                    say_failed(error);
-                    1
-                }
-                None => 1,
-            };
-            std::process::exit(code);
-        }
-    };
-    drop(wait);
-    at("make a user namespace", system::unshare(libc::CLONE_NEWUSER))?;
-    at("wake the helper that maps ids", into_file(go).write_all(b"g"))?;
-    let (_, status, _) = at("wait for the helper that maps ids", system::wait(helper, 0))?;
-    if status != 0 {
-        return Err(("map ids into the user namespace".to_owned(), io::Error::other("see above")));
-    }
-    become_root_of_the_namespace(ids, parent)
-}
-
-fn become_root_of_the_namespace(ids: &IdMap, parent: libc::pid_t) -> Result<(), StepError> {
-    // Who is alone is root there by the map, and has no other group to leave.
-    if !ids.is_alone() {
-        at("become root of the user namespace", system::become_user(0, 0))?;
-    }
-    // Changing ids takes the request back that the parent's death kills this process.
+    // Another user namespace takes the request back that the parent's death kills this process.
     at("follow Kilnyard", system::die_with_parent(parent))
 }
 
@@ -203,6 +211,7 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
 }
 
+/// Maps the ids of a process's new user namespace, which has to be done from outside of it.
 fn write_maps(ids: &IdMap, process: libc::pid_t) -> Result<(), StepError> {
     let maps = [("uid_map", "newuidmap", &ids.users), ("gid_map", "newgidmap", &ids.groups)];
     if ids.mapper == Mapper::Helper {

@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -34,10 +34,33 @@ pub(crate) fn mount(
     Ok(())
 }
 
-pub(super) fn unshare(flags: libc::c_int) -> io::Result<()> {
+pub(crate) fn unshare(flags: libc::c_int) -> io::Result<()> {
     // SAFETY: takes a number alone; this process has one thread.
     check(unsafe { libc::unshare(flags) })?;
     Ok(())
+}
+
+/// Starts a process as fork(2) does, in new namespaces and in the control group of version 2 whose folder is open, if there
+/// is one; none in the child. Nobody has to wait for that, as for a move into a group (clone3(2), since Linux 5.7). This
+/// process has one thread, so the child may do as it likes.
+pub(super) fn clone(spaces: libc::c_int, group: Option<BorrowedFd<'_>>) -> io::Result<Option<libc::pid_t>> {
+    /// `CLONE_INTO_CGROUP` (linux/sched.h).
+    const INTO_GROUP: u64 = 1 << 33;
+    // SAFETY: all zero means that nothing is wanted.
+    let mut wanted: libc::clone_args = unsafe { std::mem::zeroed() };
+    wanted.flags = u64::from(spaces.unsigned_abs());
+    wanted.exit_signal = u64::from(libc::SIGCHLD.unsigned_abs());
+    if let Some(group) = group {
+        wanted.flags |= INTO_GROUP;
+        wanted.cgroup = u64::from(group.as_raw_fd().unsigned_abs());
+    }
+    // SAFETY: the arguments live to the end of the call; without a stack of its own the child goes on here, as that of fork
+    // does, and this process has one thread.
+    let child = unsafe { libc::syscall(libc::SYS_clone3, &raw const wanted, size_of_val(&wanted)) };
+    if child < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((child != 0).then_some(child as libc::pid_t))
 }
 
 /// Forks; none in the child. This process has one thread, so the child may do as it likes.
@@ -59,7 +82,7 @@ pub(super) fn die_with_parent(parent: libc::pid_t) -> io::Result<()> {
 }
 
 /// Whether somebody still holds the other end of a pipe that this process reads from; an error if not.
-pub(super) fn is_open(pipe: &OwnedFd) -> io::Result<()> {
+pub(super) fn is_open(pipe: BorrowedFd<'_>) -> io::Result<()> {
     let mut look = libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one entry, which lives to the end of the call.
     check(unsafe { libc::poll(&mut look, 1, 0) })?;
@@ -71,11 +94,6 @@ pub(super) fn live_on() -> io::Result<()> {
     // SAFETY: prctl with these arguments touches no memory.
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0, 0, 0, 0) })?;
     Ok(())
-}
-
-pub(super) fn own_pid() -> libc::pid_t {
-    // SAFETY: no preconditions.
-    unsafe { libc::getpid() }
 }
 
 pub(super) fn become_user(user: u32, group: u32) -> io::Result<()> {

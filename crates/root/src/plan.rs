@@ -3,7 +3,7 @@
 
 use crate::block::{self, DEVICE, DISK, Device, REQUESTS, Requests, SOCKET, TREE};
 use crate::operation::{Access, Flushes, Operation, Source, system_operations};
-use crate::sandbox::{RunError, Task};
+use crate::sandbox::{Content, RunError, Task};
 use crate::{IdMap, Keeper, Sandbox, probe};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -244,7 +244,7 @@ impl RootPlan {
         let made = self.make.iter().try_for_each(|operation| match operation {
             Operation::Folder { path } => make_folder(&yard.join(path), ids).map_err(RunError::Files),
             Operation::Copy { lower, target } => {
-                let task = Task::Copy { lower: lower.clone(), target: target.clone() };
+                let task = Task::Copy { lower: lower.clone(), target: target.clone(), content: Content::Own };
                 Sandbox::of_machine(yard, ids, task).run().map(|_| ())
             }
             other => unreachable!("{other} is held"),

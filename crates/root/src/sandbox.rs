@@ -58,6 +58,15 @@ pub enum View {
     Machine,
 }
 
+/// Whose content copied files have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Content {
+    /// Their own.
+    Own,
+    /// That of the layers: they are hard links, and nobody may write to them.
+    Shared,
+}
+
 /// What is to be run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Task {
@@ -71,6 +80,8 @@ pub enum Task {
         lower: Vec<PathBuf>,
         /// The folder.
         target: PathBuf,
+        /// Whose content its files have.
+        content: Content,
     },
     /// Perform these operations and keep what they mounted until standard input ends; see [`crate::Keeper`].
     Keep(Vec<Operation>),

@@ -367,8 +367,14 @@ impl Making<'_> {
             .iter()
             .filter_map(|package| Some(self.layers().package(&package.sha256, &self.order.layers)?.0))
             .collect();
-        let is_too_high = self.stack.len() + added.len() >= STACKED_MAX;
-        if stacked.is_empty() || is_too_high || added.len() < stacked.len() {
+        if stacked.is_empty() || added.len() < stacked.len() {
+            return Ok(None);
+        }
+        let added = match self.stack.len() + added.len() < STACKED_MAX {
+            true => added,
+            false => vec![self.merge(&added)?],
+        };
+        if self.stack.len() + added.len() >= STACKED_MAX {
             return Ok(None);
         }
         let before = std::mem::take(&mut self.stack);
@@ -397,6 +403,14 @@ impl Making<'_> {
                 Ok(None)
             }
         }
+    }
+
+    /// Merges layers of packages, the uppermost first, into one; its name.
+    fn merge(&mut self, layers: &[String]) -> Result<String, Failure> {
+        let cancel = self.performance.cancel;
+        let merged = self.layers().merge(layers, cancel).map_err(failed)?.ok_or_else(cancelled)?;
+        self.say(&format!("{} layers merged into one", layers.len()));
+        Ok(merged)
     }
 
     /// Lets the package manager install packages, with what of the missing ones they need.

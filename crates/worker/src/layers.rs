@@ -3,7 +3,8 @@
 //! `layers/dependencies/packages/HASH` holds the files of the package with that SHA-256, and what its family has to know of
 //! it. `layers/dependencies/sets/KEY` holds what configuring a set of packages wrote, and a record of the layers that it
 //! lies on. A root begins with the largest set that is a part of what its package needs; what is missing is stacked on
-//! top, configured, and kept as a set of its own. `layers/dependencies/images/KEY` holds an image of what all of them lie on, for roots on block
+//! top, configured, and kept as a set of its own; where too many packages would lie over each other, they are merged into one layer of
+//! hard links first. `layers/dependencies/images/KEY` holds an image of what all of them lie on, for roots on block
 //! devices.
 //!
 //! All of it can be made again, so that nothing here is precious: what is not whole is removed. A layer gets its name when
@@ -22,7 +23,8 @@ pub(crate) use record::Set;
 use crate::roots::layers_of_failed;
 use claims::Claims;
 use kilnyard_mirror::Sha256Hex;
-use kilnyard_root::{IdMap, remove_folder, used_bytes};
+use kilnyard_root::sandbox::{Content, Task};
+use kilnyard_root::{IdMap, Sandbox, probe, remove_folder, used_bytes};
 use record::Kept;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -36,8 +38,8 @@ const FOLDER: &str = "layers/dependencies";
 /// The folder of a yard that holds what configuring sets of dependencies wrote. Without it they are configured anew, from
 /// the layers of their packages; to be removed only while no worker is there.
 pub const SETS: &str = "layers/dependencies/sets";
-/// So many layers lie over each other at most: an overlay takes 500, and cold walks over 400 are slow. What would be
-/// beyond that is installed by the package manager, into one.
+/// So many layers lie over each other at most: an overlay takes 500, and cold walks over 400 are slow. Packages that would be
+/// beyond that are merged into one layer.
 pub(crate) const STACKED_MAX: usize = 400;
 
 /// See the module.
@@ -219,6 +221,36 @@ impl Layers {
         description: &str,
     ) -> io::Result<()> {
         self.keep(&package_name(hash, base), folder, Some(description), None)
+    }
+
+    /// One layer of the files of several, the uppermost first, none of which takes anything of the others away; its name. None
+    /// if cancelled.
+    pub(crate) fn merge(&self, layers: &[String], cancel: &AtomicBool) -> io::Result<Option<String>> {
+        let name = format!("packages/merged-{}", Sha256Hex::of(format!("{layers:?}").as_bytes()).as_str());
+        let Some(_claim) = self.claim(vec![name.clone()], cancel) else { return Ok(None) };
+        if lock(&self.state).bytes.contains_key(&name) {
+            return Ok(Some(name));
+        }
+        let Some(_standing) = self.stand_on(layers) else {
+            return Err(io::Error::other("a layer that is to be merged is gone"));
+        };
+        let part = self.new_part(&name);
+        let target = part.join("files");
+        fs_err::create_dir(self.yard.join(&part))?;
+        let merged = self.merge_into(layers, &target);
+        let kept = merged.and_then(|()| self.keep(&name, &self.yard.join(&target), None, None));
+        // Its files are gone from there, or not wanted any more.
+        self.remove(&part)?;
+        kept.map(|()| Some(name))
+    }
+
+    fn merge_into(&self, layers: &[String], target: &Path) -> io::Result<()> {
+        let path = self.yard.join(target);
+        fs_err::create_dir(&path)?;
+        probe::give_to_root(&path, &self.ids)?;
+        let lower = layers.iter().map(|layer| self.files(layer)).collect();
+        let task = Task::Copy { lower, target: target.to_owned(), content: Content::Shared };
+        Sandbox::of_machine(&self.yard, &self.ids, task).run().map(|_| ()).map_err(io::Error::other)
     }
 
     /// Keeps a folder as what configuring a set wrote, for a root that stands on it from now on. Where somebody came to the

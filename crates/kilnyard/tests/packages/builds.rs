@@ -23,6 +23,7 @@ pub const CASES: &[Trial] = &[
     ("a_request_before_a_run_comes_before_its_first_decision", a_request_before_a_run),
     ("clean_removes_what_nothing_names", clean_removes_what_nothing_names),
     ("layers_are_what_apt_would_have_made", layers_are_as_by_apt),
+    ("more_packages_than_an_overlay_takes_are_merged", more_packages_than_an_overlay_takes),
 ];
 
 fn one_bad_recipe_does_not_stop_the_rest(shared: &Shared) {
@@ -332,11 +333,13 @@ fn layers_are_as_by_apt(shared: &Shared) {
                  chmod 755 debian/tmp/DEBIAN/preinst",
         ..good("before", "")
     };
+    // Without checksums of its own.
+    let plain = good("plain", "");
     let upgraded = Fixture { version: Some("99"), ..good("hostname", "") };
     let more = Fixture {
         name: "more",
         needs: "debhelper, ca-certificates, bison, iputils-ping, dbus, fontconfig, libcap2-bin, ninja-build, \
-                before, hostname (>= 99)",
+                before, plain, hostname (>= 99)",
         ..looks.clone()
     };
     let more = Fixture { binary: "cp listing debian/tmp/usr/share/more", ..more };
@@ -347,12 +350,13 @@ fn layers_are_as_by_apt(shared: &Shared) {
         let read = Command::new("sh").args(["-c", script, "sh"]).arg(&deb).arg(package).output().unwrap();
         String::from_utf8(read.stdout).unwrap()
     };
-    let by_apt = shared.yard("apt", &[looks.clone(), more.clone(), before.clone(), upgraded.clone()]);
+    let by_apt =
+        shared.yard("apt", &[looks.clone(), more.clone(), before.clone(), plain.clone(), upgraded.clone()]);
     let config = by_apt.read("kilnyard.toml").replace("# layers = \"20G\"", "layers = \"0\"    #");
     fs::write(by_apt.path("kilnyard.toml"), config).unwrap();
     by_apt.build().exits(0);
     assert!(by_apt.names("layers/dependencies/sets").is_empty());
-    let by_layers = shared.yard("layers", &[looks, more, before, upgraded]);
+    let by_layers = shared.yard("layers", &[looks, more, before, plain, upgraded]);
     by_layers.run(&["build", "--no-scan", "looks"]).exits(0);
     by_layers.run(&["log", "looks", "depends"]).says(&["0 of ", " stacked and configured"]);
     by_layers.build().exits(0);
@@ -379,6 +383,28 @@ fn layers_are_as_by_apt(shared: &Shared) {
     let log = by_layers.run(&["log", "looks", "depends"]).stdout;
     assert!(!log.contains("stacked") && log.contains(" were installed together before"), "{log}");
     assert!(by_layers.is_clean());
+}
+
+fn more_packages_than_an_overlay_takes(shared: &Shared) {
+    const PARTS: u32 = 510;
+    let many = Fixture { parts: PARTS, ..good("many", "") };
+    let needs: Vec<String> = (1..=PARTS).map(|part| format!("many-part-{part}")).collect();
+    let needs: &'static str = needs.join(", ").leak();
+    let build = "test $$(cat /usr/share/many/part-* | wc -l) = 510\ntest -z \"$$(dpkg --audit)\"";
+    let first = Fixture { needs, build, ..good("first", "") };
+    let second = Fixture { name: "second", ..first.clone() };
+    let yard = shared.yard("merged", &[many, first, second]);
+    let config = yard.read("kilnyard.toml").replace("# test = true", "test = false #");
+    fs::write(yard.path("kilnyard.toml"), config).unwrap();
+    yard.run(&["build", "--no-scan", "--slots", "1"]).exits(0);
+    let logs = ["first", "second"].map(|package| yard.run(&["log", package, "depends"]).stdout);
+    let (anew, again): (Vec<&String>, Vec<&String>) = logs.iter().partition(|log| log.contains("merged"));
+    assert_eq!((anew.len(), again.len()), (1, 1), "{logs:?}");
+    for line in ["510 unpacked into layers", "510 layers merged into one", "510 stacked and configured"] {
+        assert!(anew[0].contains(line), "{}", anew[0]);
+    }
+    assert!(again[0].contains("510 of 510 dependencies were installed together before"), "{}", again[0]);
+    assert!(yard.is_clean());
 }
 
 /// The lines that only one of two sorted texts has.

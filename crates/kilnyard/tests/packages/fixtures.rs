@@ -102,6 +102,8 @@ pub struct Fixture {
     pub content: &'static str,
     /// Whether there is an architecture-independent package too, which the other one needs in its own version.
     pub has_common: bool,
+    /// How many further packages there are, of one file each.
+    pub parts: u32,
     /// Whether its files belong to whom its build gave them, for which it has to be root.
     pub has_owners: bool,
 }
@@ -113,6 +115,23 @@ pub fn good(name: &'static str, needs: &'static str) -> Fixture {
 /// One that builds in so many seconds.
 pub fn slow(name: &'static str, build: &'static str) -> Fixture {
     Fixture { build, ..good(name, "") }
+}
+
+/// The commands that pack a number of further packages: without dpkg-gencontrol, which would take most of the time.
+fn part_packages(name: &str, parts: u32) -> String {
+    if parts == 0 {
+        return String::new();
+    }
+    format!(
+        "version=$$(dpkg-parsechangelog -S Version); architecture=$$(dpkg --print-architecture); \\\n\
+         for part in $$(seq {parts}); do \\\n\
+         package={name}-part-$$part; folder=debian/$$package; mkdir -p $$folder/DEBIAN $$folder/usr/share/{name}; \\\n\
+         echo $$part > $$folder/usr/share/{name}/part-$$part; \\\n\
+         printf 'Package: %s\\nSource: {name}\\nVersion: %s\\nArchitecture: %s\\nMaintainer: A <a@b.c>\\nDescription: a part\\n' \\\n\
+         $$package $$version $$architecture > $$folder/DEBIAN/control; \\\n\
+         dpkg-deb -Znone --root-owner-group --build $$folder .. > /dev/null || exit 1; \\\n\
+         echo $${{package}}_$${{version}}_$${{architecture}}.deb misc optional >> debian/files; done"
+    )
 }
 
 /// The commands that pack the architecture-independent package.
@@ -148,6 +167,10 @@ impl Fixture {
             ),
             false => (String::new(), String::new()),
         };
+        let part = |part| {
+            format!("\nPackage: {name}-part-{part}\nArchitecture: any\nDescription: a part\n It is one.\n")
+        };
+        let common: String = std::iter::once(common).chain((1..=self.parts).map(part)).collect();
         write(
             "control",
             format!(
@@ -167,7 +190,7 @@ impl Fixture {
                 lines(self.build),
                 if self.has_common { lines(&common_package(name)) } else { "\ttrue\n".to_owned() },
                 self.content,
-                lines(self.binary),
+                lines(self.binary) + &lines(&part_packages(name, self.parts)),
                 if self.has_owners { "" } else { "--root-owner-group" }
             ),
         );

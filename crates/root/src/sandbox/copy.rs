@@ -1,10 +1,11 @@
 //! Copies layers into one folder, as an overlay would show them: for machines without overlays, and for roots whose every
-//! file is to lie in one place.
+//! file is to lie in one place, and for layers that several were merged into.
 //!
-//! Files are cloned where the file system can, which shares their blocks until one of them is written. They are never
-//! hard links to a layer: what a build writes into one would be written into the layer. Nobody changes the folder
+//! Files are cloned where the file system can, which shares their blocks until one of them is written. They are
+//! hard links only where what is made is a layer itself: what a build writes into one would be written into the layer. Nobody changes the folder
 //! meanwhile, so names are trusted from one call to the next.
 
+use super::Content;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -20,15 +21,16 @@ const ATTRIBUTE_BYTES_MAX: usize = 65_536;
 const OVERLAY_ATTRIBUTES: &[u8] = b"user.overlay.";
 
 /// Copies layers, the uppermost first, into a folder.
-pub(super) fn copy_layers(layers: &[PathBuf], target: &Path) -> io::Result<()> {
+pub(super) fn copy_layers(layers: &[PathBuf], target: &Path, content: Content) -> io::Result<()> {
     for layer in layers.iter().rev() {
-        let mut copier = Copier { seen: HashMap::new(), buffer: vec![0; ATTRIBUTE_BYTES_MAX] };
+        let mut copier = Copier { content, seen: HashMap::new(), buffer: vec![0; ATTRIBUTE_BYTES_MAX] };
         copier.folder(layer, target, &fs::symlink_metadata(layer)?)?;
     }
     Ok(())
 }
 
 struct Copier {
+    content: Content,
     /// Files with several names, by device and number.
     seen: HashMap<(u64, u64), PathBuf>,
     buffer: Vec<u8>,
@@ -70,6 +72,13 @@ impl Copier {
             return fs::hard_link(first, target);
         }
         let kind = metadata.file_type();
+        if self.content == Content::Shared && !kind.is_char_device() && !kind.is_block_device() {
+            match fs::hard_link(source, target) {
+                // A file system has a bound, far above what there are layers.
+                Err(error) if error.kind() == io::ErrorKind::TooManyLinks => {}
+                linked => return linked,
+            }
+        }
         if kind.is_symlink() {
             std::os::unix::fs::symlink(fs::read_link(source)?, target)?;
         } else if kind.is_file() {

@@ -44,8 +44,9 @@ fn start(sandbox: &Sandbox, bounds: Bounds, mut outer: Outer, becomes_root: bool
     }
     match &sandbox.task {
         Task::Remove(folders) => remove(folders),
-        Task::Copy { lower, target } => {
-            at(format!("copy layers to {}", target.display()), copy::copy_layers(lower, target)).map(|()| 0)
+        Task::Copy { lower, target, content } => {
+            let copied = copy::copy_layers(lower, target, *content);
+            at(format!("copy layers to {}", target.display()), copied).map(|()| 0)
         }
         Task::Keep(operations) => keep::keep(operations, &sandbox.ids).map(|()| 0),
         Task::Program(arguments) => {

@@ -5,6 +5,16 @@ while read -r file hash name; do
   layer=/kilnyard/added/$hash
   mkdir "$layer"
   dpkg-deb --extract "$file" "$layer"
+  dpkg-deb --control "$file" "$layer/DEBIAN"
+  # dpkg works out the checksums of a package that brings none, but for those of its configuration files.
+  if [ ! -e "$layer/DEBIAN/md5sums" ]; then
+    while IFS= read -r path; do
+      if [ -f "$layer$path" ] && [ ! -L "$layer$path" ] && ! grep -Fqx -e "${path#/}" "$INPUTS/$hash.conffiles"; then
+        sum=$(md5sum < "$layer$path")
+        printf '%s  %s\n' "${sum%% *}" "${path#/}"
+      fi
+    done < "$INPUTS/$hash.list" > "$layer/DEBIAN/md5sums"
+  fi
   # Where the system has a link, a folder of the layer would hide it.
   for top in bin sbin lib lib32 lib64 libo32 libx32; do
     if [ -L "/$top" ] && [ -d "$layer/$top" ] && [ ! -L "$layer/$top" ]; then
@@ -15,7 +25,6 @@ while read -r file hash name; do
   done
   info=$layer/var/lib/dpkg/info
   mkdir -p "$info"
-  dpkg-deb --control "$file" "$layer/DEBIAN"
   rm "$layer/DEBIAN/control"
   for member in "$layer"/DEBIAN/*; do
     [ ! -e "$member" ] || mv "$member" "$info/$name.${member##*/}"

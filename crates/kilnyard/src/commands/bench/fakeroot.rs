@@ -1,16 +1,18 @@
 //! The fakeroot beside plain calls, and beside other fakeroots that are installed.
 //!
-//! Every pair measures each contender once, in turn. Times of single calls are the smallest of many short batches, as
-//! other load only adds to them; times with many processes are what the whole machine needs for a call; programs
-//! that are started are the fifth percentile of many. Trees of files are measured in CPU time, since other load
-//! changes that the least. Beside root: ours is compared with root itself, so that part needs root.
+//! Every pair measures each contender in turn; single calls and starts of programs in several short turns, since a machine that
+//! others use too is faster at one moment than at the next. Times of single calls are the smallest of many short batches, as
+//! other load only adds to them; times with many processes are what the whole machine needs for a call; programs that are started
+//! are the fifth percentile of many in each turn, and the median of turns. Trees of files and a package are measured in CPU time,
+//! which other load changes the least, with and without at once. Trees are compared with root itself, so that part needs root.
 
 mod client;
 mod contender;
 mod files;
 mod package;
+mod sides;
 
-use super::figures::{Report, Series, Unit, ratios};
+use super::figures::{Report, Series, Summary, Unit, ratios};
 use super::scratch::Scratch;
 use crate::error::Result;
 pub use client::become_client_if_asked;
@@ -26,6 +28,8 @@ const START_SECONDS_MAX: f64 = 3e-3;
 
 /// The calls that look at files.
 const CALLS: [&str; 4] = ["stat", "lstat", "fstat", "statx"];
+/// How often everybody has a turn with single calls and starts, in each pair.
+const TURNS: u32 = 7;
 /// Processes at once.
 const PROCESSES: [u32; 4] = [1, 4, 16, 64];
 
@@ -42,16 +46,22 @@ pub fn measure(pairs: u32, source: Option<&std::path::Path>) -> Result<Report> {
         None => rows.push(Row { name, label, contender: contender.name, values: vec![value] }),
     };
     for _ in 0..pairs {
-        for contender in &contenders {
-            super::go_on()?;
-            for call in CALLS {
-                let value = contender.client(&scratch, &["call", call])?;
-                take(call.to_owned(), format!("{call} of an unknown file"), contender, value);
+        let mut turns: Vec<Turns> = contenders.iter().map(|_| Turns::default()).collect();
+        for _ in 0..TURNS {
+            for (contender, turns) in contenders.iter().zip(&mut turns) {
+                super::go_on()?;
+                turns.take(contender, &scratch)?;
             }
-            let value = contender.client(&scratch, &["exec", "-"])?;
-            take("exec".to_owned(), "exec of a dynamic program".to_owned(), contender, value);
-            let value = contender.start(&scratch)?;
-            take("start".to_owned(), "start of `true`".to_owned(), contender, value);
+        }
+        for (contender, turns) in contenders.iter().zip(&turns) {
+            for (call, seconds) in CALLS.iter().zip(&turns.calls) {
+                let best = seconds.iter().copied().fold(f64::INFINITY, f64::min);
+                take((*call).to_owned(), format!("{call} of an unknown file"), contender, best);
+            }
+            let exec = Summary::of(&turns.execs).map_or(0.0, |summary| summary.median);
+            take("exec".to_owned(), "exec of a dynamic program".to_owned(), contender, exec);
+            let start = Summary::of(&turns.starts).map_or(0.0, |summary| summary.median);
+            take("start".to_owned(), "start of `true`".to_owned(), contender, start);
         }
         for processes in PROCESSES {
             for contender in &contenders {
@@ -74,6 +84,25 @@ pub fn measure(pairs: u32, source: Option<&std::path::Path>) -> Result<Report> {
             .push("a package is built as well with --source DIR, a folder with a configure".into()),
     }
     Ok(report)
+}
+
+/// What the turns of one contender in a pair came to, in seconds.
+#[derive(Default)]
+struct Turns {
+    calls: [Vec<f64>; CALLS.len()],
+    execs: Vec<f64>,
+    starts: Vec<f64>,
+}
+
+impl Turns {
+    fn take(&mut self, contender: &Contender, scratch: &Scratch) -> Result<()> {
+        for (call, seconds) in CALLS.iter().zip(&mut self.calls) {
+            seconds.push(contender.client(scratch, &["call", call])?);
+        }
+        self.execs.push(contender.client(scratch, &["exec", "-"])?);
+        self.starts.push(contender.start(scratch)?);
+        Ok(())
+    }
 }
 
 /// One figure of one contender, in seconds.

@@ -13,11 +13,11 @@ pub const ARGUMENT: &str = "kilnyard-fakeroot-client";
 /// Calls that are timed together: long enough for the clock, short enough to be left alone at times.
 const BATCH: u32 = 32;
 const BATCHES_MAX: u32 = 3000;
-/// The slow ones get no more time than this.
-const CALLS_SECONDS_MAX: f64 = 1.0;
+/// A turn takes no more time than this.
+const CALLS_SECONDS_MAX: f64 = 0.2;
 /// How long many processes call at once.
 const MANY_SECONDS: f64 = 0.4;
-const EXECS: usize = 300;
+const EXECS: usize = 60;
 
 /// The file that is looked at, in the current folder.
 const FILE: &CStr = c"unknown";

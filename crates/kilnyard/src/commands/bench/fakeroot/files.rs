@@ -4,8 +4,10 @@ use super::super::child;
 use super::super::figures::{Report, Series, Unit, ratios};
 use super::super::scratch::Scratch;
 use super::contender::{Contender, OURS, PLAIN};
+use super::sides;
 use crate::error::{Context, Kind, Result};
 use serde_json::json;
+use std::path::Path;
 
 /// How many files there are.
 const FILES: usize = 50_000;
@@ -35,28 +37,38 @@ pub fn measure(pairs: u32, scratch: &Scratch, contenders: &[Contender], report: 
     }
     let mut values: Vec<Vec<Vec<f64>>> = vec![vec![Vec::new(); STEPS.len()]; contenders.len()];
     let mut bytes_each = Vec::new();
+    let is_quick = |contender: &&Contender| IN_EACH_PAIR.contains(&contender.name);
+    let quick: Vec<&Contender> = contenders.iter().filter(is_quick).collect();
     for pair in 0..pairs {
-        for (contender, values) in contenders.iter().zip(&mut values) {
-            super::super::go_on()?;
-            if pair > 0 && !IN_EACH_PAIR.contains(&contender.name) {
-                continue;
-            }
-            make_tree(scratch)?;
-            let seconds = match steps(scratch, contender) {
-                Ok(seconds) => seconds,
-                Err(error) if !IN_EACH_PAIR.contains(&contender.name) => {
-                    report.notes.push(format!("{} failed on the tree: {error}", contender.name));
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            for (values, seconds) in values.iter_mut().zip(seconds) {
-                values.push(seconds);
-            }
-            if contender.name == OURS {
-                let size = fs_err::read_to_string(scratch.path("session-bytes"))
-                    .or_internal("read the session's size")?;
+        let measured = sides::measure(&quick, |contender, place, core| {
+            let folder = scratch.path(&format!("trees-{place}"));
+            make_tree(&folder)?;
+            steps(&folder, contender, Some(core))
+        })?;
+        for (one, seconds) in quick.iter().zip(measured) {
+            let place = contenders.iter().position(|contender| contender.name == one.name).unwrap_or(0);
+            values[place].iter_mut().zip(seconds).for_each(|(values, seconds)| values.push(seconds));
+        }
+        for place in 0..quick.len() {
+            let path = scratch.path(&format!("trees-{place}/session-bytes"));
+            // Without a fakeroot there is none.
+            if path.exists() {
+                let size = fs_err::read_to_string(path).or_internal("read the session's size")?;
                 bytes_each.push(size.trim().parse::<f64>().unwrap_or(f64::INFINITY) / (2 * FILES) as f64);
+            }
+        }
+        if pair > 0 {
+            continue;
+        }
+        let slow = |(contender, _): &(&Contender, &mut Vec<Vec<f64>>)| !is_quick(contender);
+        for (contender, values) in contenders.iter().zip(&mut values).filter(slow) {
+            super::super::go_on()?;
+            let folder = scratch.path("trees-0");
+            match make_tree(&folder).and_then(|()| steps(&folder, contender, None)) {
+                Ok(seconds) => values.iter_mut().zip(seconds).for_each(|(values, new)| values.push(new)),
+                Err(error) => {
+                    report.notes.push(format!("{} failed on the tree: {error}", contender.name));
+                }
             }
         }
     }
@@ -103,15 +115,13 @@ pub fn judge(report: &mut Report, is_met: bool, what: &str) {
     }
 }
 
-fn make_tree(scratch: &Scratch) -> Result<()> {
+fn make_tree(within: &Path) -> Result<()> {
     let failed = "make the tree of the benchmark";
-    for name in ["tree", "copy"] {
-        if scratch.path(name).exists() {
-            fs_err::remove_dir_all(scratch.path(name)).context(Kind::Machine, failed)?;
-        }
+    if within.exists() {
+        fs_err::remove_dir_all(within).context(Kind::Machine, failed)?;
     }
     for number in 0..FILES / FOLDER_FILES {
-        let folder = scratch.path(&format!("tree/folder-{number}"));
+        let folder = within.join(format!("tree/folder-{number}"));
         fs_err::create_dir_all(&folder).context(Kind::Machine, failed)?;
         for number in 0..FOLDER_FILES {
             fs_err::File::create(folder.join(format!("file-{number}"))).context(Kind::Machine, failed)?;
@@ -120,8 +130,9 @@ fn make_tree(scratch: &Scratch) -> Result<()> {
     Ok(())
 }
 
-/// Runs the steps in one session; CPU seconds of each, daemons not counted. The shell's own clock measures them.
-fn steps(scratch: &Scratch, contender: &Contender) -> Result<Vec<f64>> {
+/// Runs the steps in one session, on one core if it is said on which; CPU seconds of each, daemons not counted. The shell's own
+/// clock measures them.
+fn steps(within: &Path, contender: &Contender, core: Option<usize>) -> Result<[f64; STEPS.len()]> {
     let times: Vec<String> = STEPS
         .iter()
         .map(|(name, command)| format!("bash -c 'TIMEFORMAT=\"%U %S\"; time {command}' 2>time-{name}"))
@@ -129,13 +140,15 @@ fn steps(scratch: &Scratch, contender: &Contender) -> Result<Vec<f64>> {
     let size = "[ ! -e \"$FAKEROOTKEY\" ] || echo $((512 * $(stat -c %b \"$FAKEROOTKEY\"))) >session-bytes";
     let script = format!("set -e; {}; {size}", times.join("; "));
     let mut command = contender.command(&["sh", "-c", &script]);
-    command.current_dir(scratch.path("."));
+    command.current_dir(within);
+    if let Some(core) = core {
+        sides::stay_on(&mut command, core);
+    }
     child::measure(command, None, &[0])?;
-    let read = |name: &str| {
-        let text =
-            fs_err::read_to_string(scratch.path(&format!("time-{name}"))).or_internal("read a time")?;
-        let numbers = text.split_whitespace().filter_map(|word| word.parse::<f64>().ok());
-        Ok(numbers.sum())
-    };
-    STEPS.iter().map(|(name, _)| read(name)).collect()
+    let mut seconds = [0.0; STEPS.len()];
+    for ((name, _), seconds) in STEPS.iter().zip(&mut seconds) {
+        let text = fs_err::read_to_string(within.join(format!("time-{name}"))).or_internal("read a time")?;
+        *seconds = text.split_whitespace().filter_map(|word| word.parse::<f64>().ok()).sum();
+    }
+    Ok(seconds)
 }

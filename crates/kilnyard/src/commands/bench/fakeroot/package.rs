@@ -7,8 +7,10 @@ use super::super::figures::{Report, Series, Unit, ratios};
 use super::super::scratch::Scratch;
 use super::contender::{Contender, OURS, PLAIN};
 use super::files::judge;
+use super::sides;
 use crate::error::{Context, Kind, Result};
 use std::path::Path;
+use std::process::Command;
 
 /// The steps, and what each may cost, to plain.
 const STEPS: [(&str, &str, f64); 2] = [
@@ -27,22 +29,16 @@ pub fn measure(
     contenders: &[Contender],
     report: &mut Report,
 ) -> Result<()> {
-    let copy = scratch.path("source");
     let contenders: Vec<&Contender> =
         contenders.iter().filter(|contender| CONTENDERS.contains(&contender.name)).collect();
     let mut values = vec![vec![Vec::new(); contenders.len()]; STEPS.len()];
     for _ in 0..pairs {
-        for (number, contender) in contenders.iter().enumerate() {
-            if copy.exists() {
-                fs_err::remove_dir_all(&copy).context(Kind::Machine, "remove the last copy of the source")?;
-            }
-            let mut copying = std::process::Command::new("cp");
-            copying.arg("-a").arg(source).arg(&copy);
-            child::measure(copying, None, &[0])?;
-            for ((_, command, _), values) in STEPS.iter().zip(&mut values) {
-                let mut command = contender.command(&["sh", "-c", command]);
-                command.current_dir(&copy);
-                values[number].push(child::measure(command, None, &[0])?.cpu_seconds);
+        let measured = sides::measure(&contenders, |contender, place, core| {
+            steps(source, &scratch.path(&format!("source-{place}")), contender, core)
+        })?;
+        for (number, seconds) in measured.into_iter().enumerate() {
+            for (values, seconds) in values.iter_mut().zip(seconds) {
+                values[number].push(seconds);
             }
         }
     }
@@ -66,4 +62,22 @@ pub fn measure(
         }
     }
     Ok(())
+}
+
+/// Configures and builds a copy of the source on one core; CPU seconds of each step.
+fn steps(source: &Path, copy: &Path, contender: &Contender, core: usize) -> Result<[f64; STEPS.len()]> {
+    if copy.exists() {
+        fs_err::remove_dir_all(copy).context(Kind::Machine, "remove the last copy of the source")?;
+    }
+    let mut copying = Command::new("cp");
+    copying.arg("-a").arg(source).arg(copy);
+    child::measure(copying, None, &[0])?;
+    let mut seconds = [0.0; STEPS.len()];
+    for ((_, command, _), seconds) in STEPS.iter().zip(&mut seconds) {
+        let mut command = contender.command(&["sh", "-c", command]);
+        command.current_dir(copy);
+        sides::stay_on(&mut command, core);
+        *seconds = child::measure(command, None, &[0])?.cpu_seconds;
+    }
+    Ok(seconds)
 }

@@ -15,6 +15,8 @@ const FILES: usize = 50_000;
 const FOLDER_FILES: usize = 500;
 /// What a step may cost, to root.
 pub const RATIO_MAX: f64 = 1.1;
+/// Who needs longer for all steps is given up.
+const SECONDS_MAX: &str = "180";
 /// What a file may take up in the session.
 pub const BYTES_MAX: u64 = 128;
 
@@ -139,7 +141,8 @@ fn steps(within: &Path, contender: &Contender, core: Option<usize>) -> Result<[f
         .collect();
     let size = "[ ! -e \"$FAKEROOTKEY\" ] || echo $((512 * $(stat -c %b \"$FAKEROOTKEY\"))) >session-bytes";
     let script = format!("set -e; {}; {size}", times.join("; "));
-    let mut command = contender.command(&["sh", "-c", &script]);
+    // fakeroot-tcp was seen to wait for its daemon for ever.
+    let mut command = contender.command(&["timeout", SECONDS_MAX, "sh", "-c", &script]);
     command.current_dir(within);
     if let Some(core) = core {
         sides::stay_on(&mut command, core);

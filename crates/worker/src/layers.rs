@@ -10,6 +10,8 @@
 //! All of it can be made again, so that nothing here is precious: what is not whole is removed. A layer gets its name when
 //! it is whole; whether it came to the disk before the machine went down is told by the boot that it was made in, until
 //! the file system was synchronized. What was not used for the longest time goes when there is more than a bound.
+//!
+//! Known downside: files of a merged layer count twice against the bound, though they are on the disk once.
 
 mod claims;
 mod image;

@@ -74,7 +74,7 @@ impl Copier {
         let kind = metadata.file_type();
         if self.content == Content::Shared && !kind.is_char_device() && !kind.is_block_device() {
             match fs::hard_link(source, target) {
-                // A file system has a bound, far above what there are layers.
+                // A file has no room for another name: its content is copied.
                 Err(error) if error.kind() == io::ErrorKind::TooManyLinks => {}
                 linked => return linked,
             }

@@ -68,8 +68,14 @@ impl Devices {
             Operation::Mount { device, target, file_system, flushes } => {
                 match self.attached.iter().find(|(known, _)| known == device) {
                     Some((_, attached)) => Outside::leave().and_then(|outside| {
-                        self.outside.push((target.clone(), outside));
-                        file_system::mount(&attached.node(), target, *file_system, *flushes)
+                        let mounted = file_system::mount(&attached.node(), target, *file_system, *flushes);
+                        if mounted.is_err() {
+                            // Or else what is detached next would stay mounted where its server is.
+                            outside.enter()?;
+                        } else {
+                            self.outside.push((target.clone(), outside));
+                        }
+                        mounted
                     }),
                     None => Err(unknown(device)),
                 }

@@ -32,6 +32,7 @@ pub mod number {
     pub const SECCOMP: usize = 317;
     pub const GETRESUID: usize = 118;
     pub const FSTAT: usize = 5;
+    pub const FSTATAT: usize = 262;
     pub const FSTATFS: usize = 138;
 }
 
@@ -62,6 +63,7 @@ pub mod number {
     pub const SECCOMP: usize = 277;
     pub const GETRESUID: usize = 148;
     pub const FSTAT: usize = 80;
+    pub const FSTATAT: usize = 79;
     pub const FSTATFS: usize = 44;
 }
 
@@ -170,6 +172,14 @@ impl File {
         // SAFETY: the buffer is as long as it says.
         check(unsafe { call(number::PREAD, to) })
     }
+}
+
+/// What the kernel says of the file that a path leads to.
+pub fn stat(path: &core::ffi::CStr) -> Option<super::abi::Stat> {
+    let mut stat = super::abi::Stat::default();
+    let to = [AT_FDCWD, path.as_ptr() as usize, &raw mut stat as usize, 0, 0, 0];
+    // SAFETY: the path ends with a zero; the kernel's structure is libc's on these machines.
+    check(unsafe { call(number::FSTATAT, to) }).ok().map(|_| stat)
 }
 
 impl Drop for File {

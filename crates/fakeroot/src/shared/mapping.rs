@@ -96,6 +96,17 @@ impl Memory for Mapping {
         self.word(word).map_or(0, |word| word.load(order))
     }
 
+    /// The region is looked for once.
+    #[inline]
+    fn load_from(&self, first: usize) -> impl Fn(usize, Ordering) -> u64 {
+        let first = self.word(first).map_or(core::ptr::null(), core::ptr::from_ref);
+        move |distance, order| match first.is_null() {
+            true => 0,
+            // SAFETY: regions are mapped as a whole and never unmapped, and the caller's words lie in one.
+            false => unsafe { &*first.add(distance) }.load(order),
+        }
+    }
+
     #[inline]
     fn store(&self, word: usize, value: u64, order: Ordering) {
         if let Some(word) = self.word(word) {

@@ -12,6 +12,11 @@ pub struct Full;
 pub trait Memory {
     /// Reads a word. One that cannot be reached reads as 0.
     fn load(&self, word: usize, order: Ordering) -> u64;
+    /// Reads words that lie in one region from a first one on, each by its distance from that.
+    #[inline]
+    fn load_from(&self, first: usize) -> impl Fn(usize, Ordering) -> u64 {
+        move |distance, order| self.load(first + distance, order)
+    }
     /// Writes a word, for which [`Memory::reserve`] was called or which stands in the first window.
     fn store(&self, word: usize, value: u64, order: Ordering);
     /// Adds to a word; what it was before.

@@ -7,7 +7,7 @@
 
 use super::abi::Stat;
 use super::direct::{self, Segment};
-use super::kernel::{File, Open};
+use super::kernel::{self, File, Open};
 use super::layout;
 use super::memory::Memory;
 use core::ffi::CStr;
@@ -45,9 +45,15 @@ const STARTERS: [&[u8]; 5] = [b"env", b"nice", b"nohup", b"stdbuf", b"timeout"];
 
 /// Looks at a program, and at the one that runs it if it is a script. The memory is that of a session.
 pub fn kind(path: &CStr, memory: &impl Memory) -> Program {
+    let mut is_starter = is_starter(path);
+    if !is_starter
+        && let Some(stat) = kernel::stat(path)
+        && let Some(is_direct) = Remembered::of(&stat, memory).is_direct()
+    {
+        return if is_direct { Program::Direct } else { Program::Dynamic };
+    }
     let mut bytes = [0; BEGINNING_BYTES];
     let Some((mut file, mut length)) = read(path, &mut bytes) else { return Program::Dynamic };
-    let mut is_starter = is_starter(path);
     for _ in 0..INTERPRETERS_MAX {
         let Some(interpreter) = interpreter(&mut bytes[..length]) else { break };
         let mut next = [0; BEGINNING_BYTES];
@@ -78,21 +84,50 @@ fn is_starter(path: &CStr) -> bool {
     STARTERS.contains(&name)
 }
 
-/// Whether a program makes system calls of its own, as the session remembers it or the file says.
+/// Whether a program with a dynamic linker makes system calls of its own, as the session remembers it or the file says.
 fn is_direct(file: &File, beginning: &[u8], memory: &impl Memory) -> bool {
+    let Some(stat) = file.stat() else { return false };
+    let remembered = Remembered::of(&stat, memory);
+    remembered.is_direct().unwrap_or_else(|| {
+        let is_direct = direct::is_direct(file, segments(beginning));
+        remembered.remember(is_direct, memory);
+        is_direct
+    })
+}
+
+/// What a session remembers of a program with a dynamic linker.
+struct Remembered {
+    /// The number of the file, but for the bits of the verdict.
+    name: u64,
+    /// Where it is remembered, if no other one is there.
+    word: usize,
+    known: u64,
+}
+
+impl Remembered {
     const VERDICT: u64 = 3;
     const NO: u64 = 1;
     const YES: u64 = 2;
-    let Some(stat) = file.stat() else { return false };
-    let facts = name_of(&stat);
-    let word = layout::HEADER_PROGRAMS + (facts >> 32) as usize % layout::PROGRAMS;
-    let known = memory.load(word, Relaxed);
-    if known & !VERDICT == facts & !VERDICT && known & VERDICT != 0 {
-        return known & VERDICT == YES;
+
+    fn of(stat: &Stat, memory: &impl Memory) -> Remembered {
+        let name = name_of(stat);
+        let word = layout::HEADER_PROGRAMS + (name >> 32) as usize % layout::PROGRAMS;
+        Remembered { name: name & !Remembered::VERDICT, word, known: memory.load(word, Relaxed) }
     }
-    let is_direct = direct::is_direct(file, segments(beginning));
-    memory.store(word, facts & !VERDICT | if is_direct { YES } else { NO }, Relaxed);
-    is_direct
+
+    fn is_direct(&self) -> Option<bool> {
+        match self.known & Remembered::VERDICT {
+            _ if self.known & !Remembered::VERDICT != self.name => None,
+            Remembered::NO => Some(false),
+            Remembered::YES => Some(true),
+            _ => None,
+        }
+    }
+
+    fn remember(&self, is_direct: bool, memory: &impl Memory) {
+        let verdict = if is_direct { Remembered::YES } else { Remembered::NO };
+        memory.store(self.word, self.name | verdict, Relaxed);
+    }
 }
 
 /// A number for a file and its content: another one when it was written to.

@@ -182,8 +182,9 @@ impl<M: Memory> Table<M> {
 
     /// Reads a node, if it is alive and of this key.
     fn read(&self, node: u64, key: Key) -> Result<Option<Entry>, Changed> {
-        let field = |field| self.memory.load(layout::node(node, field), Relaxed);
-        let generation = self.memory.load(layout::node(node, layout::NODE_GENERATION), Acquire);
+        let load = self.memory.load_from(layout::node(node, 0));
+        let field = |field| load(field, Relaxed);
+        let generation = load(layout::NODE_GENERATION, Acquire);
         if generation.is_multiple_of(2) {
             return Ok(None);
         }
@@ -200,7 +201,7 @@ impl<M: Memory> Table<M> {
             links: links & u64::from(u32::MAX),
             change: LastChange((links >> 32) as u32),
             // What it points to was written before.
-            attributes: self.memory.load(layout::node(node, layout::NODE_ATTRIBUTES), Acquire),
+            attributes: load(layout::NODE_ATTRIBUTES, Acquire),
         };
         self.memory.fence(Acquire);
         if field(layout::NODE_GENERATION) != generation {

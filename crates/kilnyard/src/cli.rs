@@ -553,6 +553,9 @@ pub struct Bench {
     /// The scan of a pkgsrc tree, for `tree`; it may be packed.
     #[arg(long, value_name = "FILE", required_if_eq("name", "tree"))]
     pub scan: Option<PathBuf>,
+    /// A tarball of the release for sbuild in its mode "unshare", which `overhead` measures too then.
+    #[arg(long, value_name = "FILE")]
+    pub sbuild_chroot: Option<PathBuf>,
     /// A file for a bar chart, for `roots`; SVG.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,

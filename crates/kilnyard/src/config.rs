@@ -273,7 +273,7 @@ const COMMON_TEMPLATE: &str = r#"[root]
 # backend = "overlay"              # or "tmpfs", "copy", "block"; see docs/roots.md
 # scratch = "disk"                 # of an overlay; or "memory"
 # flushes = "discard"              # or "keep", for packages that test whether they reach the disk
-# file-system = "ext4"             # of a block device; or "xfs"
+# file-system = "ext4"             # of a block device; or "xfs", "erofs"
 # room = "20G"                     # that a root may write there; taken when it is written
 # requests = "forget"              # to a block device; or "log", beside the logs of the build
 

@@ -1,7 +1,8 @@
 //! Roots on a block device of their own: an image of the layers, written copy on write.
 //!
 //! The image is a file system in a sparse file, with a copy of the layers in its folder [`TREE`]. It is made once for a stack
-//! of layers and never changed. For each root `nbdkit` serves it over a Unix socket and keeps what is written apart, in an unlinked file
+//! of layers and never changed. One that can only be read ([`FileSystem::Erofs`]) is a layer: what is written lies in the root's folder,
+//! as of an overlay. For each root `nbdkit` serves it over a Unix socket and keeps what is written apart, in an unlinked file
 //! of the root's folder; what is served becomes a device of the kernel by `nbd.ko` where there is one, else by `nbdfuse`
 //! and a loop device; the device is mounted. All of that is done by the root's [`Keeper`](crate::Keeper), as root and without a user namespace, in a
 //! mount and a pid namespace of its own: servers end with its process 1, the mount with its namespace, and the loop device clears
@@ -41,17 +42,34 @@ pub enum FileSystem {
     Ext4,
     /// With everything that it cannot be without.
     Xfs,
+    /// As small as the files, and only read.
+    Erofs,
 }
 
 impl FileSystem {
     /// All of them.
-    pub const ALL: [FileSystem; 2] = [FileSystem::Ext4, FileSystem::Xfs];
+    pub const ALL: [FileSystem; 3] = [FileSystem::Ext4, FileSystem::Xfs, FileSystem::Erofs];
 
     /// Its name, as the kernel has it.
     pub fn name(self) -> &'static str {
         match self {
             FileSystem::Ext4 => "ext4",
             FileSystem::Xfs => "xfs",
+            FileSystem::Erofs => "erofs",
+        }
+    }
+
+    /// Whether it can be written at all.
+    pub fn is_written(self) -> bool {
+        self != FileSystem::Erofs
+    }
+
+    /// The program that makes one, and the package of Debian that has it.
+    pub(crate) fn maker(self) -> (&'static str, &'static str) {
+        match self {
+            FileSystem::Ext4 => ("mkfs.ext4", "e2fsprogs"),
+            FileSystem::Xfs => ("mkfs.xfs", "xfsprogs"),
+            FileSystem::Erofs => ("mkfs.erofs", "erofs-utils"),
         }
     }
 }
@@ -78,7 +96,7 @@ pub enum Requests {
 pub struct Device {
     /// The file system on it.
     pub file_system: FileSystem,
-    /// How much a root may write on it at the least.
+    /// How much a root may write on it at the least, if it is written.
     pub room_bytes: u64,
     /// What becomes of requests.
     pub requests: Requests,

@@ -17,6 +17,15 @@ pub enum Access {
     Write,
 }
 
+/// Whose content copied files have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Content {
+    /// Their own.
+    Own,
+    /// That of the layers: they are hard links, and nobody may write to them.
+    Shared,
+}
+
 /// What becomes of a root's requests to bring data to the disk now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -122,6 +131,8 @@ pub enum Operation {
         lower: Vec<PathBuf>,
         /// The folder.
         target: PathBuf,
+        /// Whether files are written there.
+        content: Content,
     },
     /// Makes a folder, if it is not there.
     Folder {
@@ -138,7 +149,7 @@ pub enum Operation {
         /// Which.
         path: PathBuf,
     },
-    /// Makes a file system in a new file.
+    /// Makes an empty file system in a new file.
     Format {
         /// The file.
         image: PathBuf,
@@ -146,6 +157,13 @@ pub enum Operation {
         file_system: FileSystem,
         /// How large it is; what is not written takes no room.
         size_bytes: u64,
+    },
+    /// Makes a file system for reading in a new file, of all that is in a folder.
+    Pack {
+        /// The folder.
+        folder: PathBuf,
+        /// The file.
+        image: PathBuf,
     },
     /// Serves an image over NBD, copy on write.
     Serve {
@@ -226,9 +244,9 @@ impl Operation {
             | Operation::Terminals { target } => Some(Operation::Unmount { target: target.clone() }),
             Operation::Serve { socket, .. } => Some(Operation::Stop { socket: socket.clone() }),
             Operation::Attach { device, .. } => Some(Operation::Detach { device: device.clone() }),
-            Operation::Mount { target, flushes, .. } => Some(match flushes {
-                Flushes::Discard => Operation::Drop { target: target.clone() },
-                Flushes::Keep => Operation::Unmount { target: target.clone() },
+            Operation::Mount { target, flushes, file_system, .. } => Some(match flushes {
+                Flushes::Discard if file_system.is_written() => Operation::Drop { target: target.clone() },
+                Flushes::Discard | Flushes::Keep => Operation::Unmount { target: target.clone() },
             }),
             Operation::StandIn { .. }
             | Operation::Device { .. }
@@ -240,6 +258,7 @@ impl Operation {
             | Operation::Pivot { .. }
             | Operation::Unmount { .. }
             | Operation::Format { .. }
+            | Operation::Pack { .. }
             | Operation::Stop { .. }
             | Operation::Detach { .. }
             | Operation::Drop { .. }
@@ -281,15 +300,22 @@ impl fmt::Display for Operation {
             Operation::Link { content, path } => {
                 write!(f, "link {} to {}", path.display(), content.display())
             }
-            Operation::Copy { lower, target } => {
+            Operation::Copy { lower, target, content } => {
                 let lower: Vec<_> = lower.iter().map(|path| path.display().to_string()).collect();
-                write!(f, "copy {} to {}", lower.join(":"), target.display())
+                let verb = match content {
+                    Content::Own => "copy",
+                    Content::Shared => "hard-link",
+                };
+                write!(f, "{verb} {} to {}", lower.join(":"), target.display())
             }
             Operation::Folder { path } => write!(f, "folder {}", path.display()),
             Operation::Unmount { target } => write!(f, "unmount {}", target.display()),
             Operation::Remove { path } => write!(f, "remove {}", path.display()),
             Operation::Format { image, file_system, size_bytes } => {
                 write!(f, "format {} of {size_bytes} bytes as {file_system}", image.display())
+            }
+            Operation::Pack { folder, image } => {
+                write!(f, "pack {} into {} as erofs", folder.display(), image.display())
             }
             Operation::Serve { image, socket, written, flushes, requests } => {
                 write!(f, "serve {} at {}, ", image.display(), socket.display())?;

@@ -2,8 +2,8 @@
 //! how all of it goes again.
 
 use crate::block::{self, DEVICE, DISK, Device, REQUESTS, Requests, SOCKET, TREE};
-use crate::operation::{Access, Flushes, Operation, Source, system_operations};
-use crate::sandbox::{Content, RunError, Task};
+use crate::operation::{Access, Content, Flushes, Operation, Source, system_operations};
+use crate::sandbox::{RunError, Task};
 use crate::{IdMap, Keeper, Sandbox, probe};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -123,7 +123,7 @@ impl RootPlan {
                 let tree = base.join("tree");
                 own.extend([
                     own_folder("tree"),
-                    Operation::Copy { lower: layers.to_vec(), target: tree.clone() },
+                    Operation::Copy { lower: layers.to_vec(), target: tree.clone(), content: Content::Own },
                 ]);
                 let (source, target) = (tree.clone(), tree.clone());
                 (vec![Operation::Bind { source, target, access: Access::Write }], tree.clone(), tree)
@@ -132,8 +132,8 @@ impl RootPlan {
         RootPlan { folder: folder.to_owned(), make, hold, files, root, written }
     }
 
-    /// What is above an image lies over its tree, and is written beside it; where nothing is, the tree itself is written. `begun` is what
-    /// is made and held before.
+    /// What is above an image lies over its tree, and is written beside it; where nothing is, the tree itself is written. Where the device
+    /// is only read, what is written lies in the root's folder. `make` and `hold` have what is made and held before.
     fn on_device(
         folder: &Path,
         image: &Path,
@@ -163,16 +163,21 @@ impl RootPlan {
                 file_system: device.file_system,
                 flushes,
             },
-            Operation::Stamp { folder: disk.clone(), name: folder.display().to_string() },
         ]);
+        let is_written = device.file_system.is_written();
+        if is_written {
+            hold.push(Operation::Stamp { folder: disk.clone(), name: folder.display().to_string() });
+        }
         let tree = disk.join(TREE);
-        let (files, root, written) = if above.is_empty() {
+        let (files, root, written) = if above.is_empty() && is_written {
             let bind = Operation::Bind { source: tree.clone(), target: tree.clone(), access: Access::Write };
             (bind, tree.clone(), tree)
         } else {
-            let (upper, work) = (disk.join("upper"), disk.join("work"));
+            let beside = if is_written { &disk } else { folder };
+            let (upper, work) = (beside.join("upper"), beside.join("work"));
             make.extend(folders(&[at("merged")]));
-            hold.extend(folders(&[upper.clone(), work.clone()]));
+            let own = if is_written { &mut hold } else { &mut make };
+            own.extend(folders(&[upper.clone(), work.clone()]));
             let lower = above.iter().cloned().chain([tree]).collect();
             let target = at("merged");
             (Operation::Overlay { lower, upper: upper.clone(), work, target, flushes }, at("merged"), upper)
@@ -243,8 +248,9 @@ impl RootPlan {
         }
         let made = self.make.iter().try_for_each(|operation| match operation {
             Operation::Folder { path } => make_folder(&yard.join(path), ids).map_err(RunError::Files),
-            Operation::Copy { lower, target } => {
-                let task = Task::Copy { lower: lower.clone(), target: target.clone(), content: Content::Own };
+            Operation::Copy { lower, target, content } => {
+                let (lower, target) = (lower.clone(), target.clone());
+                let task = Task::Copy { lower, target, content: *content };
                 Sandbox::of_machine(yard, ids, task).run().map(|_| ())
             }
             other => unreachable!("{other} is held"),
@@ -365,6 +371,20 @@ mod tests {
             "remove roots/1",
         ];
         assert_eq!(lines(&plan.removing()), removing);
+    }
+
+    #[test]
+    fn an_image_that_is_only_read_lies_below_what_is_written() {
+        let device = Device { file_system: block::FileSystem::Erofs, ..Device::default() };
+        let making = Making { form: Form::Image(device), ..Making::default() };
+        let plan = RootPlan::new(Path::new("roots/1"), &["images/base".into()], &making);
+        let made = ["", "/device", "/disk", "/merged", "/upper", "/work"];
+        assert_eq!(lines(&plan.make), made.map(|name| format!("folder roots/1{name}")));
+        assert_eq!(lines(&plan.hold)[2..], ["mount erofs of roots/1/device at roots/1/disk"]);
+        let files = "overlay roots/1/upper over roots/1/disk/tree at roots/1/merged";
+        assert_eq!(lines(&plan.files), [files]);
+        assert_eq!(plan.written, Path::new("roots/1/upper"));
+        assert_eq!(lines(&plan.removing())[0], "unmount roots/1/disk");
     }
 
     #[test]

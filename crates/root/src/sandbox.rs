@@ -26,7 +26,7 @@ mod overlay;
 mod reaper;
 pub(crate) mod system;
 
-use crate::{Flushes, IdMap, Operation};
+use crate::{Content, Flushes, IdMap, Operation};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -56,15 +56,6 @@ pub enum View {
     Root(Vec<Operation>),
     /// The machine's own file systems, with the ids of the map: for files that roots are made of.
     Machine,
-}
-
-/// Whose content copied files have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Content {
-    /// Their own.
-    Own,
-    /// That of the layers: they are hard links, and nobody may write to them.
-    Shared,
 }
 
 /// What is to be run.

@@ -34,7 +34,9 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Bench) -> Result<ExitC
     signals::install();
     let machine = Machine::now();
     let report = match options.name {
-        BenchName::Overhead => overhead::measure(&yard()?, &options.package, options.pairs)?,
+        BenchName::Overhead => {
+            overhead::measure(&yard()?, &options.package, options.pairs, options.sbuild_chroot.as_deref())?
+        }
         BenchName::Check => check::measure(&yard()?, options.pairs)?,
         BenchName::Publish => publish::measure(options.pairs)?,
         BenchName::Fakeroot => fakeroot::measure(options.pairs, options.source.as_deref())?,

@@ -78,12 +78,15 @@ fn copied(shared: &Shared) {
 }
 
 fn on_block_devices(shared: &Shared) {
-    let (_tree, yard) =
-        built(shared, "block", &["backend = \"block\"", "file-system = \"xfs\"", "room = \"1G\""]);
-    for package in ["some/looks", "some/large", "some/fails"] {
-        is_on(&yard, package, "xfs");
+    // What is written over erofs lies beside it.
+    for (file_system, shown) in [("xfs", "xfs"), ("erofs", "overlayfs")] {
+        let of = format!("file-system = \"{file_system}\"");
+        let (_tree, yard) = built(shared, file_system, &["backend = \"block\"", &of, "room = \"1G\""]);
+        for package in ["some/looks", "some/large", "some/fails"] {
+            is_on(&yard, package, shown);
+        }
+        assert_eq!(yard.names("layers/dependencies/images").len(), 1);
     }
-    assert_eq!(yard.names("layers/dependencies/images").len(), 1);
 }
 
 /// Asks for a flush of what cannot be flushed.

@@ -49,7 +49,8 @@ fn main() {
             .needs(support::is_root(), "only root can mount a device")
             .needs(support::has("nbdkit"), "nbdkit is not installed")
             .needs(support::has("nbdfuse"), "nbdfuse is not installed")
-            .needs(support::has("mkfs.xfs"), "mkfs.xfs is not installed"),
+            .needs(support::has("mkfs.xfs"), "mkfs.xfs is not installed")
+            .needs(support::has("mkfs.erofs"), "mkfs.erofs is not installed"),
         _ => case,
     });
     // One after the other: builds share the cores anyway, and some trials look at processes.

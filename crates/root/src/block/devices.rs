@@ -50,6 +50,7 @@ impl Devices {
             Operation::Format { image, file_system, size_bytes } => {
                 file_system::format(image, *file_system, *size_bytes)
             }
+            Operation::Pack { folder, image } => file_system::pack(folder, image),
             Operation::Serve { image, socket, written, flushes, requests } => {
                 serve::serve(image, socket, written, *flushes, requests.as_deref())
                     .map(|server| self.servers.push((socket.clone(), server)))

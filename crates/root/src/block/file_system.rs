@@ -16,35 +16,32 @@ const GO_DOWN: libc::c_ulong = 0x8004_587d;
 /// Nothing of what is on its way is written.
 const WITHOUT_LOG: u32 = 2;
 
-/// Makes a file system in a new sparse file.
+/// Files of builds are small and many. Nothing is reserved for root, and tables are zero in a sparse file.
+const EXT4: &str =
+    "-q -F -b 4096 -I 256 -i 8192 -m 0 -O ^has_journal -E lazy_itable_init=1,nodiscard,root_owner=0:0";
+const XFS: &str = "-q -f -K";
+
+/// Makes an empty file system in a new sparse file.
 pub(super) fn format(image: &Path, file_system: FileSystem, size_bytes: u64) -> io::Result<()> {
-    File::create_new(image)?.set_len(size_bytes)?;
-    let (program, arguments): (_, &[&str]) = match file_system {
-        // Files of builds are small and many. Nothing is reserved for root, and tables are zero in a sparse file.
-        FileSystem::Ext4 => (
-            "mkfs.ext4",
-            &[
-                "-q",
-                "-F",
-                "-b",
-                "4096",
-                "-I",
-                "256",
-                "-i",
-                "8192",
-                "-m",
-                "0",
-                "-O",
-                "^has_journal",
-                "-E",
-                "lazy_itable_init=1,nodiscard,root_owner=0:0",
-            ],
-        ),
-        FileSystem::Xfs => ("mkfs.xfs", &["-q", "-f", "-K"]),
+    let arguments = match file_system {
+        FileSystem::Ext4 => EXT4,
+        FileSystem::Xfs => XFS,
+        FileSystem::Erofs => return Err(io::Error::other("erofs is made of a folder, and never empty")),
     };
+    File::create_new(image)?.set_len(size_bytes)?;
+    make(file_system, arguments, &[image])
+}
+
+/// Makes a file system of all that is in a folder, in a new file.
+pub(super) fn pack(folder: &Path, image: &Path) -> io::Result<()> {
+    make(FileSystem::Erofs, "--quiet", &[image, folder])
+}
+
+fn make(file_system: FileSystem, arguments: &str, paths: &[&Path]) -> io::Result<()> {
+    let (program, _) = file_system.maker();
     let path = needs::program(program).ok_or_else(|| missing(program))?;
     let mut command = Command::new(path);
-    let output = command.args(arguments).arg(image).stdin(Stdio::null()).output()?;
+    let output = command.args(arguments.split(' ')).args(paths).stdin(Stdio::null()).output()?;
     match output.status.success() {
         true => Ok(()),
         false => Err(io::Error::other(format!("{program}: {}", said(&output.stderr)))),
@@ -58,9 +55,11 @@ pub(super) fn mount(node: &Path, target: &Path, file_system: FileSystem, flushes
         (FileSystem::Ext4, Flushes::Keep) => "noinit_itable",
         // All roots of an image have the same number.
         (FileSystem::Xfs, _) => "nouuid",
+        (FileSystem::Erofs, _) => "",
     };
     let node = node.to_str().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-    let flags = libc::MS_NOATIME | libc::MS_NODEV;
+    let read_only = if file_system.is_written() { 0 } else { libc::MS_RDONLY };
+    let flags = libc::MS_NOATIME | libc::MS_NODEV | read_only;
     system::mount(node, target, file_system.name(), flags, options)
 }
 

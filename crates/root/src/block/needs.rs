@@ -56,10 +56,7 @@ pub fn lack(file_system: FileSystem) -> Option<Lack> {
     if !rustix::process::geteuid().is_root() {
         return Some(Lack::Root);
     }
-    let (maker, package) = match file_system {
-        FileSystem::Ext4 => ("mkfs.ext4", "e2fsprogs"),
-        FileSystem::Xfs => ("mkfs.xfs", "xfsprogs"),
-    };
+    let (maker, package) = file_system.maker();
     let attaches = "attaches what is served";
     let attacher = match has_nbd() {
         true => ("nbd-client", attaches, "nbd-client"),

@@ -5,7 +5,7 @@
 //! hard links only where what is made is a layer itself: what a build writes into one would be written into the layer. Nobody changes the folder
 //! meanwhile, so names are trusted from one call to the next.
 
-use super::Content;
+use crate::Content;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps};
 use rustix::io::Errno;
 use std::collections::HashMap;

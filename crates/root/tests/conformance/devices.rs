@@ -10,10 +10,12 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 pub const TESTS: &[Test] = &[
-    ("a_device_that_was_used_is_refused", a_device_that_was_used_is_refused),
     ("requests_are_told_where_that_is_wanted", requests_are_told),
     ("servers_and_keepers_that_are_killed_leave_nothing", killed_servers_leave_nothing),
 ];
+
+/// Of devices that are written.
+pub const WRITTEN: &[Test] = &[("a_device_that_was_used_is_refused", a_device_that_was_used_is_refused)];
 
 pub const ONCE: &[Test] = &[("what_holds_a_root_is_named", what_holds_a_root_is_named)];
 

@@ -34,9 +34,10 @@ fn main() {
             trials.push(trial.with_ignored_flag(refused.is_err()));
         }
         let of_devices = devices::TESTS.iter().filter(|_| backend.is_on_device());
+        let of_written = devices::WRITTEN.iter().filter(|_| backend.is_written_device());
         // It waits for what does not come.
         let once = devices::ONCE.iter().filter(|_| backend.name == "block");
-        for (name, test) in of_devices.chain(once) {
+        for (name, test) in of_devices.chain(of_written).chain(once) {
             let trial = Trial::test(format!("{}::{name}", backend.name), move || {
                 test(&Stand::new(backend));
                 Ok(())

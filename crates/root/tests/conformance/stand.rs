@@ -25,6 +25,11 @@ impl Backend {
     pub fn is_on_device(&self) -> bool {
         matches!(self.making.form, Form::Image(_))
     }
+
+    /// Whether what roots write is on these devices too.
+    pub fn is_written_device(&self) -> bool {
+        matches!(self.making.form, Form::Image(device) if device.file_system.is_written())
+    }
 }
 
 /// What a root in memory may hold.
@@ -42,7 +47,7 @@ const fn block(name: &'static str, file_system: FileSystem, is_bounded: bool) ->
     Backend { name, making, is_bounded, above: 0 }
 }
 
-pub const BACKENDS: [Backend; 7] = [
+pub const BACKENDS: [Backend; 9] = [
     backend("overlay", Form::Overlay, Place::Disk),
     backend("overlay_in_memory", Form::Overlay, Place::Memory { size_bytes_max: MEMORY_BYTES }),
     backend("tmpfs", Form::Copy, Place::Memory { size_bytes_max: MEMORY_BYTES }),
@@ -51,6 +56,9 @@ pub const BACKENDS: [Backend; 7] = [
     Backend { above: 1, ..block("block_below_a_layer", FileSystem::Ext4, true) },
     // Its file systems are never as small.
     block("block_of_xfs", FileSystem::Xfs, false),
+    // What they write lies on the disk of the yard.
+    block("block_of_erofs", FileSystem::Erofs, false),
+    Backend { above: 1, ..block("block_of_erofs_below_a_layer", FileSystem::Erofs, false) },
 ];
 
 /// The layers, the uppermost first.

@@ -26,6 +26,11 @@ fn main() {
         "-Wl,-soname,libfakeroot-kilnyard.so",
         "-s",
     ];
+    let is_x86_64 = env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|architecture| architecture == "x86_64");
+    let own = ["memcpy", "memmove", "memset", "bcmp", "strlen"]
+        .map(|name| format!("-Wl,--defsym={name}=kilnyard_{name}"));
+    let own = own.iter().map(String::as_str).filter(|_| is_x86_64);
+    let library: Vec<&str> = library.into_iter().chain(own).collect();
     compile("cdylib", "preload/lib.rs", "libfakeroot-kilnyard.so", &library, &[]);
     let program =
         ["-nostartfiles", "-nostdlib", "-static", "-no-pie", "-fuse-ld=bfd", "-Wl,--build-id=none", "-s"];

@@ -22,7 +22,7 @@
 mod shared;
 
 use core::ffi::c_char;
-use shared::kernel::{call, check, complain, number};
+use shared::kernel::{call, check, complain, exit, number};
 use shared::watched::{FILTER, FILTER_LENGTH, Instruction};
 
 /// What the launcher reads to see that it can.
@@ -60,13 +60,6 @@ unsafe extern "C" fn begin(stack: *const usize) -> ! {
         complain(b"fakeroot: failed to start a program that makes system calls of its own\n");
         const ENOENT: isize = -2;
         exit(if result == ENOENT { NOT_THERE } else { CANNOT_START })
-    }
-}
-
-fn exit(code: usize) -> ! {
-    loop {
-        // SAFETY: it has no conditions.
-        unsafe { call(number::EXIT, [code, 0, 0, 0, 0, 0]) };
     }
 }
 

@@ -32,8 +32,6 @@ pub const ENOMEM: c_int = 12;
 unsafe extern "C" {
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
     fn __errno_location() -> *mut c_int;
-    /// libc's.
-    pub fn abort() -> !;
 }
 
 /// A function of the next library.

@@ -174,6 +174,13 @@ impl File {
     }
 }
 
+/// Ends this process, whatever else it has to do.
+pub fn exit(code: usize) -> ! {
+    loop {
+        plain(number::EXIT, [code, 0, 0, 0, 0, 0]);
+    }
+}
+
 /// What the kernel says of the file that a path leads to.
 pub fn stat(path: &core::ffi::CStr) -> Option<super::abi::Stat> {
     let mut stat = super::abi::Stat::default();

@@ -17,7 +17,7 @@ const BATCHES_MAX: u32 = 3000;
 const CALLS_SECONDS_MAX: f64 = 0.2;
 /// How long many processes call at once.
 const MANY_SECONDS: f64 = 0.4;
-const EXECS: usize = 60;
+const EXECS: usize = 400;
 
 /// The file that is looked at, in the current folder.
 const FILE: &CStr = c"unknown";

@@ -11,6 +11,7 @@ use kilnyard_model::order::{Account, CommandOrder};
 use kilnyard_root::sandbox::Task;
 use kilnyard_root::{Flushes, IdMap, Mapper, Sandbox, User, View, probe, remove_folder};
 use serde::{Deserialize, Serialize};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -19,6 +20,9 @@ use std::time::Duration;
 
 /// Where a base is worked on.
 const WORK: &str = "roots/base";
+
+/// The builder's user and group in a root.
+const BUILDER: u32 = 1000;
 
 /// What is written about the base that is there.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -49,9 +53,49 @@ fn owners(ids: &IdMap) -> &'static str {
     if ids.is_alone() { "-alone" } else { "" }
 }
 
+/// An error if the files of the base that is there belong to nobody whom a root has now: who changes `/etc/subuid` changes
+/// which ids these are.
+pub fn check_owners(yard: &Yard, ids: &IdMap) -> Result<()> {
+    let Some(base) = find(yard) else { return Ok(()) };
+    match strangers(&yard.path(&base.layer), ids) {
+        None => Ok(()),
+        Some((path, user, group)) => {
+            let mut error =
+                Error::new(Kind::Machine, "the layers of this yard belong to ids that roots do not have now");
+            error.causes.push(format!("{path} belongs to user {user} and group {group}"));
+            let ranges = |ids: &[(u32, u32, u32)]| {
+                let ranges = ids.iter().map(|(_, first, count)| match count {
+                    1 => first.to_string(),
+                    count => format!("{first} to {}", first.saturating_add(count - 1)),
+                });
+                ranges.collect::<Vec<_>>().join(", ")
+            };
+            let (users, groups) = (ranges(&ids.users), ranges(&ids.groups));
+            error.causes.push(format!("roots have users {users} and groups {groups}"));
+            Err(error.hint(
+                "undo the change of /etc/subuid and /etc/subgid; or, as root, remove the yard's folders layers and \
+                 roots: they are made anew",
+            ))
+        }
+    }
+}
+
+/// A file of a base whose owner is not who it should be in a root with these ids, with its user and group.
+fn strangers(base: &Path, ids: &IdMap) -> Option<(String, u32, u32)> {
+    // All of it belongs to one who is not the builder.
+    let builder = if ids.is_alone() { 0 } else { BUILDER };
+    [(base.to_owned(), 0), (base.join("build"), builder)].into_iter().find_map(|(path, id)| {
+        let metadata = fs_err::symlink_metadata(&path).ok()?;
+        let (user, group) = (metadata.uid(), metadata.gid());
+        let is_right = ids.user_inside(user) == Some(id) && ids.group_inside(group) == Some(id);
+        (!is_right).then(|| (path.display().to_string(), user, group))
+    })
+}
+
 /// The base, made if it is not there.
 pub fn ensure(yard: &Yard, ids: &IdMap, cancel: &AtomicBool, say: &dyn Fn(&str)) -> Result<Base> {
     if let Some(base) = find(yard) {
+        check_owners(yard, ids)?;
         return Ok(base);
     }
     say("making the base root with mmdebstrap, once (half a minute of CPU)");
@@ -258,4 +302,30 @@ fn set_up(yard: &Yard, ids: &IdMap, layer: &str) -> Result<String> {
     let outcome =
         kilnyard_worker::run_in_base(&yard.folder, (Path::new(layer), Path::new(WORK)), ids, &command);
     outcome.context(Kind::Machine, "set up the base root")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_base_of_other_ids_is_told_from_ones_own() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("build")).unwrap();
+        let metadata = std::fs::metadata(folder.path()).unwrap();
+        let (user, group) = (metadata.uid(), metadata.gid());
+        let map = |inside, mapper| IdMap {
+            users: vec![(inside, user, 1)],
+            groups: vec![(inside, group, 1)],
+            mapper,
+        };
+        assert_eq!(strangers(folder.path(), &map(0, Mapper::Alone)), None);
+        let (base, build) = (folder.path().display().to_string(), folder.path().join("build"));
+        // The folder to build in is the builder's, where there is one.
+        assert_eq!(
+            strangers(folder.path(), &map(0, Mapper::Helper)),
+            Some((build.display().to_string(), user, group))
+        );
+        assert_eq!(strangers(folder.path(), &map(7, Mapper::Root)), Some((base, user, group)));
+    }
 }

@@ -108,11 +108,11 @@ pub fn scan(yard: &Yard, cancel: &AtomicBool, say: &(dyn Fn(&str) + Sync)) -> Re
     }
 }
 
-/// Whether there is an index.
-pub fn is_scanned(yard: &Yard) -> bool {
+/// An error if there is no index.
+pub fn check_scanned(yard: &Yard) -> Result<()> {
     match &yard.config.family {
-        Family::Debian(_) => debian::scan::Index::open(yard).is_ok(),
-        Family::Pkgsrc(_) => pkgsrc::scan::Index::open(yard).is_ok(),
+        Family::Debian(_) => debian::scan::Index::open(yard).map(drop),
+        Family::Pkgsrc(_) => pkgsrc::scan::Index::open(yard).map(drop),
     }
 }
 

@@ -38,7 +38,7 @@ pub fn build(yard: &Yard, _lock: &Lock, options: &Build) -> Result<ExitCode> {
         let swept = kilnyard_worker::sweep_roots(&yard.folder, &yard.ids());
         swept.context(Kind::Machine, "remove what an earlier run left")?;
     }
-    let needs_scan = if options.dry_run { !family::is_scanned(yard) } else { true };
+    let needs_scan = if options.dry_run { family::check_scanned(yard).is_err() } else { true };
     if needs_scan && !options.no_scan {
         family::scan(yard, signals::cancel(), &say)?;
     }

@@ -1,5 +1,6 @@
 //! `kilnyard shell`: enters the root of a package's last failed build.
 
+use crate::base;
 use crate::cli;
 use crate::error::{Context, Error, Kind, Result};
 use crate::family;
@@ -12,6 +13,7 @@ use std::process::ExitCode;
 
 pub fn run(yard: &Yard, options: &cli::Shell) -> Result<ExitCode> {
     let ids = yard.ids();
+    base::check_owners(yard, &ids)?;
     let store = yard.store()?;
     let package = &options.package;
     let layers = family::layers(yard)

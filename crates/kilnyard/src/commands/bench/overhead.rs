@@ -56,6 +56,7 @@ struct Whole {
 }
 
 pub fn measure(yard: &Yard, package: &str, pairs: u32, sbuild_chroot: Option<&Path>) -> Result<Report> {
+    family::check_scanned(yard)?;
     let _lock = yard.lock()?;
     let ids = yard.ids();
     family::ensure_layers(yard, &ids, signals::cancel(), &|text| tell!("{text}"))?;

@@ -113,6 +113,7 @@ pub fn measure(
     machine: &Machine,
     svg: Option<&Path>,
 ) -> Result<Found> {
+    family::check_scanned(yard)?;
     let _lock = yard.lock()?;
     let ids = yard.ids();
     family::ensure_layers(yard, &ids, signals::cancel(), &|text| tell!("{text}"))?;

@@ -1,5 +1,6 @@
 //! What runs in the sessions that are measured: this program again, which makes one call many times.
 
+use super::sides;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::Write;
@@ -114,11 +115,14 @@ fn many(processes: u32) -> Option<f64> {
     (calls > 0).then(|| wall / calls as f64)
 }
 
-/// The fifth percentile of starting a program and waiting for its end.
+/// The fifth percentile of starting a program and waiting for its end, on one core: a program that is moved to another one
+/// finds nothing in that one's caches.
 fn exec() -> Option<f64> {
     unsafe extern "C" {
         static environ: *const *mut libc::c_char;
     }
+    // SAFETY: it has no conditions.
+    sides::stay(usize::try_from(unsafe { libc::sched_getcpu() }).ok()?);
     let program = CString::new("/bin/true").ok()?;
     let arguments = [program.as_ptr().cast_mut(), std::ptr::null_mut()];
     let mut times = Vec::with_capacity(EXECS);

@@ -22,7 +22,7 @@ use std::time::Duration;
 const WORK: &str = "roots/base";
 
 /// The builder's user and group in a root.
-const BUILDER: u32 = 1000;
+const BUILDER: u32 = kilnyard_worker::BUILDER_ID;
 
 /// What is written about the base that is there.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -73,7 +73,7 @@ pub fn check_owners(yard: &Yard, ids: &IdMap) -> Result<()> {
             let (users, groups) = (ranges(&ids.users), ranges(&ids.groups));
             error.causes.push(format!("roots have users {users} and groups {groups}"));
             Err(error.hint(
-                "undo the change of /etc/subuid and /etc/subgid; or, as root, remove the yard's folders layers and \
+                "undo the change of /etc/subuid and /etc/subgid, or of the primary group; or, as root, remove the yard's folders layers and \
                  roots: they are made anew",
             ))
         }
@@ -87,7 +87,9 @@ fn strangers(base: &Path, ids: &IdMap) -> Option<(String, u32, u32)> {
     [(base.to_owned(), 0), (base.join("build"), builder)].into_iter().find_map(|(path, id)| {
         let metadata = fs_err::symlink_metadata(&path).ok()?;
         let (user, group) = (metadata.uid(), metadata.gid());
-        let is_right = ids.user_inside(user) == Some(id) && ids.group_inside(group) == Some(id);
+        // Where there is one id alone, groups are made up, and what lies there has its folder's or the user's of that day.
+        let is_right_group = ids.is_alone() || ids.group_inside(group) == Some(id);
+        let is_right = ids.user_inside(user) == Some(id) && is_right_group;
         (!is_right).then(|| (path.display().to_string(), user, group))
     })
 }
@@ -320,12 +322,18 @@ mod tests {
             mapper,
         };
         assert_eq!(strangers(folder.path(), &map(0, Mapper::Alone)), None);
+        let of_another_group = IdMap { groups: vec![(0, group + 1, 1)], ..map(0, Mapper::Alone) };
+        assert_eq!(strangers(folder.path(), &of_another_group), None);
         let (base, build) = (folder.path().display().to_string(), folder.path().join("build"));
         // The folder to build in is the builder's, where there is one.
         assert_eq!(
             strangers(folder.path(), &map(0, Mapper::Helper)),
             Some((build.display().to_string(), user, group))
         );
-        assert_eq!(strangers(folder.path(), &map(7, Mapper::Root)), Some((base, user, group)));
+        assert_eq!(strangers(folder.path(), &map(7, Mapper::Root)), Some((base.clone(), user, group)));
+        std::fs::remove_dir(&build).unwrap();
+        assert_eq!(strangers(folder.path(), &map(0, Mapper::Helper)), None);
+        let of_another_group = IdMap { groups: vec![(0, group + 1, 1)], ..map(0, Mapper::Helper) };
+        assert_eq!(strangers(folder.path(), &of_another_group), Some((base, user, group)));
     }
 }

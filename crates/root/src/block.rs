@@ -2,7 +2,7 @@
 //!
 //! The image is a file system in a sparse file, with a copy of the layers in its folder [`TREE`]. It is made once for a stack
 //! of layers and never changed. One that can only be read ([`FileSystem::Erofs`]) is a layer: what is written lies in the root's folder,
-//! as of an overlay. For each root `nbdkit` serves it over a Unix socket and keeps what is written apart, in an unlinked file
+//! as of an overlay, and what is said below of writing is not about it. For each root `nbdkit` serves it over a Unix socket and keeps what is written apart, in an unlinked file
 //! of the root's folder; what is served becomes a device of the kernel by `nbd.ko` where there is one, else by `nbdfuse`
 //! and a loop device; the device is mounted. All of that is done by the root's [`Keeper`](crate::Keeper), as root and without a user namespace, in a
 //! mount and a pid namespace of its own: servers end with its process 1, the mount with its namespace, and the loop device clears

@@ -241,6 +241,11 @@ impl RootPlan {
         self.file_system().is_some()
     }
 
+    /// Whether what is written lies on that device too.
+    pub fn writes_on_device(&self) -> bool {
+        self.file_system().is_some_and(block::FileSystem::is_written)
+    }
+
     /// Makes the root, and what holds it. What was made before it failed is removed.
     pub fn make(&self, yard: &Path, ids: &IdMap) -> Result<Option<Keeper>, RunError> {
         if let Some(lack) = self.file_system().and_then(block::lack) {

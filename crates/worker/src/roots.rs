@@ -438,7 +438,7 @@ impl RootFolder {
     /// Whether the disk has room for more while this root stays. A build that filled the disk must not fail all
     /// others for the sake of its root.
     pub fn has_room_beside_it(&self) -> bool {
-        let on_device = self.plan.has_device().then(|| self.seen(&self.plan.written));
+        let on_device = self.plan.writes_on_device().then(|| self.seen(&self.plan.written));
         let held = self.memory().into_iter().chain(on_device);
         let needed = ROOM_BYTES_MIN + held.map(|folder| used_bytes(&folder)).sum::<u64>();
         rustix::fs::statvfs(self.path()).is_ok_and(|facts| facts.f_bavail * facts.f_frsize >= needed)

@@ -64,24 +64,29 @@ impl Mapping {
 
     #[inline]
     fn word(&self, word: usize) -> Option<&AtomicU64> {
+        // SAFETY: what is there is mapped and never unmapped; words are aligned.
+        self.address(word).map(|address| unsafe { &*(address as *const AtomicU64) })
+    }
+
+    /// Where a word is mapped.
+    #[inline]
+    fn address(&self, word: usize) -> Option<usize> {
         let window = self.regions[0].load(Ordering::Acquire);
         if word >= layout::WINDOW_WORDS || window == 0 {
-            return self.word_elsewhere(word);
+            return self.address_elsewhere(word);
         }
-        // SAFETY: the window is mapped, never unmapped, and as long as it says; words are aligned.
-        Some(unsafe { &*((window + word * WORD_BYTES) as *const AtomicU64) })
+        Some(window + word * WORD_BYTES)
     }
 
     /// Apart, as it is called in many places of a small library.
     #[inline(never)]
-    fn word_elsewhere(&self, word: usize) -> Option<&AtomicU64> {
+    fn address_elsewhere(&self, word: usize) -> Option<usize> {
         let (first, words, number) = layout::region(word);
         let mut address = self.regions[number].load(Ordering::Acquire);
         if address == 0 {
             address = self.map_late(first, words, number)?;
         }
-        // SAFETY: the region is mapped, never unmapped, and as long as it says; words are aligned.
-        Some(unsafe { &*((address + (word - first) * WORD_BYTES) as *const AtomicU64) })
+        Some(address + (word - first) * WORD_BYTES)
     }
 
     #[cold]
@@ -96,14 +101,16 @@ impl Memory for Mapping {
         self.word(word).map_or(0, |word| word.load(order))
     }
 
-    /// The region is looked for once.
+    /// The region is looked for once: a node lies in one.
     #[inline]
-    fn load_from(&self, first: usize) -> impl Fn(usize, Ordering) -> u64 {
-        let first = self.word(first).map_or(core::ptr::null(), core::ptr::from_ref);
-        move |distance, order| match first.is_null() {
-            true => 0,
-            // SAFETY: regions are mapped as a whole and never unmapped, and the caller's words lie in one.
-            false => unsafe { &*first.add(distance) }.load(order),
+    fn load_node(&self, node: u64) -> impl Fn(usize, Ordering) -> u64 {
+        let address = self.address(layout::node(node, 0));
+        move |field, order| match address {
+            Some(address) if field < layout::NODE_WORDS => {
+                // SAFETY: regions are mapped as a whole and never unmapped, and this one has all of the node.
+                unsafe { &*((address + field * WORD_BYTES) as *const AtomicU64) }.load(order)
+            }
+            _ => 0,
         }
     }
 

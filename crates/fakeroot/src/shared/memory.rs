@@ -1,5 +1,6 @@
 //! The words of a session as the table sees them.
 
+use super::layout;
 use core::sync::atomic::Ordering;
 
 /// There is no memory left for an entry.
@@ -12,10 +13,10 @@ pub struct Full;
 pub trait Memory {
     /// Reads a word. One that cannot be reached reads as 0.
     fn load(&self, word: usize, order: Ordering) -> u64;
-    /// Reads words that lie in one region from a first one on, each by its distance from that.
+    /// Reads the fields of a node.
     #[inline]
-    fn load_from(&self, first: usize) -> impl Fn(usize, Ordering) -> u64 {
-        move |distance, order| self.load(first + distance, order)
+    fn load_node(&self, node: u64) -> impl Fn(usize, Ordering) -> u64 {
+        move |field, order| self.load(layout::node(node, field), order)
     }
     /// Writes a word, for which [`Memory::reserve`] was called or which stands in the first window.
     fn store(&self, word: usize, value: u64, order: Ordering);

@@ -182,7 +182,7 @@ impl<M: Memory> Table<M> {
 
     /// Reads a node, if it is alive and of this key.
     fn read(&self, node: u64, key: Key) -> Result<Option<Entry>, Changed> {
-        let load = self.memory.load_from(layout::node(node, 0));
+        let load = self.memory.load_node(node);
         let field = |field| load(field, Relaxed);
         let generation = load(layout::NODE_GENERATION, Acquire);
         if generation.is_multiple_of(2) {

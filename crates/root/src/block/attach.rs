@@ -60,11 +60,10 @@ fn by_kernel(socket: &Path, at: &Path) -> io::Result<Attached> {
     for number in (0..NBD_MAX).filter(is_free) {
         let node = PathBuf::from(format!("/dev/nbd{number}"));
         let mut client = Server::start_unready("nbd-client", &client_arguments(socket, &node), at)?;
-        let own = format!("/sys/block/nbd{number}/pid");
         let mut refused = None;
         let is_ready = holders::wait_until(|| {
             refused = client.ended()?;
-            Ok(refused.is_some() || Path::new(&own).exists())
+            Ok(refused.is_some() || is_attached(number))
         })?;
         match refused {
             // Another program was faster.
@@ -75,6 +74,14 @@ fn by_kernel(socket: &Path, at: &Path) -> io::Result<Attached> {
         }
     }
     Err(io::Error::other("all devices of nbd.ko are in use"))
+}
+
+/// Whether a device of `nbd.ko` shows something: the kernel tells whose it is before it tells how large it is, and meanwhile
+/// nothing can be read.
+fn is_attached(number: usize) -> bool {
+    let of = PathBuf::from(format!("/sys/block/nbd{number}"));
+    let size = std::fs::read_to_string(of.join("size")).unwrap_or_default();
+    of.join("pid").exists() && !matches!(size.trim(), "" | "0")
 }
 
 fn client_arguments(socket: &Path, node: &Path) -> [String; 5] {

@@ -71,8 +71,11 @@ pub fn lack(file_system: FileSystem) -> Option<Lack> {
     if let Some((program, purpose, package)) = programs.find(|(name, ..)| program(name).is_none()) {
         return Some(Lack::Program { program, purpose, package });
     }
-    // An image is made by way of a loop device, whatever serves it then.
-    let mut paths = vec!["/dev/loop-control"];
+    // An image that is written is made by way of a loop device, whatever serves it then.
+    let mut paths = Vec::new();
+    if file_system.is_written() || !has_nbd() {
+        paths.push("/dev/loop-control");
+    }
     if !has_nbd() {
         paths.push("/dev/fuse");
     }

@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 
 /// The longest list of attributes' names, and the longest value (`XATTR_LIST_MAX` and `XATTR_SIZE_MAX`, linux/limits.h).
 const ATTRIBUTE_BYTES_MAX: usize = 65_536;
+/// What users gave a file.
+const USER_ATTRIBUTES: &[u8] = b"user.";
 /// What overlays of a user namespace keep of their own.
 const OVERLAY_ATTRIBUTES: &[u8] = b"user.overlay.";
 
@@ -74,8 +76,12 @@ impl Copier {
         let kind = metadata.file_type();
         if self.content == Content::Shared && !kind.is_char_device() && !kind.is_block_device() {
             match fs::hard_link(source, target) {
-                // A file has no room for another name: its content is copied.
-                Err(error) if error.kind() == io::ErrorKind::TooManyLinks => {}
+                // A file has no room for another name, or lies elsewhere: its content is copied.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::TooManyLinks | io::ErrorKind::CrossesDevices
+                    ) => {}
                 linked => return linked,
             }
         }
@@ -132,7 +138,11 @@ impl Copier {
             if is_copied(name.to_bytes())
                 && let Some(value) = self.attribute(source, name)?
             {
-                rustix::fs::lsetxattr(target, name, &value, rustix::fs::XattrFlags::empty())?;
+                match rustix::fs::lsetxattr(target, name, &value, rustix::fs::XattrFlags::empty()) {
+                    // Files in memory have none of these before Linux 6.6.
+                    Err(Errno::OPNOTSUPP) if name.to_bytes().starts_with(USER_ATTRIBUTES) => {}
+                    set => set?,
+                }
             }
         }
         Ok(())
@@ -149,7 +159,7 @@ impl Copier {
 
 /// What belongs to a file: its capabilities, lists of access, and what users gave it. Labels are the machine's.
 fn is_copied(name: &[u8]) -> bool {
-    let is_own = [&b"user."[..], b"system.posix_acl_", b"security.capability"];
+    let is_own = [USER_ATTRIBUTES, b"system.posix_acl_", b"security.capability"];
     is_own.iter().any(|own| name.starts_with(own)) && !name.starts_with(OVERLAY_ATTRIBUTES)
 }
 

@@ -67,6 +67,8 @@ fn plan(yard: &Path, folder: &Path, layers: &[String], device: &Device) -> Image
 
 fn name(layers: &[String], device: &Device) -> String {
     let Device { file_system, room_bytes, .. } = device;
+    // Who only reads it needs none.
+    let room_bytes = if file_system.is_written() { *room_bytes } else { 0 };
     let text = format!("{file_system} {room_bytes} {layers:?}");
     format!("images/{}", Sha256Hex::of(text.as_bytes()).as_str())
 }

@@ -20,7 +20,7 @@ const LINES_TOLD: usize = 6;
 /// One build by sbuild, as often as it is wanted.
 pub struct Sbuild<'a> {
     /// A tarball of the release.
-    chroot: &'a Path,
+    chroot: PathBuf,
     release: &'a str,
     jobs: u32,
     /// Where the source is; what is built goes there too.
@@ -34,7 +34,7 @@ impl<'a> Sbuild<'a> {
         scratch: &Scratch,
         yard: &'a Yard,
         order: &BuildOrder,
-        chroot: &'a Path,
+        chroot: &Path,
     ) -> Result<Sbuild<'a>> {
         let failed = "prepare a build by sbuild";
         let Family::Debian(Debian { release, .. }) = &yard.config.family else {
@@ -46,6 +46,8 @@ impl<'a> Sbuild<'a> {
             let missing = format!("{} is not a tarball of the release", chroot.display());
             return Err(Error::usage(missing).hint(format!("mmdebstrap --variant=buildd {release} FILE.tar")));
         }
+        // It is named from another folder.
+        let chroot = fs_err::canonicalize(chroot).context(Kind::Machine, failed)?;
         let folder = scratch.path("sbuild");
         fs_err::create_dir(&folder).context(Kind::Machine, failed)?;
         let distfiles = mirror::open_distfiles(yard)?;

@@ -1,6 +1,5 @@
 //! What runs in the sessions that are measured: this program again, which makes one call many times.
 
-use super::sides;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::Write;
@@ -115,13 +114,11 @@ fn many(processes: u32) -> Option<f64> {
     (calls > 0).then(|| wall / calls as f64)
 }
 
-/// The fifth percentile of starting a program and waiting for its end, on the core that all are measured on: a program that is
-/// moved to another one finds nothing in that one's caches, and one core may be slower than another.
+/// The fifth percentile of starting a program and waiting for its end.
 fn exec() -> Option<f64> {
     unsafe extern "C" {
         static environ: *const *mut libc::c_char;
     }
-    sides::stay(0);
     let program = CString::new("/bin/true").ok()?;
     let arguments = [program.as_ptr().cast_mut(), std::ptr::null_mut()];
     let mut times = Vec::with_capacity(EXECS);

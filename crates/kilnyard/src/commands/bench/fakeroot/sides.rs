@@ -42,21 +42,14 @@ pub fn measure<'a, const STEPS: usize>(
 
 /// Lets a command and all that it starts run on this core alone, where there is one of that number.
 pub fn stay_on(command: &mut Command, core: usize) {
-    // SAFETY: it neither allocates nor takes a lock.
+    // SAFETY: the call takes a set that lives to its end, and neither allocates nor takes a lock.
     unsafe {
         command.pre_exec(move || {
-            stay(core);
+            let mut cores: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(core, &mut cores);
+            // A machine without that core runs it where it likes.
+            libc::sched_setaffinity(0, size_of_val(&cores), &cores);
             Ok(())
         });
-    }
-}
-
-/// Lets this thread and all that it starts run on this core alone; on a machine without it, where they like.
-pub fn stay(core: usize) {
-    // SAFETY: a set of zeros is empty, and it lives to the end of the call.
-    unsafe {
-        let mut cores: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(core, &mut cores);
-        libc::sched_setaffinity(0, size_of_val(&cores), &cores);
     }
 }

@@ -105,12 +105,16 @@ pub fn perform(yard: &Yard, root: &RootFolder, command: &CommandOrder) -> Result
         end => {
             let message = format!("a command in a root to compare with failed: {end:?}");
             let mut error = Error::new(Kind::Machine, message);
-            let lines: Vec<&str> = text.lines().collect();
-            let last = &lines[lines.len().saturating_sub(LINES_TOLD)..];
-            error.causes.extend(last.iter().map(|line| (*line).to_owned()));
+            error.causes.extend(last_lines(&text));
             Err(error)
         }
     }
+}
+
+/// What is told of the log of a command that failed.
+pub fn last_lines(log: &str) -> Vec<String> {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(LINES_TOLD)..].iter().map(|line| (*line).to_owned()).collect()
 }
 
 fn hash_of(input: &Input) -> Result<Sha256Hex> {

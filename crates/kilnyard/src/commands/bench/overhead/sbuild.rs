@@ -4,6 +4,7 @@
 
 use crate::commands::bench::child;
 use crate::commands::bench::scratch::Scratch;
+use crate::commands::bench::subject;
 use crate::config::{Debian, Family};
 use crate::error::{Context, Error, Kind, Result};
 use crate::mirror;
@@ -13,9 +14,6 @@ use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::order::BuildOrder;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-/// So many lines are told of a build that failed.
-const LINES_TOLD: usize = 6;
 
 /// One build by sbuild, as often as it is wanted.
 pub struct Sbuild<'a> {
@@ -77,10 +75,8 @@ impl<'a> Sbuild<'a> {
             .arg(&self.description)
             .current_dir(&self.folder);
         let used = child::measure(command, Some(&log), &[0]).map_err(|mut error| {
-            let text = fs_err::read_to_string(&log).unwrap_or_default();
-            let lines: Vec<&str> = text.lines().collect();
-            let last = &lines[lines.len().saturating_sub(LINES_TOLD)..];
-            error.causes.extend(last.iter().map(|line| (*line).to_owned()));
+            let text = fs_err::read(&log).unwrap_or_default();
+            error.causes.extend(subject::last_lines(&String::from_utf8_lossy(&text)));
             error
         })?;
         Ok(used.cpu_seconds)

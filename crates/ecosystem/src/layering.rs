@@ -1,6 +1,7 @@
-//! Binary packages as layers of roots: each unpacked once, configured together, and kept.
+//! How packages get into roots: by the family's package manager, and as layers, each unpacked once, configured together,
+//! and kept.
 //!
-//! A [`Layering`] knows how a family's packages are unpacked, and what its database of installed packages has to say for
+//! A [`Manager`] installs packages in a root. A [`Layering`] knows how a family's packages are unpacked, and what its database of installed packages has to say for
 //! a stack of such layers to be what its own package manager would have made. It decides; a worker makes the layers,
 //! stacks them, and runs the commands. What a package manager does to a package beyond putting its files where they
 //! belong cannot be done ahead: such packages are named with the reason, and are left to the package manager.
@@ -186,10 +187,17 @@ pub trait Layering: Send + Sync {
 
     /// How packages whose layers lie on a stack, the first one uppermost, are made known and configured.
     fn compose(&self, below: &Stack, packages: &[Part]) -> io::Result<Composition>;
+}
 
-    /// The commands by which the package manager installs these packages, with all of [`Dependency`] that they need.
+/// The package manager of a family. All methods decide; none of them runs a command.
+pub trait Manager: Send + Sync {
+    /// The commands by which it installs these packages, with what they need of the root's inputs.
     fn install(&self, packages: &[&Dependency]) -> Vec<CommandOrder>;
 
-    /// The names of the packages that a stack has installed.
-    fn installed(&self, stack: &Stack) -> io::Result<BTreeSet<String>>;
+    /// The names of those among these packages that a stack has installed, once commands that installed some of them ended
+    /// well.
+    fn installed(&self, stack: &Stack, packages: &[&Dependency]) -> io::Result<BTreeSet<String>>;
+
+    /// How packages become layers; or why it has to install all of them itself.
+    fn layering(&self) -> Result<&dyn Layering, &'static str>;
 }

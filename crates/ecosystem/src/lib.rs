@@ -11,7 +11,7 @@ pub mod pkgsrc;
 mod telling;
 
 pub use archive::ArchiveProblem;
-pub use layering::{Composition, Layering, Part, Stack, Unpacking};
+pub use layering::{Composition, Layering, Manager, Part, Stack, Unpacking};
 pub use telling::{Telling, telling_lines};
 
 use kilnyard_model::graph::{Cut, Graph, PackageId};
@@ -92,10 +92,8 @@ pub trait Ecosystem: Send + Sync {
     /// How outputs are tried in a clean root.
     fn test(&self, package: PackageId, outputs: &[Output]) -> Result<TestOrder, Impossible>;
 
-    /// How the dependencies of an order become layers; none where the family installs them in a stage.
-    fn layering(&self) -> Option<&dyn Layering> {
-        None
-    }
+    /// What installs the dependencies of an order.
+    fn manager(&self) -> &dyn Manager;
 
     /// Says that these outputs of a package are there from now on, in place of earlier ones.
     fn adopt(&self, package: PackageId, outputs: &[Output]);

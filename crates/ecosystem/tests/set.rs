@@ -168,24 +168,24 @@ fn a_build_takes_ancestors_outputs_and_nothing_else_of_the_set() {
     adopt_attr(&workshop, "c1");
     let order = workshop.order(id(&workshop, "acl"), 3, 2).unwrap();
     assert_eq!(order.version, "1-1+bk3");
-    let names: Vec<&str> = order.inputs.iter().map(|input| input.name.as_str()).collect();
+    let names: Vec<&str> = order.root.inputs.iter().map(|input| input.name.as_str()).collect();
     assert_eq!(names, ["libattr1_1-1+bk1_amd64.deb", "libattr1-dev_1-1+bk1_amd64.deb", "acl_1-1.dsc"]);
-    assert!(order.inputs[0].urls.is_empty());
-    assert_eq!(order.inputs[2].urls, ["http://mirror.example/debian/pool/acl/acl_1-1.dsc"]);
+    assert!(order.root.inputs[0].urls.is_empty());
+    assert_eq!(order.root.inputs[2].urls, ["http://mirror.example/debian/pool/acl/acl_1-1.dsc"]);
     let depends: Vec<_> =
-        order.depends.iter().map(|one| (&one.name[..], &one.version[..], &one.file[..])).collect();
+        order.root.depends.iter().map(|one| (&one.name[..], &one.version[..], &one.file[..])).collect();
     let expected = [
         ("libattr1", "1-1+bk1", "libattr1_1-1+bk1_amd64.deb"),
         ("libattr1-dev", "1-1+bk1", "libattr1-dev_1-1+bk1_amd64.deb"),
     ];
     assert_eq!(depends, expected);
-    let depends: Vec<_> = order.depends.iter().collect();
-    let commands = workshop.layering().unwrap().install(&depends);
+    let depends: Vec<_> = order.root.depends.iter().collect();
+    let commands = workshop.manager().install(&depends);
     let install = commands.iter().map(|command| command.arguments.join(" "));
     assert!(install.into_iter().any(|line| line == "apt-get install libattr1=1-1+bk1 libattr1-dev=1-1+bk1"));
     // The other way round, attr knows nothing of acl.
     let attr = workshop.order(id(&workshop, "attr"), 1, 2).unwrap();
-    assert!(attr.depends.is_empty());
+    assert!(attr.root.depends.is_empty());
 }
 
 #[test]

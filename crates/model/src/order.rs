@@ -231,6 +231,25 @@ pub struct Dependency {
     pub sha256: String,
 }
 
+/// What there is in a root before the first command runs in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RootOrder {
+    /// The layers of the root, relative to the yard, the uppermost first.
+    pub layers: Vec<String>,
+    /// Files that must be there.
+    pub inputs: Vec<Input>,
+    /// Files that are written.
+    pub texts: Vec<InputText>,
+    /// Folders that are shown.
+    pub folders: Vec<SharedFolder>,
+    /// Folders, inside, that nothing writes to. One that lies in one layer alone is shown as it is there, for reading, where that
+    /// is faster.
+    pub sealed: Vec<String>,
+    /// What is installed first: each package behind those that it needs, where the family knows. What roots have in common is
+    /// installed once.
+    pub depends: Vec<Dependency>,
+}
+
 /// Everything a worker needs for one build.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BuildOrder {
@@ -240,21 +259,12 @@ pub struct BuildOrder {
     pub version: String,
     /// The key.
     pub key: Key,
-    /// The layers of the root, relative to the yard, the uppermost first.
-    pub layers: Vec<String>,
-    /// Files that must be there.
-    pub inputs: Vec<Input>,
-    /// Files that are written.
-    pub texts: Vec<InputText>,
-    /// Folders that are shown.
-    pub folders: Vec<SharedFolder>,
+    /// What the root begins with.
+    pub root: RootOrder,
     /// Where it works, if that may be in memory.
     pub work: Option<WorkOrder>,
     /// What has to be fetched by commands before it begins; nothing where all of it is an input.
     pub fetch: Option<FetchOrder>,
-    /// What is installed first, in the order of the names, where the family can make layers of it. What builds have in
-    /// common is installed once then.
-    pub depends: Vec<Dependency>,
     /// The stages that run in the root, in order.
     pub stages: Vec<StageOrder>,
     /// Programs of the root, by their paths inside, that build by a jobserver where they are told of one.
@@ -269,14 +279,8 @@ pub struct BuildOrder {
 /// What is tried with a build's outputs in a clean root.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestOrder {
-    /// The layers of the root.
-    pub layers: Vec<String>,
-    /// Files that must be there, the outputs among them.
-    pub inputs: Vec<Input>,
-    /// Files that are written.
-    pub texts: Vec<InputText>,
-    /// Folders that are shown.
-    pub folders: Vec<SharedFolder>,
+    /// What the root begins with; the outputs are among its inputs, and are not installed.
+    pub root: RootOrder,
     /// The commands.
     pub stage: StageOrder,
 }

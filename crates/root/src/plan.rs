@@ -236,6 +236,15 @@ impl RootPlan {
         })
     }
 
+    /// The folders, relative to the yard, that an overlay of folders alone shows, the uppermost first; none for any other root.
+    pub fn lower(&self) -> &[PathBuf] {
+        let lower = self.hold.iter().chain(&self.files).find_map(|operation| match operation {
+            Operation::Overlay { lower, .. } => Some(&lower[..]),
+            _ => None,
+        });
+        lower.filter(|_| !self.has_device()).unwrap_or_default()
+    }
+
     /// Whether the root lies on a device of its own.
     pub fn has_device(&self) -> bool {
         self.file_system().is_some()

@@ -1,5 +1,6 @@
 //! One build from beginning to end.
 
+use crate::depends::Stacked;
 use crate::memory::Promise;
 use crate::roots::Means;
 use crate::verdict::{self, Lacked};
@@ -22,6 +23,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
+
+/// The prefix of logs about what outputs need that are tried.
+const DEPENDS: &str = "depends-";
 
 /// A build while it is performed.
 pub(crate) struct Performance<'a> {
@@ -95,11 +99,12 @@ impl<'a> Performance<'a> {
     /// `prefix` tells the logs and the root of a second build from those of the first.
     fn build(&self, order: &BuildOrder, prefix: &str) -> Result<Vec<Output>, Failure> {
         let name = format!("{prefix}{}", self.lease.build);
-        let Some(stacked) = self.depends(order, prefix, &name)? else {
-            return self.build_on(order, order.depends.is_empty(), prefix, &name);
+        let Some(stacked) = self.depends(&order.root, (Stage::Depends, prefix), &name)? else {
+            return self.build_on(order, order.root.depends.is_empty(), prefix, &name);
         };
         // What it stands on stays as long as this.
-        let order = BuildOrder { layers: stacked.layers().to_vec(), ..order.clone() };
+        let mut order = order.clone();
+        order.root.layers = stacked.layers().to_vec();
         self.build_on(&order, true, prefix, &name)
     }
 
@@ -146,14 +151,14 @@ impl<'a> Performance<'a> {
             })
             .and_then(|root| {
                 tools::provide(&settings.yard, settings.jobserver, &order.clients)?;
-                root.provide(&order.inputs, &order.texts, &|input| self.worker.file_of(input))?;
+                root.provide(&order.root.inputs, &order.root.texts, &|input| self.worker.file_of(input))?;
                 Ok(root)
             });
         let root = match root {
             Ok(root) => root,
             Err(error) => return (Err(machine(Stage::Unpack, error)), false),
         };
-        let installed = if is_installed { Ok(()) } else { self.install(order, &root, prefix) };
+        let installed = if is_installed { Ok(()) } else { self.install(&order.root, &root, prefix) };
         let outcome = installed.and_then(|()| self.stages(order, &root, prefix));
         let is_cancelled = self.cancel.load(Ordering::Relaxed);
         let is_exhausted = outcome.is_err() && !is_cancelled && root.is_exhausted();
@@ -356,14 +361,17 @@ impl<'a> Performance<'a> {
             line_number: None,
             lines: Vec::new(),
         })?;
-        for input in order.inputs.iter().filter(|input| !input.urls.is_empty()) {
+        for input in order.root.inputs.iter().filter(|input| !input.urls.is_empty()) {
             self.fetch(input)?;
         }
         let name = format!("test-{}", self.lease.build);
-        let root = self.worker.disk_root(&name, &order.layers);
-        let root = root.map_err(|error| machine(Stage::Test, error))?.showing(&order.folders);
+        // Without layers the commands of the test install what the outputs need.
+        let stacked = self.depends(&order.root, (Stage::Test, DEPENDS), &name)?;
+        let layers = stacked.as_ref().map_or(&order.root.layers[..], Stacked::layers);
+        let root = self.worker.disk_root(&name, layers);
+        let root = root.map_err(|error| machine(Stage::Test, error))?.of_root_order(&order.root);
         let outcome = root
-            .provide(&order.inputs, &order.texts, &|input| self.worker.file_of(input))
+            .provide(&order.root.inputs, &order.root.texts, &|input| self.worker.file_of(input))
             .map_err(|error| machine(Stage::Test, error))
             .and_then(|()| self.stage(&order.stage, &root, ""));
         self.done_with(root, outcome.as_ref().err());

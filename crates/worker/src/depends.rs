@@ -1,11 +1,11 @@
-//! Dependencies of a build: layers that are there, layers that are made, and the package manager for the rest.
+//! What a root begins with: layers that are there, layers that are made, and the package manager for the rest.
 
 use crate::build::{Performance, machine, write_log};
 use crate::layers::{Layers, STACKED_MAX, Set, Standing};
 use crate::{RootFolder, Share, Worker};
-use kilnyard_ecosystem::{Layering, Part, Stack};
+use kilnyard_ecosystem::{Layering, Manager, Part, Stack};
 use kilnyard_model::graph::PackageId;
-use kilnyard_model::order::{BuildOrder, Dependency, Input, Stage, StageOrder};
+use kilnyard_model::order::{Dependency, Input, RootOrder, Stage, StageOrder};
 use kilnyard_model::result::{Failure, FailureKind};
 use kilnyard_process::{End, own_cpu_seconds};
 use kilnyard_protocol::Lease;
@@ -50,60 +50,62 @@ impl Worker {
         cancel: &AtomicBool,
     ) -> Result<Option<Stacked>, Failure> {
         let performance = Performance::new(self, lease, package, share, cancel, &|_| {});
-        performance.depends(&lease.order, "", &lease.build.to_string())
+        performance.depends(&lease.order.root, (Stage::Depends, ""), &lease.build.to_string())
     }
 }
 
 /// A root on its way to have all its dependencies.
 struct Making<'a> {
     performance: &'a Performance<'a>,
-    layering: &'a dyn Layering,
-    order: &'a BuildOrder,
+    manager: &'a dyn Manager,
+    order: &'a RootOrder,
     /// Where packages are configured and installed: an overlay on the disk, whose written layer is kept.
     root: RootFolder,
     /// What is still to be installed, by hash.
-    missing: BTreeMap<String, &'a Dependency>,
+    missing: BTreeSet<String>,
     /// The layers that the root stands on, without the base, the uppermost first.
     stack: Vec<String>,
     /// The hashes of all that is installed.
     installed: BTreeSet<String>,
     /// What the log says.
     said: String,
+    /// The stage that it is done for.
+    stage: Stage,
     prefix: &'a str,
     name: &'a str,
 }
 
 impl Performance<'_> {
-    /// Makes layers of the dependencies of an order; none where there is nothing to install, or no layers are to be made.
+    /// Makes layers of the dependencies of an order for a stage, with the prefix of its logs; none where there is nothing
+    /// to install, or no layers are to be made.
     pub(crate) fn depends(
         &self,
-        order: &BuildOrder,
-        prefix: &str,
+        order: &RootOrder,
+        (stage, prefix): (Stage, &str),
         name: &str,
     ) -> Result<Option<Stacked>, Failure> {
         let worker = self.worker;
         let is_overlay = worker.settings.roots.on_disk().form == Form::Overlay;
-        let layering = worker
-            .ecosystem
-            .layering()
-            .filter(|_| is_overlay && !order.depends.is_empty() && !worker.layers.are_off());
-        let Some(layering) = layering else { return Ok(None) };
-        let mut result = self.begin(Stage::Depends);
+        if !is_overlay || order.depends.is_empty() || worker.layers.are_off() {
+            return Ok(None);
+        }
+        let mut result = self.begin(stage);
         let (started, cpu_seconds_before) = (Instant::now(), own_cpu_seconds());
         let root = worker.disk_root(&format!("depends-{name}"), &order.layers).map_err(failed)?;
         let mut making = Making {
             performance: self,
-            layering,
+            manager: worker.ecosystem.manager(),
             order,
             root,
-            missing: BTreeMap::new(),
+            missing: BTreeSet::new(),
             stack: Vec::new(),
             installed: BTreeSet::new(),
             said: String::new(),
+            stage,
             prefix,
             name,
         };
-        let outcome = making.make();
+        let outcome = making.make().map_err(|failure| Failure { stage, ..failure });
         let stacked = outcome.as_ref().map(|_| making.stacked());
         let (layers, failure) = (stacked.unwrap_or_default(), outcome.as_ref().err());
         let Making { root, mut said, .. } = making;
@@ -115,7 +117,7 @@ impl Performance<'_> {
             }
             said.push_str(&format!("E: {}\n", failure.message));
         }
-        let (relative, path) = self.log_path(Stage::Depends, prefix);
+        let (relative, path) = self.log_path(stage, prefix);
         let written = write_log(&path, worker.settings.log_limits, &said);
         result.log = Some(relative);
         result.wall_seconds = started.elapsed().as_secs_f64();
@@ -129,14 +131,13 @@ impl Performance<'_> {
     }
 
     /// Lets the package manager install all dependencies of an order in a root.
-    pub(crate) fn install(&self, order: &BuildOrder, root: &RootFolder, prefix: &str) -> Result<(), Failure> {
-        let Some(layering) = self.worker.ecosystem.layering() else { return Ok(()) };
-        let commands = layering.install(&order.depends.iter().collect::<Vec<_>>());
+    pub(crate) fn install(&self, order: &RootOrder, root: &RootFolder, prefix: &str) -> Result<(), Failure> {
+        let commands = self.worker.ecosystem.manager().install(&order.depends.iter().collect::<Vec<_>>());
         self.stage(&StageOrder { stage: Stage::Depends, commands }, root, prefix)
     }
 }
 
-impl Making<'_> {
+impl<'a> Making<'a> {
     fn layers(&self) -> &Layers {
         &self.performance.worker.layers
     }
@@ -158,20 +159,31 @@ impl Making<'_> {
         standing = self.begin_with_largest()?;
         let (worker, order) = (self.performance.worker, self.order);
         self.root.provide(&order.inputs, &order.texts, &|input| worker.file_of(input)).map_err(failed)?;
-        for _ in 0..ROUNDS_MAX {
-            if self.missing.is_empty() {
-                return Ok(standing);
+        let manager = self.manager;
+        match manager.layering() {
+            Ok(layering) => {
+                for _ in 0..ROUNDS_MAX {
+                    if self.missing.is_empty() {
+                        return Ok(standing);
+                    }
+                    let unpacked = self.unpacked(layering)?;
+                    match self.stack_up(layering, &unpacked)? {
+                        Some(grown) => standing = grown,
+                        None => break,
+                    }
+                }
             }
-            let unpacked = self.unpacked()?;
-            match self.stack_up(&unpacked)? {
-                Some(grown) => standing = grown,
-                None => break,
-            }
+            Err(reason) => self.say(&format!("all are left to the package manager: {reason}")),
         }
         if !self.missing.is_empty() {
-            standing = self.by_manager(self.missing.values().copied().collect())?;
+            standing = self.by_manager(self.lacking())?;
         }
         Ok(standing)
+    }
+
+    /// The packages that are still to be installed, in the order of the dependencies.
+    fn lacking(&self) -> Vec<&'a Dependency> {
+        self.order.depends.iter().filter(|package| self.missing.contains(&package.sha256)).collect()
     }
 
     /// Puts the root onto the largest set that is there.
@@ -190,8 +202,7 @@ impl Making<'_> {
                 self.layers().stand_on(&[]).ok_or_else(cancelled)?
             }
         };
-        self.missing = self.order.depends.iter().map(|one| (one.sha256.clone(), one)).collect();
-        self.missing.retain(|hash, _| !packages.contains(hash));
+        self.missing = all.into_iter().filter(|hash| !packages.contains(hash)).collect();
         self.said.clear();
         let (count, all) = (packages.len(), self.order.depends.len());
         self.say(&format!("{count} of {all} dependencies were installed together before"));
@@ -220,8 +231,8 @@ impl Making<'_> {
     }
 
     /// What is known of each missing package; their layers are there then, where they can have one.
-    fn unpacked(&mut self) -> Result<BTreeMap<String, String>, Failure> {
-        let hashes: Vec<String> = self.missing.keys().cloned().collect();
+    fn unpacked(&mut self, layering: &dyn Layering) -> Result<BTreeMap<String, String>, Failure> {
+        let hashes: Vec<String> = self.missing.iter().cloned().collect();
         let lack =
             |layers: &Layers| hashes.iter().any(|hash| layers.package(hash, &self.order.layers).is_none());
         let mut descriptions = BTreeMap::new();
@@ -229,20 +240,21 @@ impl Making<'_> {
             let claim = self.layers().claim(hashes.clone(), self.performance.cancel);
             let Some(_claim) = claim else { return Err(cancelled()) };
             let mut to_unpack = Vec::new();
-            let lacking: Vec<&Dependency> = self.missing.values().copied().collect();
-            for package in lacking {
+            for package in self.lacking() {
                 if self.layers().package(&package.sha256, &self.order.layers).is_some() {
                     continue;
                 }
                 let input = self.order.inputs.iter().find(|input| input.name == package.file);
                 let file = input.map(|input| self.performance.worker.file_of(input));
-                match file.map(|file| self.layering.describe(&file)) {
-                    Some(Ok(description)) => to_unpack.push((package, self.tried(package, description)?)),
+                match file.map(|file| layering.describe(&file)) {
+                    Some(Ok(description)) => {
+                        to_unpack.push((package, self.tried(layering, package, description)?))
+                    }
                     Some(Err(error)) => self.say(&format!("{} has no layer: {error}", package.name)),
                     None => self.say(&format!("{} is no input", package.name)),
                 }
             }
-            match self.unpack(&to_unpack) {
+            match self.unpack(layering, &to_unpack) {
                 // Those without a layer are known all the same, with the reason.
                 Ok(()) => descriptions
                     .extend(to_unpack.into_iter().map(|(package, text)| (package.sha256.clone(), text))),
@@ -259,8 +271,13 @@ impl Making<'_> {
     }
 
     /// The description of a package after its trial, if it needs one.
-    fn tried(&self, package: &Dependency, description: String) -> Result<String, Failure> {
-        let Some(command) = self.layering.trial(Part { package, description: &description }) else {
+    fn tried(
+        &self,
+        layering: &dyn Layering,
+        package: &Dependency,
+        description: String,
+    ) -> Result<String, Failure> {
+        let Some(command) = layering.trial(Part { package, description: &description }) else {
             return Ok(description);
         };
         let worker = self.performance.worker;
@@ -277,7 +294,7 @@ impl Making<'_> {
         root.remove().map_err(failed)?;
         match outcome? {
             End::Cancelled => Err(cancelled()),
-            _ if is_harmless => Ok(self.layering.harmless(&description)),
+            _ if is_harmless => Ok(layering.harmless(&description)),
             _ => Ok(description),
         }
     }
@@ -297,10 +314,10 @@ impl Making<'_> {
     }
 
     /// Unpacks packages into layers, in a root of its own.
-    fn unpack(&mut self, packages: &[(&Dependency, String)]) -> Result<(), Failure> {
+    fn unpack(&mut self, layering: &dyn Layering, packages: &[(&Dependency, String)]) -> Result<(), Failure> {
         let parts: Vec<Part> =
             packages.iter().map(|(package, description)| Part { package, description }).collect();
-        let (places, unpacking) = self.layering.unpack(&parts);
+        let (places, unpacking) = layering.unpack(&parts);
         if places.is_empty() {
             return Ok(());
         }
@@ -312,7 +329,7 @@ impl Making<'_> {
             .provide(&inputs, &unpacking.texts, &|input| worker.file_of(input))
             .map_err(failed)
             .and_then(|()| {
-                let stage = StageOrder { stage: Stage::Depends, commands: unpacking.commands };
+                let stage = StageOrder { stage: self.stage, commands: unpacking.commands };
                 self.performance.stage(&stage, &root, &format!("{}unpack-", self.prefix))
             })
             .and_then(|()| {
@@ -334,8 +351,12 @@ impl Making<'_> {
 
     /// One round: what the package manager has to install first, or else what can be stacked. None where this came to
     /// nothing.
-    fn stack_up(&mut self, descriptions: &BTreeMap<String, String>) -> Result<Option<Standing>, Failure> {
-        let packages: Vec<&Dependency> = self.missing.values().copied().collect();
+    fn stack_up(
+        &mut self,
+        layering: &dyn Layering,
+        descriptions: &BTreeMap<String, String>,
+    ) -> Result<Option<Standing>, Failure> {
+        let packages = self.lacking();
         let parts: Vec<Part> = packages
             .iter()
             .filter_map(|package| Some(Part { package, description: descriptions.get(&package.sha256)? }))
@@ -344,7 +365,7 @@ impl Making<'_> {
         let (user_inside, group_inside) = (|id| ids.user_inside(id), |id| ids.group_inside(id));
         let folders = self.folders();
         let below = Stack { layers: &folders, user_inside: &user_inside, group_inside: &group_inside };
-        let composition = match self.layering.compose(&below, &parts) {
+        let composition = match layering.compose(&below, &parts) {
             Ok(composition) => composition,
             Err(error) => {
                 self.say(&format!("no layers: {error}"));
@@ -386,7 +407,7 @@ impl Making<'_> {
         self.show()?;
         let configured =
             self.root.provide(&[], &composition.texts, &|_| PathBuf::new()).map_err(failed).and_then(|()| {
-                let stage = StageOrder { stage: Stage::Depends, commands: composition.commands };
+                let stage = StageOrder { stage: self.stage, commands: composition.commands };
                 self.performance.stage(&stage, &self.root, &format!("{}configure-", self.prefix))
             });
         match configured {
@@ -422,7 +443,7 @@ impl Making<'_> {
     }
 
     fn install(&mut self, packages: &[&Dependency]) -> Result<(), Failure> {
-        let stage = StageOrder { stage: Stage::Depends, commands: self.layering.install(packages) };
+        let stage = StageOrder { stage: self.stage, commands: self.manager.install(packages) };
         self.performance.stage(&stage, &self.root, &format!("{}install-", self.prefix))?;
         self.say(&format!("{} installed by the package manager", packages.len()));
         Ok(())
@@ -435,16 +456,11 @@ impl Making<'_> {
         let (user_inside, group_inside) = (|id| ids.user_inside(id), |id| ids.group_inside(id));
         let folders: Vec<PathBuf> = std::iter::once(upper.clone()).chain(self.folders()).collect();
         let stack = Stack { layers: &folders, user_inside: &user_inside, group_inside: &group_inside };
-        let names = self.layering.installed(&stack).map_err(failed)?;
-        let came: Vec<String> = self
-            .missing
-            .iter()
-            .filter(|(_, package)| names.contains(&package.name))
-            .map(|(hash, _)| hash.clone())
-            .collect();
-        for hash in came {
-            self.missing.remove(&hash);
-            self.installed.insert(hash);
+        let missing = self.lacking();
+        let names = self.manager.installed(&stack, &missing).map_err(failed)?;
+        for package in missing.into_iter().filter(|package| names.contains(&package.name)) {
+            self.missing.remove(&package.sha256);
+            self.installed.insert(package.sha256.clone());
         }
         let mut set = self.set_of(self.installed.clone());
         set.stack.clone_from(&self.stack);

@@ -48,7 +48,7 @@ impl Worker {
 
     /// Fetches what an order names. `name` tells its root from others. Whoever calls has claimed the files.
     pub fn fetch(&self, order: &BuildOrder, fetch: &FetchOrder, name: &str, cancel: &AtomicBool) -> Fetched {
-        let root = self.disk_root(name, &order.layers).map(|root| root.showing(&order.folders));
+        let root = self.disk_root(name, &order.root.layers).map(|root| root.of_root_order(&order.root));
         let root = root.and_then(|root| root.adding_at(&fetch.folder.inside));
         let root = match root {
             Ok(root) => root,
@@ -57,8 +57,9 @@ impl Worker {
             }
         };
         let file_of = |input: &Input| self.file_of(input);
-        let provided =
-            root.provide(&order.inputs, &order.texts, &file_of).and_then(|()| offer(fetch, &root.added()));
+        let provided = root
+            .provide(&order.root.inputs, &order.root.texts, &file_of)
+            .and_then(|()| offer(fetch, &root.added()));
         let mut fetched = match provided {
             Ok(()) => self.perform_fetch(fetch, &root, cancel),
             Err(error) => Fetched { failure: Some(machine(Stage::Fetch, error)), ..Fetched::default() },

@@ -5,7 +5,7 @@ use crate::layers::{Image, planned_image};
 use crate::memory::{Promise, promised_bytes};
 use crate::{Settings, Worker, fakeroot, tools};
 use kilnyard_fakeroot::Session;
-use kilnyard_model::order::{Account, BuildOrder, CommandOrder, Input, InputText, SharedFolder};
+use kilnyard_model::order::{Account, BuildOrder, CommandOrder, Input, InputText, RootOrder, SharedFolder};
 use kilnyard_root::sandbox::{RunError, Task};
 use kilnyard_root::{
     Access, Flushes, Form, IdMap, ImagePlan, Keeper, MEMORY, Making, Operation, RootPlan, Roots, Sandbox,
@@ -145,20 +145,42 @@ impl RootFolder {
         let layer_bytes = |layer: &str| used_bytes(&yard.join(layer));
         let memory = wanted_memory(roots, works_in_memory, order, written_bytes, &layer_bytes);
         let making = memory.map_or(roots.of_build(), |bytes| roots.in_memory(bytes));
-        let image = planned_image(yard, &order.layers, making.form).map(|(image, _)| image);
-        let plan = build_plan(name, &order.layers, &making, image.as_ref(), ids);
+        let image = planned_image(yard, &order.root.layers, making.form).map(|(image, _)| image);
+        let plan = build_plan(name, &order.root.layers, &making, image.as_ref(), ids);
         RootFolder { flushes: making.flushes, ..RootFolder::of_plan(yard, ids, plan) }.of_order(order)
     }
 
     /// How the image is made that the root of a build would be on, if that is on a device.
     pub fn planned_image(yard: &Path, order: &BuildOrder, roots: Roots) -> Option<ImagePlan> {
-        planned_image(yard, &order.layers, roots.of_build().form).map(|(_, plan)| plan)
+        planned_image(yard, &order.root.layers, roots.of_build().form).map(|(_, plan)| plan)
     }
 
     /// What belongs to the root of a build besides its files.
     fn of_order(self, order: &BuildOrder) -> RootFolder {
         let root = RootFolder { fakeroots: order.fakeroots.clone(), ..self };
-        root.showing(&order.folders).working_in(order.work.as_ref().map(|work| work.inside.as_str()))
+        root.of_root_order(&order.root).working_in(order.work.as_ref().map(|work| work.inside.as_str()))
+    }
+
+    /// Shows what belongs to a root besides its layers.
+    pub(crate) fn of_root_order(self, order: &RootOrder) -> RootFolder {
+        self.showing(&order.folders).sealing(&order.sealed)
+    }
+
+    /// Shows folders, inside, that nothing writes to without the overlay, for reading, where one layer alone has them.
+    pub fn sealing(mut self, folders: &[String]) -> RootFolder {
+        let sealed: Vec<SharedFolder> = folders.iter().filter_map(|inside| self.sealed(inside)).collect();
+        self.folders.extend(sealed);
+        self
+    }
+
+    /// A folder as the one layer has it that has it: an overlay costs something for each file that is opened.
+    fn sealed(&self, inside: &str) -> Option<SharedFolder> {
+        let below = Path::new(inside).strip_prefix("/").ok()?;
+        let lower = self.plan.lower().iter().map(|layer| self.yard.join(layer));
+        let mut found = lower.filter(|layer| layer.join(below).symlink_metadata().is_ok());
+        let layer = found.next().filter(|_| found.next().is_none())?;
+        let source = without_links(&layer, below).ok().filter(|folder| folder.is_dir())?;
+        Some(SharedFolder { source, inside: inside.to_owned() })
     }
 
     /// The plan.
@@ -521,8 +543,8 @@ impl Worker {
         let Settings { yard, ids, roots, .. } = &self.settings;
         let promise = means.promise.as_ref();
         let making = promise.map_or(roots.of_build(), |promise| roots.in_memory(promise.bytes));
-        let plan = build_plan(name, &order.layers, &making, means.image.as_ref(), ids);
-        let root = RootFolder::create_with(yard, ids, &order.layers, (plan, making.flushes), means)?;
+        let plan = build_plan(name, &order.root.layers, &making, means.image.as_ref(), ids);
+        let root = RootFolder::create_with(yard, ids, &order.root.layers, (plan, making.flushes), means)?;
         Ok(root.of_order(order))
     }
 
@@ -533,7 +555,7 @@ impl Worker {
         cancel: &AtomicBool,
     ) -> Result<Option<Image>, Option<RunError>> {
         let Form::Image(device) = self.settings.roots.of_build().form else { return Ok(None) };
-        let image = self.layers.image(&order.layers, &device, cancel).map_err(Some)?;
+        let image = self.layers.image(&order.root.layers, &device, cancel).map_err(Some)?;
         image.map(Some).ok_or(None)
     }
 
@@ -577,7 +599,7 @@ fn wanted_memory(
     layer_bytes: &dyn Fn(&str) -> u64,
 ) -> Option<u64> {
     if roots.is_in_memory() {
-        let layers = order.layers.iter().filter(|_| roots.copies_to_memory());
+        let layers = order.root.layers.iter().filter(|_| roots.copies_to_memory());
         return Some(promised_bytes(written_bytes, layers.map(|layer| layer_bytes(layer)).sum()));
     }
     let work = order.work.as_ref().filter(|_| works_in_memory)?;

@@ -16,10 +16,10 @@ mod facts;
 mod preinst;
 mod triggers;
 
-use super::stages::{self, INPUTS};
+use super::stages::INPUTS;
 use crate::{CollectError, Composition, Layering, Part, Stack, Unpacking};
 use facts::Facts;
-use kilnyard_model::order::{Account, CommandOrder, Dependency, InputText};
+use kilnyard_model::order::{Account, CommandOrder, InputText};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
@@ -80,17 +80,13 @@ impl Layering for Layers {
     fn compose(&self, below: &Stack, packages: &[Part]) -> io::Result<Composition> {
         compose::compose(below, packages)
     }
+}
 
-    fn install(&self, packages: &[&Dependency]) -> Vec<CommandOrder> {
-        let wanted = packages.iter().map(|package| format!("{}={}", package.name, package.version));
-        stages::install(wanted.collect())
-    }
-
-    fn installed(&self, stack: &Stack) -> io::Result<BTreeSet<String>> {
-        let status = stack.read(&format!("{ADMIN}/status"))?.unwrap_or_default();
-        let is_installed = |(_, state): &(String, String)| state == "install ok installed";
-        Ok(compose::states(&status).into_iter().filter(is_installed).map(|(name, _)| name).collect())
-    }
+/// The names of the packages that a stack has installed, as dpkg knows.
+pub(super) fn installed(stack: &Stack) -> io::Result<BTreeSet<String>> {
+    let status = stack.read(&format!("{ADMIN}/status"))?.unwrap_or_default();
+    let is_installed = |(_, state): &(String, String)| state == "install ok installed";
+    Ok(compose::states(&status).into_iter().filter(is_installed).map(|(name, _)| name).collect())
 }
 
 fn as_root(arguments: Vec<String>) -> CommandOrder {

@@ -1,19 +1,20 @@
 //! A resolved set of Debian packages: what each build is made of.
 
 use super::deb822::Stanza;
-use super::layers::Layers;
+use super::layers::{self, Layers};
 use super::set::{self, Resolved};
 use super::settings::{Base, Settings};
 use super::source::{Parts, Source, Sources};
 use super::stages::{self, BuildOptions, Group};
 use super::universe::{Origin, Request, Universe, View};
 use super::{deb_file, explain, relation};
-use crate::{CollectError, Ecosystem, Impossible, Layering, LeftOut, hex};
+use crate::{CollectError, Ecosystem, Impossible, Layering, LeftOut, Manager, Stack, hex};
 use kilnyard_model::graph::{Cut, Graph, PackageId};
-use kilnyard_model::order::{BuildOrder, Dependency, Input, Key, Output, TestOrder};
+use kilnyard_model::order::{BuildOrder, CommandOrder, Dependency, Input, Key, Output, RootOrder, TestOrder};
 use kilnyard_model::solver::{Candidate, Solver};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::io;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 
@@ -317,13 +318,15 @@ impl Ecosystem for Workshop {
         Ok(BuildOrder {
             package: source.name().to_owned(),
             key,
-            layers: vec![self.base.layer.clone()],
-            inputs,
-            texts: stages::apt_texts(provisions.index),
-            folders: Vec::new(),
+            root: RootOrder {
+                layers: vec![self.base.layer.clone()],
+                inputs,
+                texts: stages::apt_texts(provisions.index),
+                depends: provisions.depends,
+                ..RootOrder::default()
+            },
             work: None,
             fetch: None,
-            depends: provisions.depends,
             stages: vec![
                 stages::unpack(&source, &dsc, &version, &self.settings),
                 stages::build(&source, &options),
@@ -335,14 +338,14 @@ impl Ecosystem for Workshop {
         })
     }
 
-    fn layering(&self) -> Option<&dyn Layering> {
-        Some(&Layers)
+    fn manager(&self) -> &dyn Manager {
+        self
     }
 
     fn collect(&self, package: PackageId, folder: &Path) -> Result<Vec<Output>, CollectError> {
         let source = self.source(package);
         let mut outputs = Vec::new();
-        let at = |error: std::io::Error| CollectError(format!("failed to read the outputs: {error}"));
+        let at = |error: io::Error| CollectError(format!("failed to read the outputs: {error}"));
         let mut paths = Vec::new();
         for entry in fs_err::read_dir(folder).map_err(at)? {
             let entry = entry.map_err(at)?;
@@ -425,6 +428,21 @@ impl Ecosystem for Workshop {
     }
 }
 
+impl Manager for Workshop {
+    fn install(&self, packages: &[&Dependency]) -> Vec<CommandOrder> {
+        let wanted = packages.iter().map(|package| format!("{}={}", package.name, package.version));
+        stages::install(wanted.collect())
+    }
+
+    fn installed(&self, stack: &Stack, _packages: &[&Dependency]) -> io::Result<BTreeSet<String>> {
+        layers::installed(stack)
+    }
+
+    fn layering(&self) -> Result<&dyn Layering, &'static str> {
+        Ok(&Layers)
+    }
+}
+
 impl Workshop {
     /// Whether an output can be published: one that cannot must fail its own build, and no other's. The rules
     /// are those of Debian Policy 5.6 for names and versions; the reason reads after the file's name.
@@ -483,7 +501,7 @@ impl Workshop {
             ..Request::default()
         };
         let mut waiting: Vec<&Output> = outputs.iter().collect();
-        let mut groups = Vec::new();
+        let (mut groups, mut depends) = (Vec::new(), Vec::new());
         let mut needed: BTreeSet<Candidate> = BTreeSet::new();
         while !waiting.is_empty() && groups.len() < GROUPS_MAX {
             let mut members: Vec<&Output> = waiting.clone();
@@ -503,8 +521,12 @@ impl Workshop {
                     closure
                 }
             };
-            let depends = self.provisions(stock, &closure)?.depends;
-            let install = depends.into_iter().map(|one| format!("{}={}", one.name, one.version)).collect();
+            let all = self.provisions(stock, &closure)?.depends;
+            let install = all.into_iter().map(|one| format!("{}={}", one.name, one.version)).collect();
+            if groups.is_empty() {
+                let others = closure.iter().copied().filter(|candidate| !own.contains_key(candidate));
+                depends = self.depends_alone(stock, package, &others.collect::<Vec<_>>())?;
+            }
             needed.extend(closure);
             let is_extra = |name: &&Output| !self.in_base.contains_key(&name.name);
             let remove = members.iter().copied().filter(is_extra).map(|o| o.name.clone()).collect();
@@ -514,11 +536,34 @@ impl Workshop {
         let needed: Vec<Candidate> = needed.into_iter().collect();
         let provisions = self.provisions(stock, &needed)?;
         Ok(TestOrder {
-            layers: vec![self.base.layer.clone()],
-            inputs: provisions.inputs,
-            texts: stages::apt_texts(provisions.index),
-            folders: Vec::new(),
+            root: RootOrder {
+                layers: vec![self.base.layer.clone()],
+                inputs: provisions.inputs,
+                texts: stages::apt_texts(provisions.index),
+                depends,
+                ..RootOrder::default()
+            },
             stage: stages::test(groups),
         })
+    }
+
+    /// What of a closure can be installed before the outputs that are tried: all of it but these, if nothing of it needs
+    /// them.
+    fn depends_alone(
+        &self,
+        stock: &mut Stock,
+        package: PackageId,
+        others: &[Candidate],
+    ) -> Result<Vec<Dependency>, Impossible> {
+        let exact = |candidate: &Candidate| {
+            format!("{} (= {})", stock.universe.name(*candidate), stock.universe.version(*candidate))
+        };
+        let request = Request { needs: others.iter().map(exact).collect(), ..Request::default() };
+        let alone = self.closure(stock, package, &request, &HashSet::new());
+        let are_enough = |alone: &Vec<Candidate>| alone.iter().all(|candidate| others.contains(candidate));
+        match alone.ok().filter(are_enough) {
+            Some(alone) => Ok(self.provisions(stock, &alone)?.depends),
+            None => Ok(Vec::new()),
+        }
     }
 }

@@ -5,6 +5,7 @@
 
 use super::settings::Settings;
 use kilnyard_model::order::{Account, CommandOrder, InputText, Stage, StageOrder};
+use std::path::Path;
 
 /// Where the tree is seen in a root.
 pub const TREE: &str = "/usr/pkgsrc";
@@ -28,6 +29,10 @@ const BEHIND_BARRIER: [&str; 2] = ["_PKGSRC_BARRIER=yes", "ALLOW_VULNERABLE_PACK
 const UNPACK_MK: &str = "unpack.mk";
 const UNPACK_TEXT: &str = "kilnyard-unpack: .PHONY ${_BARRIER_PRE_TARGETS:Uchecksum} ${_COOKIE.barrier:U}\n";
 const UNPACK: &str = "kilnyard-unpack";
+
+/// Folders with what the system brings to be run and to be compiled with.
+const SYSTEM: [&str; 7] =
+    ["/usr/bin", "/usr/include", "/usr/lib", "/usr/lib64", "/usr/libexec", "/usr/sbin", "/usr/share"];
 
 const MK_CONF: &str = "mk.conf";
 const RESOLV_CONF: &str = "resolv.conf";
@@ -57,6 +62,12 @@ pub fn texts(settings: &Settings) -> Vec<InputText> {
     vec![InputText { name: MK_CONF.to_owned(), text: include + &settings.mk_conf }]
 }
 
+/// The folders of the system that no package writes to: all of them go below the prefix, `/etc` and `/var`.
+pub fn sealed(settings: &Settings) -> Vec<String> {
+    let has_prefix = |folder: &&str| Path::new(&settings.prefix).starts_with(folder);
+    SYSTEM.iter().filter(|folder| !has_prefix(folder)).map(|folder| (*folder).to_owned()).collect()
+}
+
 /// The environment of every command.
 pub fn environment(settings: &Settings) -> Vec<(String, String)> {
     let prefix = &settings.prefix;
@@ -78,6 +89,26 @@ pub(super) fn clients(prefix: &str) -> Vec<String> {
     let of_the_tree = ["gmake", "ninja"].map(|name| format!("{prefix}/bin/{name}"));
     let of_the_machine = ["/usr/bin/make", "/usr/bin/gmake", "/usr/bin/ninja"].map(str::to_owned);
     of_the_tree.into_iter().chain(of_the_machine).collect()
+}
+
+fn as_root(settings: &Settings, program: &str, arguments: impl IntoIterator<Item = String>) -> CommandOrder {
+    let mut environment = environment(settings);
+    environment.push(("PKG_PATH".to_owned(), INPUTS.to_owned()));
+    CommandOrder {
+        arguments: std::iter::once(program.to_owned()).chain(arguments).collect(),
+        account: Account::Root,
+        directory: "/".to_owned(),
+        environment,
+    }
+}
+
+/// Installs binary packages by the file names of inputs, with what they need of the inputs.
+pub(super) fn install<'a>(
+    settings: &Settings,
+    files: impl IntoIterator<Item = &'a String>,
+) -> Option<CommandOrder> {
+    let files: Vec<String> = files.into_iter().map(|file| format!("{INPUTS}/{file}")).collect();
+    (!files.is_empty()).then(|| as_root(settings, "pkg_add", files))
 }
 
 /// Commands of one package.
@@ -114,14 +145,7 @@ impl Commands<'_> {
     }
 
     fn as_root(&self, program: &str, arguments: impl IntoIterator<Item = String>) -> CommandOrder {
-        let mut environment = environment(self.settings);
-        environment.push(("PKG_PATH".to_owned(), INPUTS.to_owned()));
-        CommandOrder {
-            arguments: std::iter::once(program.to_owned()).chain(arguments).collect(),
-            account: Account::Root,
-            directory: "/".to_owned(),
-            environment,
-        }
+        as_root(self.settings, program, arguments)
     }
 
     /// Brings the distfiles and checks them, with the network. What the package needs is there too: the programs that
@@ -131,24 +155,15 @@ impl Commands<'_> {
         let mut checksum = self.make(Account::Root, &["checksum"]);
         checksum.environment.extend(self.settings.fetch_environment.iter().cloned());
         let mut commands = vec![self.as_root("cp", copy)];
-        commands.extend(self.depends(depends));
+        commands.extend(install(self.settings, depends));
         commands.push(checksum);
         StageOrder { stage: Stage::Fetch, commands }
     }
 
-    /// Installs what the package needs.
-    fn depends(&self, depends: &[String]) -> Option<CommandOrder> {
-        let files = depends.iter().map(|file| format!("{INPUTS}/{file}"));
-        (!depends.is_empty()).then(|| self.as_root("pkg_add", files))
-    }
-
-    /// All stages, in order; `depends` are file names of inputs.
-    pub fn build(&self, depends: &[String]) -> Vec<StageOrder> {
+    /// All stages, in order.
+    pub fn build(&self) -> Vec<StageOrder> {
         let installer = if self.recipe.installs_as_root { Account::Root } else { Account::Builder };
         let mut stages = Vec::new();
-        if let Some(command) = self.depends(depends) {
-            stages.push(StageOrder { stage: Stage::Depends, commands: vec![command] });
-        }
         for (stage, account, targets, phase) in [
             // The archives themselves are unpacked by the next one: asked for by itself that is a round of make more.
             (Stage::Unpack, Account::Builder, &[UNPACK][..], ""),

@@ -1,6 +1,7 @@
 //! A resolved set of pkgsrc packages: what each build is made of.
 
 mod closure;
+mod manager;
 mod names;
 
 use super::package_file::{self, PackageFile};
@@ -9,10 +10,11 @@ use super::scan_file::ScanFile;
 use super::settings::Settings;
 use super::stages::{self, Commands, Recipe};
 use super::{description, distinfo};
-use crate::{CollectError, Ecosystem, Impossible, LeftOut, hex};
+use crate::{CollectError, Ecosystem, Impossible, LeftOut, Manager, hex};
 use kilnyard_model::graph::{Cut, Graph, PackageId};
 use kilnyard_model::order::{
-    BuildOrder, FetchFile, FetchOrder, Input, Key, Output, SharedFolder, TestOrder, WorkOrder,
+    BuildOrder, Dependency, FetchFile, FetchOrder, Input, InputText, Key, Output, RootOrder, SharedFolder,
+    TestOrder, WorkOrder,
 };
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
@@ -174,17 +176,21 @@ impl Workshop {
         Key { digest: hex(&hash.finalize()), lines }
     }
 
-    fn inputs(&self, packages: &[PackageId], stock: &[Option<Stocked>]) -> Vec<Input> {
-        let outputs = packages.iter().filter_map(|id| stock[id.index()].as_ref());
-        outputs.map(|stocked| input_of(&stocked.output)).collect()
+    /// A root in which these are installed.
+    fn root(&self, packages: &[PackageId], stock: &[Option<Stocked>], texts: Vec<InputText>) -> RootOrder {
+        let outputs = || packages.iter().filter_map(|id| Some(&stock[id.index()].as_ref()?.output));
+        RootOrder {
+            layers: self.settings.layers.clone(),
+            inputs: outputs().map(input_of).collect(),
+            texts,
+            folders: shared_folders(&self.settings),
+            sealed: stages::sealed(&self.settings),
+            depends: outputs().map(dependency_of).collect(),
+        }
     }
 
     fn commands(&self, package: PackageId, jobs: u32) -> Commands<'_> {
         Commands { settings: &self.settings, recipe: &self.packages[package.index()].recipe, jobs }
-    }
-
-    fn folders(&self) -> Vec<SharedFolder> {
-        shared_folders(&self.settings)
     }
 
     /// What has to be fetched by the tree's own means; nothing where every distfile is there. Whether each is right is
@@ -267,6 +273,15 @@ fn input_of(output: &Output) -> Input {
     }
 }
 
+fn dependency_of(output: &Output) -> Dependency {
+    Dependency {
+        name: output.name.clone(),
+        version: output.version.clone(),
+        file: output.file.clone(),
+        sha256: output.sha256.clone(),
+    }
+}
+
 /// A package's name and its version.
 fn split(name: &str) -> (&str, &str) {
     name.rsplit_once('-').unwrap_or((name, ""))
@@ -332,17 +347,13 @@ impl Ecosystem for Workshop {
             package: self.graph.name(package).to_owned(),
             version: split(&known.name).1.to_owned(),
             key,
-            layers: self.settings.layers.clone(),
-            inputs: self.inputs(&installed, &stock),
-            texts,
-            folders: self.folders(),
+            root: self.root(&installed, &stock, texts),
             work: Some(WorkOrder {
                 inside: stages::BUILD.to_owned(),
                 expected_bytes: self.source_bytes(package).saturating_mul(WORK_BYTES_OF_SOURCE),
             }),
             fetch,
-            depends: Vec::new(),
-            stages: self.commands(package, jobs).build(&direct),
+            stages: self.commands(package, jobs).build(),
             clients: stages::clients(&self.settings.prefix),
             // What root installs is packed by root.
             fakeroots: Vec::new(),
@@ -380,15 +391,17 @@ impl Ecosystem for Workshop {
         let [output] = outputs else {
             return Err(Impossible { explanation: "there is no one package to install".to_owned() });
         };
-        let mut inputs = self.inputs(&self.runtime_of(package, output, &stock)?, &stock);
-        inputs.push(input_of(output));
+        let needed = self.runtime_of(package, output, &stock)?;
+        let mut root = self.root(&needed, &stock, stages::texts(&self.settings));
+        root.inputs.push(input_of(output));
         Ok(TestOrder {
-            layers: self.settings.layers.clone(),
-            inputs,
-            texts: stages::texts(&self.settings),
-            folders: self.folders(),
+            root,
             stage: self.commands(package, 1).test(&output.file, self.package_name(package)),
         })
+    }
+
+    fn manager(&self) -> &dyn Manager {
+        self
     }
 
     fn adopt(&self, package: PackageId, outputs: &[Output]) {

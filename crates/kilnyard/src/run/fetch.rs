@@ -177,7 +177,7 @@ impl Fetchers {
         let is_missing = |input: &&Input| {
             !Sha256Hex::parse(&input.sha256).is_ok_and(|hash| self.distfiles.contains(&hash))
         };
-        let inputs = order.inputs.iter().filter(is_missing).cloned().map(Item::Input);
+        let inputs = order.root.inputs.iter().filter(is_missing).cloned().map(Item::Input);
         let commands =
             order.fetch.iter().map(|fetch| Item::Commands(Box::new((order.clone(), fetch.clone()))));
         let items: Vec<Item> = inputs.chain(commands).collect();

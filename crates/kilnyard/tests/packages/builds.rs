@@ -24,6 +24,7 @@ pub const CASES: &[Trial] = &[
     ("clean_removes_what_nothing_names", clean_removes_what_nothing_names),
     ("layers_are_what_apt_would_have_made", layers_are_as_by_apt),
     ("more_packages_than_an_overlay_takes_are_merged", more_packages_than_an_overlay_takes),
+    ("what_outputs_need_lies_below_their_test", outputs_tried_on_layers),
 ];
 
 fn one_bad_recipe_does_not_stop_the_rest(shared: &Shared) {
@@ -404,6 +405,27 @@ fn more_packages_than_an_overlay_takes(shared: &Shared) {
         assert!(anew[0].contains(line), "{}", anew[0]);
     }
     assert!(again[0].contains("510 of 510 dependencies were installed together before"), "{}", again[0]);
+    assert!(yard.is_clean());
+}
+
+fn outputs_tried_on_layers(shared: &Shared) {
+    let library = good("library", "");
+    let needs_it = "sed -i '/^Package: tool$$/a Depends: library' debian/control";
+    let tool = Fixture { binary: needs_it, ..good("tool", "library") };
+    let yard = shared.yard("tried", &[library, tool]);
+    yard.build().exits(0);
+    let tested = yard.run(&["log", "tool", "test"]).exits(0).stdout;
+    assert!(tested.contains(" 1 newly installed"), "{tested}");
+    // The build has installed the same before.
+    let script = "zstdcat -f logs/*/tool/*-depends-test.log*";
+    let depends = Command::new("sh").args(["-c", script]).current_dir(&yard.folder).output().unwrap();
+    let depends = (String::from_utf8_lossy(&depends.stdout), String::from_utf8_lossy(&depends.stderr));
+    assert_eq!(depends.0, "1 of 1 dependencies were installed together before\n", "{}", depends.1);
+    // Where layers are not wanted, the test installs all of it.
+    let config = yard.read("kilnyard.toml").replace("# layers = \"20G\"", "layers = \"0\"    #");
+    fs::write(yard.path("kilnyard.toml"), config).unwrap();
+    yard.run(&["build", "--no-scan", "--force", "tool"]).exits(0);
+    yard.run(&["log", "tool", "test"]).exits(0).says(&[" 2 newly installed"]);
     assert!(yard.is_clean());
 }
 

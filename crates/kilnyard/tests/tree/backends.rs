@@ -10,6 +10,8 @@ pub const CASES: &[Trial] = &[
     ("copied_roots_build_a_tree", copied),
     ("roots_on_block_devices_build_a_tree", on_block_devices),
     ("flushes_are_kept_where_that_is_wanted", kept_flushes),
+    ("what_was_installed_together_is_kept", kept_sets),
+    ("the_system_is_shown_without_an_overlay", sealed),
 ];
 
 /// Says what its root lies on, and leaves something for a person to find.
@@ -78,11 +80,11 @@ fn copied(shared: &Shared) {
 }
 
 fn on_block_devices(shared: &Shared) {
-    // What is written over erofs lies beside it.
+    // What is written over erofs lies beside it, and dependencies lie above any image.
     for (file_system, shown) in [("xfs", "xfs"), ("erofs", "overlayfs")] {
         let of = format!("file-system = \"{file_system}\"");
         let (_tree, yard) = built(shared, file_system, &["backend = \"block\"", &of, "room = \"1G\""]);
-        for package in ["some/looks", "some/large", "some/fails"] {
+        for (package, shown) in [("some/looks", shown), ("some/large", "overlayfs"), ("some/fails", shown)] {
             is_on(&yard, package, shown);
         }
         assert_eq!(yard.names("layers/dependencies/images").len(), 1);
@@ -103,4 +105,57 @@ fn kept_flushes(shared: &Shared) {
     says("\ndiscarded\n");
     yard.change("# flushes = \"discard\"", "flushes = \"keep\"");
     says("\nkept\n");
+}
+
+/// Packages that need two others, to be built and to run; one of these needs the other.
+const CHAIN: [(&str, &str); 4] = [
+    ("chain/base", ""),
+    ("chain/lib", "DEPENDS= base-[0-9]*:../../chain/base"),
+    ("chain/one", "DEPENDS= lib-[0-9]*:../../chain/lib\ndo-build:\n\t@pkg_info -qe lib && pkg_info -qe base"),
+    (
+        "chain/two",
+        "BUILD_DEPENDS= lib-[0-9]*:../../chain/lib\ndo-build:\n\t@pkg_info -qe lib && pkg_info -qe base",
+    ),
+];
+
+fn kept_sets(shared: &Shared) {
+    let tree = MiniTree::new(&CHAIN);
+    let yard = shared.yard("sets", &tree, &[]);
+    yard.run(&["build", "--slots", "1"]).exits(0).says(&["4 built"]);
+    // The set of what `lib` needs to be tested is there when it is built; the one of `one` and `two` begins with it.
+    let depends = |package: &str| yard.run(&["log", package, "depends"]).exits(0).stdout;
+    let of_lib = depends("chain/lib");
+    assert!(of_lib.contains("0 of 1 dependencies were installed together before"), "{of_lib}");
+    assert!(of_lib.contains("all are left to the package manager: pkg_add writes"), "{of_lib}");
+    assert!(of_lib.contains("1 installed by the package manager"), "{of_lib}");
+    let mut of_both = [depends("chain/one"), depends("chain/two")];
+    of_both.sort();
+    assert!(of_both[0].starts_with("1 of 2 dependencies were installed together before\n"), "{of_both:?}");
+    assert!(of_both[0].contains("1 installed by the package manager"), "{of_both:?}");
+    assert_eq!(of_both[1], "2 of 2 dependencies were installed together before\n");
+    // What an output needs to be tried lies below it; it alone is installed there.
+    let sets = yard.names("layers/dependencies/sets").len();
+    assert_eq!(sets, 2);
+    let tested = yard.run(&["log", "chain/one", "test"]).exits(0).stdout;
+    assert_eq!(tested.lines().filter(|line| line.starts_with("+ pkg_add")).count(), 1, "{tested}");
+    yard.is_clean();
+    // Without layers all is as before.
+    yard.change("# layers = \"20G\"", "layers = \"0\"    #");
+    yard.run(&["build", "--force", "chain/one"]).exits(0);
+    let by_manager = depends("chain/one");
+    assert!(by_manager.starts_with("+ pkg_add") && by_manager.contains("lib-1.0.tgz"), "{by_manager}");
+}
+
+/// Says on what the system lies, and what its own root may do there.
+const SYSTEM: &str = "USE_DESTDIR= destdir\ndo-build:\n\
+    \t@stat -f -c '/ is on %T' /\n\
+    \t@grep -c ' /usr/bin ro' /proc/self/mountinfo\n\
+    do-install:\n\t@touch /usr/share/new 2>&1 || touch /var/new && echo /var is written";
+
+fn sealed(shared: &Shared) {
+    let tree = MiniTree::new(&[("some/system", SYSTEM)]);
+    let yard = shared.yard("system", &tree, &[]);
+    yard.build().exits(0);
+    yard.run(&["log", "some/system", "build"]).says(&["/ is on overlayfs\n1\n"]);
+    yard.run(&["log", "some/system", "install"]).says(&["Read-only file system\n/var is written\n"]);
 }

@@ -8,8 +8,14 @@ use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::Output;
 use std::collections::BTreeSet;
 
+/// A step of a walk in depth.
+enum Step {
+    Enter(PackageId),
+    Leave(PackageId),
+}
+
 impl Workshop {
-    /// The direct dependencies of a package and all that these need to run, each once.
+    /// The direct dependencies of a package and all that these need to run, each once and behind those that it needs.
     pub(super) fn installed_for(
         &self,
         package: PackageId,
@@ -33,19 +39,27 @@ impl Workshop {
         first: Vec<PackageId>,
         stock: &[Option<Stocked>],
     ) -> Result<Vec<PackageId>, Impossible> {
-        let mut found = BTreeSet::new();
-        let mut open = first;
-        while let Some(id) = open.pop() {
-            if !found.insert(id) {
+        let (mut seen, mut found) = (BTreeSet::new(), Vec::new());
+        let mut open: Vec<Step> = first.into_iter().map(Step::Enter).collect();
+        while let Some(step) = open.pop() {
+            let id = match step {
+                Step::Enter(id) => id,
+                Step::Leave(id) => {
+                    found.push(id);
+                    continue;
+                }
+            };
+            if !seen.insert(id) {
                 continue;
             }
+            open.push(Step::Leave(id));
             let Stocked { output, needed } = stock[id.index()]
                 .as_ref()
                 .ok_or_else(|| Impossible { explanation: format!("{} is not there", self.graph.name(id)) })?;
             let needed = needed.get_or_init(|| self.needed_by(id, output)).as_ref();
-            open.extend(needed.map_err(Impossible::clone)?);
+            open.extend(needed.map_err(Impossible::clone)?.iter().copied().map(Step::Enter));
         }
-        Ok(found.into_iter().collect())
+        Ok(found)
     }
 
     /// The packages that an output's patterns mean: of the ones that its package was resolved to need, as `pkg_add`

@@ -127,7 +127,7 @@ fn told(
     let mut facts = Map::new();
     facts.insert("package".to_owned(), json!(package));
     facts.insert("version".to_owned(), json!(order.version));
-    facts.insert("inputs".to_owned(), json!(order.inputs.len()));
+    facts.insert("inputs".to_owned(), json!(order.root.inputs.len()));
     Report { name: "overhead", series, facts, notes, target, is_met: Some(is_met) }
 }
 
@@ -222,7 +222,7 @@ impl Bench {
             &self.yard.folder,
             name,
             &self.yard.ids(),
-            &order.layers,
+            &order.root.layers,
             &self.yard.config.roots.on_disk(),
         );
         let root = root.context(Kind::Machine, failed)?;

@@ -29,7 +29,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::yard::Yard;
 use crate::{family, files, signals};
 use clock::{Clock, Spent};
-use kilnyard_model::order::{Account, BuildOrder, CommandOrder, Stage};
+use kilnyard_model::order::{Account, BuildOrder, CommandOrder};
 use kilnyard_root::{Form, IdMap, Making};
 use kilnyard_worker::{Image, RootFolder};
 use std::os::unix::fs::symlink;
@@ -122,7 +122,7 @@ pub fn measure(
     let mut subject = Subject::prepare(&own, yard, package)?;
     take_base_apart(&own, &mut subject.order)?;
     let bench = Bench { yard: &own, ids, subject: &subject };
-    let empty = empty::measure(&own.folder, &bench.ids, &subject.order.layers)?;
+    let empty = empty::measure(&own.folder, &bench.ids, &subject.order.root.layers)?;
     tell!("empty roots are measured");
     let mut measured = variant::all(own.config.roots.flushes, own.config.roots.device)
         .into_iter()
@@ -151,7 +151,7 @@ pub fn measure(
         error.causes.extend(measured.iter().filter_map(|one| one.refused.clone()));
         return Err(error.hint("kilnyard doctor, which says what is missing"));
     }
-    let (version, dependencies) = (subject.order.version.clone(), subject.order.depends.len());
+    let (version, dependencies) = (subject.order.version.clone(), subject.order.root.depends.len());
     let figures = Figures { package: package.to_owned(), version, dependencies, empty, ways, measured };
     if let Some(path) = svg {
         let drawing = chart::draw(&told::chart(&figures, &machine.as_text(), pairs));
@@ -176,7 +176,7 @@ fn take_base_apart(own: &Yard, order: &mut BuildOrder) -> Result<()> {
     fs_err::remove_file(&layers).context(Kind::Machine, failed)?;
     fs_err::create_dir(&layers).context(Kind::Machine, failed)?;
     symlink("../layers", own.path(BASE)).context(Kind::Machine, failed)?;
-    for layer in &mut order.layers {
+    for layer in &mut order.root.layers {
         if let Some(name) = layer.strip_prefix("layers/") {
             *layer = format!("{BASE}/{name}");
         }
@@ -195,7 +195,7 @@ impl Bench<'_> {
     fn round(&self, variant: &Variant, seen: Option<&(Vec<String>, Spent)>) -> Result<Round> {
         let order = &self.subject.order;
         let installing = subject::installing(order, &*self.subject.workshop);
-        let by_manager = self.life(variant, &order.layers, &installing)?;
+        let by_manager = self.life(variant, &order.root.layers, &installing)?;
         let on_layers = match seen.filter(|_| variant.is_layered() && !variant.is_for_comparison) {
             None => None,
             Some((layers, spent)) => {
@@ -234,17 +234,16 @@ impl Bench<'_> {
         outcome.and(removed).map(|()| life)
     }
 
-    /// The commands of all stages but that of dependencies.
+    /// The commands of all stages.
     fn building(&self) -> impl Iterator<Item = &CommandOrder> {
-        let stages = self.subject.order.stages.iter().filter(|stage| stage.stage != Stage::Depends);
-        stages.flat_map(|stage| &stage.commands)
+        self.subject.order.stages.iter().flat_map(|stage| &stage.commands)
     }
 
     /// The image of the base, which a run makes once, if roots are on a device.
     fn image(&self, making: &Making) -> Result<Option<Image>> {
         let Form::Image(device) = making.form else { return Ok(None) };
         let failed = "make an image of the base";
-        let (yard, layers) = (&self.yard.folder, &self.subject.order.layers);
+        let (yard, layers) = (&self.yard.folder, &self.subject.order.root.layers);
         let folder = PathBuf::from(IMAGES);
         if self.yard.path(IMAGES).exists() {
             return Ok(Some(Image::made(&folder, layers)));

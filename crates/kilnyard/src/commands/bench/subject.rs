@@ -10,7 +10,7 @@ use crate::{mirror, signals};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_mirror::{Sha256Hex, Wanted};
 use kilnyard_model::graph::PackageId;
-use kilnyard_model::order::{BuildOrder, CommandOrder, Input, Stage};
+use kilnyard_model::order::{BuildOrder, CommandOrder, Input};
 use kilnyard_process::{End, Log, read_log};
 use kilnyard_worker::RootFolder;
 use std::path::Path;
@@ -52,7 +52,7 @@ impl Subject {
         let id = workshop.graph().find(package).ok_or_else(left_out)?;
         let jobs = Shape::of(yard).jobs;
         let order = workshop.order(id, 1, jobs).map_err(|impossible| Error::usage(impossible.explanation))?;
-        for input in &order.inputs {
+        for input in &order.root.inputs {
             let failed = format!("provide {}", input.name);
             let hash = hash_of(input)?;
             let wanted = Wanted {
@@ -75,16 +75,16 @@ pub fn provide(yard: &Yard, root: &RootFolder, order: &BuildOrder) -> Result<()>
     let distfiles = mirror::open_distfiles(yard)?;
     let file_of =
         |input: &Input| hash_of(input).map_or_else(|_| Default::default(), |hash| distfiles.path(&hash));
-    root.provide(&order.inputs, &order.texts, &file_of).context(Kind::Machine, "put the inputs into a root")
+    root.provide(&order.root.inputs, &order.root.texts, &file_of)
+        .context(Kind::Machine, "put the inputs into a root")
 }
 
 /// The commands by which the package manager installs all that an order needs.
 pub fn installing(order: &BuildOrder, workshop: &dyn Ecosystem) -> Vec<CommandOrder> {
-    let stages = order.stages.iter().filter(|stage| stage.stage == Stage::Depends);
-    let in_stages = stages.flat_map(|stage| stage.commands.clone());
-    let layering = workshop.layering().filter(|_| !order.depends.is_empty());
-    let by_manager = layering.map(|layering| layering.install(&order.depends.iter().collect::<Vec<_>>()));
-    in_stages.chain(by_manager.into_iter().flatten()).collect()
+    match &order.root.depends[..] {
+        [] => Vec::new(),
+        depends => workshop.manager().install(&depends.iter().collect::<Vec<_>>()),
+    }
 }
 
 /// Runs a command in a root; its log.

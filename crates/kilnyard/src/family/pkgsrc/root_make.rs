@@ -4,7 +4,7 @@ use crate::config::Pkgsrc;
 use crate::error::{Context, Kind, Result};
 use crate::yard::Yard;
 use kilnyard_ecosystem::pkgsrc::Settings;
-use kilnyard_ecosystem::pkgsrc::stages::{OPTION_CACHE, TREE, environment, texts};
+use kilnyard_ecosystem::pkgsrc::stages::{OPTION_CACHE, TREE, environment, sealed, texts};
 use kilnyard_ecosystem::pkgsrc::tree::{LIMITS, Make, OPTION_CACHE_VARIABLE};
 use kilnyard_model::order::{Account, CommandOrder, SharedFolder};
 use kilnyard_process::{CaptureEnd, Captured, End, Limits};
@@ -52,7 +52,7 @@ impl RootMake {
             RootFolder::at(&yard.folder, &name, ids, &[]).remove().context(Kind::Machine, failed)?;
             let root = RootFolder::create(&yard.folder, &name, ids, &settings.layers, &making);
             let root = root.context(Kind::Machine, failed)?.showing(std::slice::from_ref(&tree));
-            let root = root.writing_to(&cache);
+            let root = root.sealing(&sealed(settings)).writing_to(&cache);
             root.provide(&[], &texts(settings), &|_| Default::default()).context(Kind::Machine, failed)?;
             roots.push(root);
         }

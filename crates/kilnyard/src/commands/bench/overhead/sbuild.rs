@@ -49,12 +49,12 @@ impl<'a> Sbuild<'a> {
         let folder = scratch.path("sbuild");
         fs_err::create_dir(&folder).context(Kind::Machine, failed)?;
         let distfiles = mirror::open_distfiles(yard)?;
-        for input in &order.inputs {
+        for input in &order.root.inputs {
             let hash = Sha256Hex::parse(&input.sha256).or_internal(failed)?;
             fs_err::copy(distfiles.path(&hash), folder.join(&input.name)).context(Kind::Machine, failed)?;
         }
         let is_description = |name: &&String| name.ends_with(".dsc");
-        let description = order.inputs.iter().map(|input| &input.name).find(is_description);
+        let description = order.root.inputs.iter().map(|input| &input.name).find(is_description);
         let description = description
             .cloned()
             .ok_or_else(|| Error::new(Kind::Internal, "the source has no description (.dsc)"))?;

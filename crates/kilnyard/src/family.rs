@@ -12,9 +12,9 @@ use crate::key::Key;
 use crate::yard::Yard;
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::debian::Workshop as DebianWorkshop;
-use kilnyard_ecosystem::pkgsrc::{Workshop as PkgsrcWorkshop, shared_folders as pkgsrc_folders};
+use kilnyard_ecosystem::pkgsrc::{Workshop as PkgsrcWorkshop, shown as pkgsrc_shown};
 use kilnyard_mirror::DistfileStore;
-use kilnyard_model::order::{Output, SharedFolder};
+use kilnyard_model::order::{Output, RootOrder};
 use kilnyard_publish::Publication;
 use kilnyard_root::IdMap;
 use kilnyard_store::Store;
@@ -134,13 +134,13 @@ pub fn layers(yard: &Yard) -> Option<Vec<String>> {
     }
 }
 
-/// Folders of the machine that every root shows.
-pub fn shared_folders(yard: &Yard) -> Result<Vec<SharedFolder>> {
+/// What every root of a build shows besides its layers and inputs.
+pub fn shown(yard: &Yard) -> Result<RootOrder> {
     match &yard.config.family {
-        Family::Debian(_) => Ok(Vec::new()),
+        Family::Debian(_) => Ok(RootOrder::default()),
         Family::Pkgsrc(pkgsrc) => {
             let base = base::find(yard).unwrap_or_default();
-            Ok(pkgsrc_folders(&pkgsrc::set::settings(yard, pkgsrc, &base)?))
+            Ok(pkgsrc_shown(&pkgsrc::set::settings(yard, pkgsrc, &base)?))
         }
     }
 }

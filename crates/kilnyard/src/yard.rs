@@ -2,8 +2,9 @@
 
 use crate::config::{self, Config};
 use crate::error::{Context, Error, Kind, Result};
+use kilnyard_model::order::Stage;
 use kilnyard_root::{Form, IdMap, block};
-use kilnyard_store::{Sqlite, StoreError};
+use kilnyard_store::{BuildRow, Sqlite, StoreError};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
@@ -51,6 +52,24 @@ impl Yard {
     /// A path of the yard.
     pub fn path(&self, relative: &str) -> PathBuf {
         self.folder.join(relative)
+    }
+
+    /// The log of a stage that goes on, relative to the yard: one that no result names. That of a part of the stage has the part's
+    /// name between the build's number and the stage's.
+    pub fn open_log(&self, build: &BuildRow, stage: Stage) -> Option<String> {
+        let folder = format!("logs/{}/{}", build.run, build.package);
+        let (begin, end) = (format!("{}-", build.number), format!("{stage}.log"));
+        let entries = fs_err::read_dir(self.path(&folder)).ok()?;
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let of_stage = names.filter(|name| {
+            name.strip_prefix(&begin)
+                .and_then(|rest| rest.strip_suffix(&end))
+                .is_some_and(|part| part.is_empty() || part.ends_with('-'))
+        });
+        let mut open = of_stage
+            .map(|name| format!("{folder}/{name}"))
+            .filter(|path| build.stages.iter().all(|result| result.log.as_ref() != Some(path)));
+        open.next()
     }
 
     /// Makes the folders that a yard has. They can be entered by the users of its roots, but for the state.

@@ -279,8 +279,12 @@ pub struct BuildOrder {
 /// What is tried with a build's outputs in a clean root.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestOrder {
-    /// What the root begins with; the outputs are among its inputs, and are not installed.
+    /// What the root begins with: all that can be installed before the outputs.
     pub root: RootOrder,
+    /// Files that must be there besides, the outputs among them.
+    pub inputs: Vec<Input>,
+    /// Files that are written besides, in the place of those of the same name.
+    pub texts: Vec<InputText>,
     /// The commands.
     pub stage: StageOrder,
 }

@@ -312,7 +312,10 @@ impl Measurement {
         let own: Vec<&StageResult> = stages.iter().filter(|stage| stage.stage != Stage::Fetch).collect();
         let first = own.first().map(|stage| stage.stage);
         let begun = own.iter().rposition(|stage| Some(stage.stage) == first).unwrap_or(0);
-        let times = own[begun..].iter().map(|stage| MeasuredStage {
+        // So does the last of several in a row: what comes before it is not there where layers were.
+        let last =
+            own[begun..].chunk_by(|one, next| one.stage == next.stage).filter_map(|alike| alike.last());
+        let times = last.map(|stage| MeasuredStage {
             wall_seconds: stage.wall_seconds,
             cpu_seconds: stage.cpu_seconds,
             parallel_seconds: stage.parallel_seconds,

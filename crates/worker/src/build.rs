@@ -361,7 +361,7 @@ impl<'a> Performance<'a> {
             line_number: None,
             lines: Vec::new(),
         })?;
-        for input in order.root.inputs.iter().filter(|input| !input.urls.is_empty()) {
+        for input in order.root.inputs.iter().chain(&order.inputs).filter(|input| !input.urls.is_empty()) {
             self.fetch(input)?;
         }
         let name = format!("test-{}", self.lease.build);
@@ -370,8 +370,10 @@ impl<'a> Performance<'a> {
         let layers = stacked.as_ref().map_or(&order.root.layers[..], Stacked::layers);
         let root = self.worker.disk_root(&name, layers);
         let root = root.map_err(|error| machine(Stage::Test, error))?.of_root_order(&order.root);
+        let file_of = |input: &Input| self.worker.file_of(input);
         let outcome = root
-            .provide(&order.root.inputs, &order.root.texts, &|input| self.worker.file_of(input))
+            .provide(&order.root.inputs, &order.root.texts, &file_of)
+            .and_then(|()| root.provide(&order.inputs, &order.texts, &file_of))
             .map_err(|error| machine(Stage::Test, error))
             .and_then(|()| self.stage(&order.stage, &root, ""));
         self.done_with(root, outcome.as_ref().err());

@@ -1,7 +1,7 @@
 //! What a root begins with: layers that are there, layers that are made, and the package manager for the rest.
 
 use crate::build::{Performance, machine, write_log};
-use crate::layers::{Layers, STACKED_MAX, Set, Standing};
+use crate::layers::{Layers, SETS_STACKED_MAX, STACKED_MAX, Set, Standing};
 use crate::{RootFolder, Share, Worker};
 use kilnyard_ecosystem::{Layering, Manager, Part, Stack};
 use kilnyard_model::graph::PackageId;
@@ -84,6 +84,15 @@ impl Performance<'_> {
         (stage, prefix): (Stage, &str),
         name: &str,
     ) -> Result<Option<Stacked>, Failure> {
+        self.stacked(order, (stage, prefix), name).map_err(|failure| Failure { stage, ..failure })
+    }
+
+    fn stacked(
+        &self,
+        order: &RootOrder,
+        (stage, prefix): (Stage, &str),
+        name: &str,
+    ) -> Result<Option<Stacked>, Failure> {
         let worker = self.worker;
         let is_overlay = worker.settings.roots.on_disk().form == Form::Overlay;
         if !is_overlay || order.depends.is_empty() || worker.layers.are_off() {
@@ -92,6 +101,7 @@ impl Performance<'_> {
         let mut result = self.begin(stage);
         let (started, cpu_seconds_before) = (Instant::now(), own_cpu_seconds());
         let root = worker.disk_root(&format!("depends-{name}"), &order.layers).map_err(failed)?;
+        let root = root.sealing(&order.sealed);
         let mut making = Making {
             performance: self,
             manager: worker.ecosystem.manager(),
@@ -105,7 +115,7 @@ impl Performance<'_> {
             prefix,
             name,
         };
-        let outcome = making.make().map_err(|failure| Failure { stage, ..failure });
+        let outcome = making.make();
         let stacked = outcome.as_ref().map(|_| making.stacked());
         let (layers, failure) = (stacked.unwrap_or_default(), outcome.as_ref().err());
         let Making { root, mut said, .. } = making;
@@ -157,6 +167,9 @@ impl<'a> Making<'a> {
         let claim = self.layers().claim(vec![wanted.name()], self.performance.cancel);
         let Some(_claim) = claim else { return Err(cancelled()) };
         standing = self.begin_with_largest()?;
+        if self.missing.is_empty() {
+            return Ok(standing);
+        }
         let (worker, order) = (self.performance.worker, self.order);
         self.root.provide(&order.inputs, &order.texts, &|input| worker.file_of(input)).map_err(failed)?;
         let manager = self.manager;
@@ -173,7 +186,7 @@ impl<'a> Making<'a> {
                     }
                 }
             }
-            Err(reason) => self.say(&format!("all are left to the package manager: {reason}")),
+            Err(reason) => self.say(&format!("what is missing is left to the package manager: {reason}")),
         }
         if !self.missing.is_empty() {
             standing = self.by_manager(self.lacking())?;
@@ -190,7 +203,8 @@ impl<'a> Making<'a> {
     fn begin_with_largest(&mut self) -> Result<Standing, Failure> {
         let all: BTreeSet<String> = self.order.depends.iter().map(|one| one.sha256.clone()).collect();
         let (mut layers, mut packages) = (Vec::new(), Vec::new());
-        if let Some((_, set)) = self.layers().largest(&self.order.layers, &all) {
+        let stacked_max = if self.manager.layering().is_ok() { STACKED_MAX } else { SETS_STACKED_MAX };
+        if let Some((_, set)) = self.layers().largest(&self.order.layers, &all, stacked_max) {
             layers = set.layers();
             packages = set.packages;
         }

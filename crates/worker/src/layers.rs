@@ -1,7 +1,8 @@
-//! Layers of dependencies that a yard keeps: each binary package unpacked once, and each set of them configured once.
+//! Layers of dependencies that a yard keeps: each binary package unpacked once, where its family can, and each set of them
+//! configured or installed once.
 //!
 //! `layers/dependencies/packages/HASH` holds the files of the package with that SHA-256, and what its family has to know of
-//! it. `layers/dependencies/sets/KEY` holds what configuring a set of packages wrote, and a record of the layers that it
+//! it. `layers/dependencies/sets/KEY` holds what configuring or installing a set of packages wrote, and a record of the layers that it
 //! lies on. A root begins with the largest set that is a part of what its package needs; what is missing is stacked on
 //! top, configured, and kept as a set of its own; where too many packages would lie over each other, they are merged into one layer of
 //! hard links first. `layers/dependencies/images/KEY` holds an image of what all of them lie on, for roots on block
@@ -38,11 +39,14 @@ use std::time::SystemTime;
 /// Below the yard.
 const FOLDER: &str = "layers/dependencies";
 /// The folder of a yard that holds what configuring sets of dependencies wrote. Without it they are configured anew, from
-/// the layers of their packages; to be removed only while no worker is there.
+/// the layers of their packages, or installed anew; to be removed only while no worker is there.
 pub const SETS: &str = "layers/dependencies/sets";
 /// So many layers lie over each other at most: an overlay takes 500, and cold walks over 400 are slow. Packages that would be
 /// beyond that are merged into one layer.
 pub(crate) const STACKED_MAX: usize = 400;
+/// So many sets lie over each other at most where each package manager's run makes a layer: a smaller set is taken then, and the rest
+/// installed above it. Older kernels take some 200 layers.
+pub(crate) const SETS_STACKED_MAX: usize = 100;
 
 /// See the module.
 #[derive(Debug)]
@@ -173,12 +177,18 @@ impl Layers {
         Claims::claim(&self.claims, names, cancel)
     }
 
-    /// The largest set whose packages, by their hashes, are all among the wanted ones; its name.
-    pub(crate) fn largest(&self, base: &[String], wanted: &BTreeSet<String>) -> Option<(String, Set)> {
+    /// The largest set whose packages, by their hashes, are all among the wanted ones, and which lies on fewer layers than
+    /// this; its name.
+    pub(crate) fn largest(
+        &self,
+        base: &[String],
+        wanted: &BTreeSet<String>,
+        stacked_max: usize,
+    ) -> Option<(String, Set)> {
         let state = lock(&self.state);
         let fits = |set: &Set| {
             set.base == base
-                && set.stack.len() < STACKED_MAX
+                && set.stack.len() < stacked_max
                 && set.packages.len() <= wanted.len()
                 && set.packages.iter().all(|package| wanted.contains(package))
         };
@@ -434,11 +444,15 @@ mod tests {
         drop(layers.keep_set(&trial.written(10), trial.set(&["aa", "bb"], &stack)).unwrap());
         // What was made is there for the next one too.
         for layers in [&layers, &trial.layers(1 << 30)] {
-            let largest = |hashes| layers.largest(&base(), &wanted(hashes)).map(|(_, set)| set.packages);
+            let largest =
+                |hashes| layers.largest(&base(), &wanted(hashes), STACKED_MAX).map(|(_, set)| set.packages);
             assert_eq!(largest(&["aa", "bb", "cc"]).unwrap(), ["aa", "bb"]);
             assert_eq!(largest(&["aa", "cc"]).unwrap(), ["aa"]);
             assert_eq!(largest(&["bb", "cc"]), None);
-            assert!(layers.largest(&["layers/other".to_owned()], &wanted(&["aa"])).is_none());
+            // The set of two lies on three layers.
+            let lower = layers.largest(&base(), &wanted(&["aa", "bb"]), 3).map(|(_, set)| set.packages);
+            assert_eq!(lower.unwrap(), ["aa"]);
+            assert!(layers.largest(&["layers/other".to_owned()], &wanted(&["aa"]), STACKED_MAX).is_none());
             assert_eq!(layers.package("cc", &base()).unwrap().1, "cc");
             assert!(layers.package("dd", &base()).is_none());
         }
@@ -461,7 +475,8 @@ mod tests {
         drop(first);
         layers.evict().unwrap();
         assert!(
-            layers.largest(&base(), &wanted(&["aa"])).is_none() && layers.package("bb", &base()).is_some()
+            layers.largest(&base(), &wanted(&["aa"]), STACKED_MAX).is_none()
+                && layers.package("bb", &base()).is_some()
         );
         let name = trial.set(&["bb"], &[]).name();
         assert!(trial.folder.path().join(layers.files(&name)).join("file").exists());
@@ -471,10 +486,10 @@ mod tests {
         std::fs::create_dir(&failed).unwrap();
         std::fs::write(failed.join("layers"), format!("{}\n", layers.files(&name).display())).unwrap();
         let layers = trial.layers(1);
-        assert!(layers.largest(&base(), &wanted(&["bb"])).is_some());
+        assert!(layers.largest(&base(), &wanted(&["bb"]), STACKED_MAX).is_some());
         std::fs::remove_dir_all(failed).unwrap();
         let layers = trial.layers(1);
-        assert!(layers.largest(&base(), &wanted(&["bb"])).is_none());
+        assert!(layers.largest(&base(), &wanted(&["bb"]), STACKED_MAX).is_none());
         let left = std::fs::read_dir(trial.folder.path().join(FOLDER).join("packages")).unwrap();
         assert_eq!(left.count(), 0);
     }

@@ -161,8 +161,8 @@ impl RootFolder {
         root.of_root_order(&order.root).working_in(order.work.as_ref().map(|work| work.inside.as_str()))
     }
 
-    /// Shows what belongs to a root besides its layers.
-    pub(crate) fn of_root_order(self, order: &RootOrder) -> RootFolder {
+    /// Shows what belongs to a root besides its layers and inputs.
+    pub fn of_root_order(self, order: &RootOrder) -> RootFolder {
         self.showing(&order.folders).sealing(&order.sealed)
     }
 

@@ -501,7 +501,7 @@ impl Workshop {
             ..Request::default()
         };
         let mut waiting: Vec<&Output> = outputs.iter().collect();
-        let (mut groups, mut depends) = (Vec::new(), Vec::new());
+        let (mut groups, mut before) = (Vec::new(), Provisions::default());
         let mut needed: BTreeSet<Candidate> = BTreeSet::new();
         while !waiting.is_empty() && groups.len() < GROUPS_MAX {
             let mut members: Vec<&Output> = waiting.clone();
@@ -525,7 +525,10 @@ impl Workshop {
             let install = all.into_iter().map(|one| format!("{}={}", one.name, one.version)).collect();
             if groups.is_empty() {
                 let others = closure.iter().copied().filter(|candidate| !own.contains_key(candidate));
-                depends = self.depends_alone(stock, package, &others.collect::<Vec<_>>())?;
+                let others: Vec<Candidate> = others.collect();
+                if self.go_alone(stock, package, &others) {
+                    before = self.provisions(stock, &others)?;
+                }
             }
             needed.extend(closure);
             let is_extra = |name: &&Output| !self.in_base.contains_key(&name.name);
@@ -536,34 +539,28 @@ impl Workshop {
         let needed: Vec<Candidate> = needed.into_iter().collect();
         let provisions = self.provisions(stock, &needed)?;
         Ok(TestOrder {
+            // Nothing else is to be had there: what apt takes beyond what is asked for would be in a layer that others
+            // begin with.
             root: RootOrder {
                 layers: vec![self.base.layer.clone()],
-                inputs: provisions.inputs,
-                texts: stages::apt_texts(provisions.index),
-                depends,
+                inputs: before.inputs,
+                texts: stages::apt_texts(before.index),
+                depends: before.depends,
                 ..RootOrder::default()
             },
+            inputs: provisions.inputs,
+            texts: stages::apt_texts(provisions.index),
             stage: stages::test(groups),
         })
     }
 
-    /// What of a closure can be installed before the outputs that are tried: all of it but these, if nothing of it needs
-    /// them.
-    fn depends_alone(
-        &self,
-        stock: &mut Stock,
-        package: PackageId,
-        others: &[Candidate],
-    ) -> Result<Vec<Dependency>, Impossible> {
+    /// Whether what a closure has besides the outputs that are tried can be installed before these: nothing of it needs them.
+    fn go_alone(&self, stock: &mut Stock, package: PackageId, others: &[Candidate]) -> bool {
         let exact = |candidate: &Candidate| {
             format!("{} (= {})", stock.universe.name(*candidate), stock.universe.version(*candidate))
         };
         let request = Request { needs: others.iter().map(exact).collect(), ..Request::default() };
         let alone = self.closure(stock, package, &request, &HashSet::new());
-        let are_enough = |alone: &Vec<Candidate>| alone.iter().all(|candidate| others.contains(candidate));
-        match alone.ok().filter(are_enough) {
-            Some(alone) => Ok(self.provisions(stock, &alone)?.depends),
-            None => Ok(Vec::new()),
-        }
+        alone.is_ok_and(|alone| alone.iter().all(|candidate| others.contains(candidate)))
     }
 }

@@ -30,4 +30,4 @@ pub mod version;
 mod workshop;
 
 pub use settings::Settings;
-pub use workshop::{LeftOutStanza, Scan, Workshop, shared_folders};
+pub use workshop::{LeftOutStanza, Scan, Workshop, shown};

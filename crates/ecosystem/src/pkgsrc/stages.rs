@@ -64,8 +64,9 @@ pub fn texts(settings: &Settings) -> Vec<InputText> {
 
 /// The folders of the system that no package writes to: all of them go below the prefix, `/etc` and `/var`.
 pub fn sealed(settings: &Settings) -> Vec<String> {
-    let has_prefix = |folder: &&str| Path::new(&settings.prefix).starts_with(folder);
-    SYSTEM.iter().filter(|folder| !has_prefix(folder)).map(|folder| (*folder).to_owned()).collect()
+    let prefix = Path::new(&settings.prefix);
+    let is_apart = |folder: &&&str| !prefix.starts_with(folder) && !Path::new(folder).starts_with(prefix);
+    SYSTEM.iter().filter(is_apart).map(|folder| (*folder).to_owned()).collect()
 }
 
 /// The environment of every command.

@@ -183,9 +183,8 @@ impl Workshop {
             layers: self.settings.layers.clone(),
             inputs: outputs().map(input_of).collect(),
             texts,
-            folders: shared_folders(&self.settings),
-            sealed: stages::sealed(&self.settings),
             depends: outputs().map(dependency_of).collect(),
+            ..shown(&self.settings)
         }
     }
 
@@ -257,11 +256,15 @@ impl Workshop {
     }
 }
 
-/// The folders of the machine that every root of this family shows.
-pub fn shared_folders(settings: &Settings) -> Vec<SharedFolder> {
+/// What every root of this family shows besides its layers and inputs.
+pub fn shown(settings: &Settings) -> RootOrder {
     let shared =
         |source: &Path, inside: &str| SharedFolder { source: source.to_owned(), inside: inside.to_owned() };
-    vec![shared(&settings.tree, stages::TREE), shared(&settings.distfiles, stages::DISTFILES)]
+    RootOrder {
+        folders: vec![shared(&settings.tree, stages::TREE), shared(&settings.distfiles, stages::DISTFILES)],
+        sealed: stages::sealed(settings),
+        ..RootOrder::default()
+    }
 }
 
 fn input_of(output: &Output) -> Input {
@@ -392,10 +395,10 @@ impl Ecosystem for Workshop {
             return Err(Impossible { explanation: "there is no one package to install".to_owned() });
         };
         let needed = self.runtime_of(package, output, &stock)?;
-        let mut root = self.root(&needed, &stock, stages::texts(&self.settings));
-        root.inputs.push(input_of(output));
         Ok(TestOrder {
-            root,
+            root: self.root(&needed, &stock, stages::texts(&self.settings)),
+            inputs: vec![input_of(output)],
+            texts: Vec::new(),
             stage: self.commands(package, 1).test(&output.file, self.package_name(package)),
         })
     }

@@ -54,12 +54,10 @@ pub fn run(yard: &Yard, options: &cli::Log) -> Result<ExitCode> {
 /// build stage.
 fn log_of(yard: &Yard, build: &BuildRow, wanted: Option<Stage>) -> Option<String> {
     let of = |stage: Stage| {
-        let found = build.stages.iter().rev().find(|result| result.stage == stage);
-        found.and_then(|result: &StageResult| result.log.clone()).or_else(|| {
-            // A stage that goes on has a log, and no result yet.
-            let path = format!("logs/{}/{}/{}-{stage}.log", build.run, build.package, build.number);
-            yard.path(&path).exists().then_some(path)
-        })
+        let found = || build.stages.iter().rev().find(|result| result.stage == stage);
+        // One that goes on comes before what its parts came to.
+        let open = yard.open_log(build, stage).filter(|_| build.ended_seconds.is_none());
+        open.or_else(|| found().and_then(|result: &StageResult| result.log.clone()))
     };
     if let Some(stage) = wanted {
         return of(stage);

@@ -19,7 +19,7 @@ pub fn run(yard: &Yard, options: &cli::Shell) -> Result<ExitCode> {
     let layers = family::layers(yard)
         .ok_or_else(|| Error::usage("there is no base root yet").hint("kilnyard build"))?;
     let root =
-        RootFolder::of_failed(&yard.folder, package, &ids, &layers).showing(&family::shared_folders(yard)?);
+        RootFolder::of_failed(&yard.folder, package, &ids, &layers).of_root_order(&family::shown(yard)?);
     let build = store.builds_of(package, 1).map_err(store_error)?.into_iter().next();
     if !root.path().is_dir() {
         let error = Error::usage(format!("no root of a failed build of {package} is kept"));

@@ -119,11 +119,8 @@ fn path(store: &Sqlite, run: &RunRow, counts: &[(PackageState, u64)]) -> Result<
     Ok(plan.filter(|_| is_whole).map_or_else(Vec::new, |plan| plan.path))
 }
 
-/// The stage that a build is in: the one that has a log and no result, as between two stages nothing takes long.
+/// The stage that a build is in: the one that has a log which no result names, as between two stages nothing takes long.
 fn stage_of(yard: &Yard, build: &BuildRow) -> &'static str {
-    let is_open = |stage: &Stage| {
-        let log = format!("logs/{}/{}/{}-{stage}.log", build.run, build.package, build.number);
-        !build.stages.iter().any(|result| result.stage == *stage) && yard.path(&log).exists()
-    };
+    let is_open = |stage: &Stage| yard.open_log(build, *stage).is_some();
     Stage::ALL.into_iter().find(is_open).map_or("between stages", Stage::as_str)
 }

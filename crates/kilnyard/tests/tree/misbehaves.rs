@@ -36,7 +36,7 @@ const VERDICTS: [(&str, &str, &str, &[&str]); 12] = [
     ("bad/eats-memory", "failed", "memory", &["more than 512 MiB", "sleep 616103 ("]),
     ("bad/fills-the-disk", "failed", "disk", &["No space left on device"]),
     ("bad/forks", "failed", "processes", &[]),
-    ("bad/writes-outside", "failed", "command", &["Permission denied"]),
+    ("bad/writes-outside", "failed", "command", &["Read-only file system"]),
     (
         "bad/wants-the-network",
         "failed",

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::RunState;
-use crate::{MEASURED_MAX, MeasuredStage};
+use crate::{MEASURED_MAX, MeasuredStage, Measurement};
 use kilnyard_model::order::{Key, Output, Stage};
 use kilnyard_model::result::{Failure, FailureKind, Measures, StageResult};
 
@@ -386,4 +386,20 @@ fn many_make_one_store_at_once() {
             }
         });
     }
+}
+
+#[test]
+fn the_last_of_several_times_of_a_stage_counts() {
+    let times = |stages: &[(Stage, f64)]| -> Vec<f64> {
+        let stages: Vec<StageResult> = stages.iter().map(|(name, cpu)| stage(*name, *cpu)).collect();
+        Measurement::of(&stages, 2, false).stages.iter().map(|stage| stage.cpu_seconds).collect()
+    };
+    let (depends, build, test) = (Stage::Depends, Stage::Build, Stage::Test);
+    // Layers that were made for it are no part of what the next build takes.
+    let cold = [(Stage::Fetch, 9.0), (depends, 8.0), (depends, 1.0), (build, 5.0), (test, 6.0), (test, 2.0)];
+    assert_eq!(times(&cold), [1.0, 5.0, 2.0]);
+    assert_eq!(times(&[(depends, 1.0), (build, 5.0), (test, 2.0)]), [1.0, 5.0, 2.0]);
+    // It was built twice.
+    assert_eq!(times(&[(depends, 1.0), (build, 5.0), (depends, 1.5), (build, 6.0)]), [1.5, 6.0]);
+    assert!(times(&[]).is_empty());
 }

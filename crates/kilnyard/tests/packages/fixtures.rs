@@ -59,10 +59,7 @@ impl Shared {
 
     fn fill(&self, folder: &Path, how: &str, fixtures: &[Fixture]) {
         let base = self.base();
-        let copy = |how: &str, part: &str| {
-            let copied = Command::new("cp").arg(how).arg(base.path(part)).arg(folder).status().unwrap();
-            assert!(copied.success());
-        };
+        let copy = |how: &str, part: &str| support::copy(how, &base.path(part), folder);
         copy("-a", "index");
         copy("-a", "state");
         copy(how, "layers");

@@ -202,6 +202,18 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// Copies a folder by `cp`, whose files may belong to other ids of this user.
+pub fn copy(how: &str, from: &Path, to: &Path) {
+    const MAPPED: [&str; 3] = ["unshare", "--map-root-user", "--map-auto"];
+    let has_range =
+        || Command::new(MAPPED[0]).args(&MAPPED[1..]).arg("true").output().unwrap().status.success();
+    let mut words = vec!["cp", how];
+    if !is_root() && has_range() {
+        words.splice(0..0, MAPPED);
+    }
+    assert!(Command::new(words[0]).args(&words[1..]).arg(from).arg(to).status().unwrap().success());
+}
+
 /// Whether a program is there.
 pub fn has(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -82,8 +82,7 @@ impl Shared {
 
     fn give_layers(&self, yard: &Yard) {
         fs::remove_dir(yard.path("layers")).unwrap();
-        let copied = Command::new("cp").arg("-al").arg(self.path("base/layers")).arg(&yard.folder).status();
-        assert!(copied.unwrap().success());
+        support::copy("-al", &self.path("base/layers"), &yard.folder);
     }
 
     /// The yard of all odd packages, built once.

@@ -42,7 +42,7 @@ fn main() {
         case(name, move || run(shared.as_ref().expect("the trial is skipped without it"))).unless(&missing)
     });
     let cases = cases.map(|case| match case.name() {
-        "an_ordinary_user_builds_a_tree" => {
+        "an_ordinary_user_builds_a_tree" | "a_user_with_one_id_builds_a_tree" => {
             case.needs(support::is_root(), "only root can become another user")
         }
         "roots_on_block_devices_build_a_tree" => case

@@ -1,10 +1,11 @@
 //! How packages get into roots: by the family's package manager, and as layers, each unpacked once, configured together,
 //! and kept.
 //!
-//! A [`Manager`] installs packages in a root. A [`Layering`] knows how a family's packages are unpacked, and what its database of installed packages has to say for
-//! a stack of such layers to be what its own package manager would have made. It decides; a worker makes the layers,
-//! stacks them, and runs the commands. What a package manager does to a package beyond putting its files where they
-//! belong cannot be done ahead: such packages are named with the reason, and are left to the package manager.
+//! A [`Manager`] installs packages in a root. A [`Layering`] knows how a family's packages are unpacked, and what its
+//! database of installed packages has to say for a stack of such layers to be what its own package manager would have
+//! made. It decides; a worker makes the layers, stacks them, and runs the commands. What a package manager does to a
+//! package beyond putting its files where they belong cannot be done ahead: such packages are named with the reason, and
+//! are left to the package manager.
 
 use crate::CollectError;
 use kilnyard_model::order::{CommandOrder, Dependency, InputText};

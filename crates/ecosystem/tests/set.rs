@@ -5,7 +5,7 @@ use kilnyard_ecosystem::debian::source::{Parts, Sources};
 use kilnyard_ecosystem::debian::universe::{Origin, Universe};
 use kilnyard_ecosystem::debian::{Base, Cycles, Settings, Workshop};
 use kilnyard_model::graph::{PackageId, StandIn};
-use kilnyard_model::order::{Output, Stage};
+use kilnyard_model::order::{Input, Output, Stage};
 
 const HASH: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 
@@ -221,6 +221,26 @@ fn outputs_that_exclude_each_other_are_tried_apart() {
     let broken = output("libattr1", "x", "Depends: nothing-like-this\n");
     let impossible = workshop.test(id(&workshop, "attr"), &[broken]).unwrap_err();
     assert!(impossible.explanation.contains("there is no package nothing-like-this"), "{impossible}");
+}
+
+#[test]
+fn what_outputs_need_is_installed_before_them_where_it_needs_none_of_them() {
+    let workshop = workshop(&["attr"]);
+    let of_test = |needs: &str| {
+        let outputs = [output("libattr1", "x", ""), output("libattr1-dev", "y", needs)];
+        let order = workshop.test(id(&workshop, "attr"), &outputs).unwrap();
+        let names = |inputs: &[Input]| inputs.iter().map(|input| input.name.clone()).collect::<Vec<_>>();
+        let depends: Vec<String> = order.root.depends.iter().map(|one| one.name.clone()).collect();
+        (depends, names(&order.root.inputs), names(&order.inputs))
+    };
+    let own = ["libattr1_1-1+bk1_amd64.deb".to_owned(), "libattr1-dev_1-1+bk1_amd64.deb".to_owned()];
+    let (depends, before, all) = of_test("Depends: old\n");
+    assert_eq!((depends, before), (vec!["old".to_owned()], vec!["old.deb".to_owned()]));
+    assert!(own.iter().all(|file| all.contains(file)) && all.contains(&"old.deb".to_owned()), "{all:?}");
+    // rsync needs libacl1, and that needs libattr1, which is tried.
+    let (depends, before, all) = of_test("Depends: rsync\n");
+    assert!(depends.is_empty() && before.is_empty(), "{depends:?} {before:?}");
+    assert!(all.contains(&"rsync.deb".to_owned()), "{all:?}");
 }
 
 /// A package file of this control file and nothing else, put together by hand: no tool writes a bad one.

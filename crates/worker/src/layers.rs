@@ -44,8 +44,8 @@ pub const SETS: &str = "layers/dependencies/sets";
 /// So many layers lie over each other at most: an overlay takes 500, and cold walks over 400 are slow. Packages that would be
 /// beyond that are merged into one layer.
 pub(crate) const STACKED_MAX: usize = 400;
-/// So many sets lie over each other at most where each package manager's run makes a layer: a smaller set is taken then, and the rest
-/// installed above it. Older kernels take some 200 layers.
+/// So many sets lie over each other at most where each run of the package manager makes a layer: a smaller set is taken
+/// then, and the rest installed above it. Older kernels take some 200 layers.
 pub(crate) const SETS_STACKED_MAX: usize = 100;
 
 /// See the module.

@@ -160,11 +160,18 @@ fn summary(
             let figures = report::figures(yard, store, workshop);
             tell!("run {number} {verb}: {}", parts.join(", "));
             if let Ok(Some(figures)) = figures {
+                // Builds that shared cores took longer than each would alone: the run itself may disprove the bound.
+                let bound = match figures.bound_seconds <= figures.wall_seconds {
+                    true => format!(
+                        "; no schedule could take less than {}",
+                        words::duration(figures.bound_seconds)
+                    ),
+                    false => String::new(),
+                };
                 tell!(
-                    "  {} of wall time, {} of CPU; no schedule could take less than {}",
+                    "  {} of wall time, {} of CPU{bound}",
                     words::duration(figures.wall_seconds),
-                    words::duration(figures.cpu_seconds),
-                    words::duration(figures.bound_seconds)
+                    words::duration(figures.cpu_seconds)
                 );
                 few(&figures.failures, |name, reason| tell!("  failed: {name}: {reason}"));
                 for name in &figures.not_reproducible {

@@ -30,6 +30,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     // A build's root is entered by this program itself, started again.
     kilnyard_root::sandbox::become_sandbox_if_asked();
+    kilnyard_process::become_onlooker_if_asked();
     if let Some(code) = commands::bench::fakeroot::become_client_if_asked() {
         return code;
     }

@@ -2,11 +2,12 @@
 //!
 //! All of it is read from `/proc`, from outside of the sandbox, where numbers are those of the machine. Any of these
 //! processes may vanish or become another program between two looks: what cannot be read is left out. What may be seen
-//! depends on who looks: the kernel's stack is shown to root alone.
+//! depends on who looks ([`crate::onlooker`]): the kernel's stack is shown to root alone.
 
 use crate::calls;
 use crate::tree::{self, Member};
 use kilnyard_root::ProcessStat;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
@@ -29,7 +30,7 @@ const READ_BYTES_MAX: u64 = 64 << 10;
 const OUTPUT_LINES_MAX: usize = 10;
 
 /// See the module.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Portrait {
     /// The processes, parents before children.
     pub processes: Vec<Sighting>,
@@ -40,7 +41,7 @@ pub struct Portrait {
 }
 
 /// One process.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sighting {
     /// Its number on this machine.
     pub number: i32,
@@ -49,7 +50,7 @@ pub struct Sighting {
     /// Its command line, or its name where it has none.
     pub line: String,
     /// What it does, by the kernel's words.
-    pub state: &'static str,
+    pub state: String,
     /// Whether it has a child among these.
     pub is_parent: bool,
     /// How long it has been there.
@@ -69,9 +70,9 @@ pub struct Sighting {
 }
 
 impl Portrait {
-    /// Of all processes below a sandbox's outer one. `log` is the pipe that takes what is printed, by the name that links
-    /// to it have.
-    pub(crate) fn take(outer: u32, log: Option<&str>, output: &[u8]) -> Portrait {
+    /// Of all processes below a sandbox's outer one, without their output. `log` is the pipe that takes what is printed, by
+    /// the name that links to it have.
+    pub(crate) fn take(outer: u32, log: Option<&str>) -> Portrait {
         let members = tree::below(outer);
         let shown = &members[..members.len().min(PROCESSES_MAX)];
         let files: Vec<Vec<(i32, String)>> =
@@ -90,8 +91,13 @@ impl Portrait {
         Portrait {
             processes: shown.iter().zip(&files).map(|(member, files)| around.sight(member, files)).collect(),
             processes_more: members.len() - shown.len(),
-            output: last_lines(output),
+            output: Vec::new(),
         }
+    }
+
+    /// The same with the last lines of this.
+    pub(crate) fn with_output(self, output: &[u8]) -> Portrait {
+        Portrait { output: last_lines(output), ..self }
     }
 
     /// One sentence: who does not get on, and what it waits for; the processes that wait only for their children are left
@@ -128,7 +134,7 @@ impl Sighting {
     fn summary(&self) -> String {
         let what = match &self.waits {
             Some(waits) => format!("{}: {waits}", self.state),
-            None => self.state.to_owned(),
+            None => self.state.clone(),
         };
         format!("{} ({}) [{what}]", self.line, self.number)
     }
@@ -201,7 +207,7 @@ impl Around<'_> {
             number,
             depth: member.depth,
             line: line_of(&member.stat),
-            state: words_of(member.stat.state),
+            state: words_of(member.stat.state).to_owned(),
             is_parent: self.members.iter().any(|other| other.stat.parent == number),
             age_seconds: (self.uptime_seconds - member.stat.started_ticks as f64 / ticks).max(0.0),
             cpu_seconds: (member.stat.user_ticks + member.stat.system_ticks) as f64 / ticks,
@@ -375,7 +381,7 @@ mod tests {
         let process = |number, line: &str, is_parent| Sighting {
             number,
             line: line.into(),
-            state: "waits",
+            state: "waits".into(),
             is_parent,
             waits: (!is_parent).then(|| "read of pipe:[7], which no other process has".into()),
             ..Sighting::default()

@@ -6,10 +6,11 @@
 
 use crate::births::{self, Followed};
 use crate::leaf::Leaf;
+use crate::onlooker::Onlooker;
 use crate::progress::Progress;
 use crate::stalls::Stalling;
 use crate::weight::Membership;
-use crate::{End, Limits, Outcome, Passed, Portrait, Sample, leftovers, tree};
+use crate::{End, Limits, Outcome, Passed, Sample, leftovers};
 use kilnyard_root::sandbox::{Bounds, GRACE, Order};
 use kilnyard_root::{Report, Sandbox};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -68,7 +69,8 @@ pub fn run(
     let mut outcome = match sandbox.spawn_within(bounds, &groups, &follow) {
         Ok(child) => {
             let births = begun.into_inner().unwrap_or_else(|| births::follow(child.id()));
-            Watch::new(child, births, leaf, output, limits, cancel, observe).run()
+            let begun = Begun { child, births, leaf, onlooker: Onlooker::of(&sandbox.ids) };
+            Watch::new(begun, output, limits, cancel, observe).run()
         }
         Err(error) => Outcome::of(End::SandboxFailed(format!("failed to start a sandbox: {error}"))),
     };
@@ -76,10 +78,19 @@ pub fn run(
     outcome
 }
 
+/// A sandbox that was begun, and who follows it.
+struct Begun {
+    child: Child,
+    births: Followed,
+    leaf: Option<Leaf>,
+    onlooker: Onlooker,
+}
+
 struct Watch<'a> {
     child: Child,
     births: Followed,
     leaf: Option<Leaf>,
+    onlooker: Onlooker,
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
     orders: Option<ChildStdin>,
@@ -108,14 +119,13 @@ struct Watch<'a> {
 
 impl<'a> Watch<'a> {
     fn new(
-        mut child: Child,
-        births: Followed,
-        leaf: Option<Leaf>,
+        begun: Begun,
         log: &'a mut (dyn Write + Send),
         limits: Limits,
         cancel: &'a AtomicBool,
         observe: &'a mut dyn FnMut(Sample),
     ) -> Watch<'a> {
+        let Begun { mut child, births, leaf, onlooker } = begun;
         let stdout = child.stdout.take();
         let inode = stdout.as_ref().and_then(|stdout| rustix::fs::fstat(stdout).ok());
         Watch {
@@ -126,6 +136,7 @@ impl<'a> Watch<'a> {
             child,
             births,
             leaf,
+            onlooker,
             stdout,
             log,
             log_error: None,
@@ -248,7 +259,8 @@ impl<'a> Watch<'a> {
 
     fn heard(&mut self, report: Report) {
         match report {
-            Report::Process1 { .. } | Report::Started => {}
+            Report::Process1 { number } => self.onlooker.knows(number),
+            Report::Started => {}
             Report::NoGroup { .. } => {
                 self.leaf = None;
                 self.stalling = Stalling::of(None);
@@ -302,7 +314,7 @@ impl<'a> Watch<'a> {
             return;
         }
         self.shared_memory_looked = Some(Instant::now());
-        let bytes = tree::memory_bytes(self.child.id());
+        let bytes = self.onlooker.memory_bytes(self.child.id());
         if self.limits.memory_bytes_max.is_some_and(|max| bytes > max) {
             self.pass(Passed::Memory);
         }
@@ -335,7 +347,7 @@ impl<'a> Watch<'a> {
     }
 
     fn pass(&mut self, passed: Passed) {
-        let portrait = Portrait::take(self.child.id(), self.log_name.as_deref(), &self.tail);
+        let portrait = self.onlooker.portrait(self.child.id(), self.log_name.as_deref(), &self.tail);
         self.end = Some(End::Limit(passed, Box::new(portrait)));
         // Where the machine is short of something nobody gets time to finish.
         let is_urgent = matches!(passed, Passed::Memory | Passed::Processes);

@@ -7,7 +7,7 @@ use kilnyard_process::{End, Outcome, Sample, folder_of_groups, run};
 use kilnyard_root::ProcessStat;
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::fs::{XattrFlags, setxattr};
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io;
 use std::os::unix::fs::chown;
@@ -16,23 +16,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use yard::{LIMITS, Yard, missing, processes_with};
+use yard::{LIMITS, Yard, missing, processes_with, user};
 
 /// How long a test waits for something that should happen at once.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Says to this program that it is the one that another one started as an ordinary user.
-const AS_USER_VARIABLE: &str = "KILNYARD_AS_USER";
-/// A user whom the machine does not know, and the ids of the user's roots after it.
-const USER: u32 = 0x7600_0000;
-/// Becomes that user in a namespace where the machine does know it, and in a control group, if one is named: the folder of
-/// files for /etc, the user's number, the group, the program.
-const AS_USER: &str = "etc=$1 id=$2 group=$3; shift 3
-if [ -n \"$group\" ]; then echo $$ > \"$group/cgroup.procs\"; fi
-for file in passwd subuid subgid; do mount --bind \"$etc/$file\" \"/etc/$file\"; done
-exec setpriv --reuid \"$id\" --regid \"$id\" --clear-groups \"$@\"";
 
 fn main() {
     kilnyard_root::sandbox::become_sandbox_if_asked();
+    kilnyard_process::become_onlooker_if_asked();
     let mut words = std::env::args().skip(1);
     match words.next().as_deref() {
         Some("help-by-a-command") => return perform_a_command(&words.next().unwrap_or_default()),
@@ -42,8 +33,7 @@ fn main() {
     let arguments = Arguments::from_args();
     let groups = folder_of_groups().err().map(|reason| format!("commands have no groups: {reason}"));
     let need = missing().or(groups);
-    let is_root = geteuid().is_root() && std::env::var_os(AS_USER_VARIABLE).is_none();
-    let need_root = need.clone().or_else(|| (!is_root).then(|| "it takes root".to_owned()));
+    let need_root = need.clone().or_else(user::need_root);
     let test = |name: &'static str, need: &Option<String>, run: fn() -> Result<(), Failed>| {
         if let Some(reason) = need {
             eprintln!("skipped: {name}: {reason}");
@@ -290,29 +280,6 @@ fn a_killed_kilnyards_groups_are_swept() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Runs this program as an ordinary user who has a range of ids, in a group or in that of this process.
-fn as_ordinary_user(group: Option<&Path>, words: &[&str]) -> Result<String, Failed> {
-    let folder = yard::open_folder();
-    let line = format!("kilnyard-trial:x:{USER}:{USER}::/nonexistent:/bin/sh\n");
-    fs::write(folder.path().join("passwd"), fs::read_to_string("/etc/passwd")? + &line)?;
-    for file in ["subuid", "subgid"] {
-        fs::write(folder.path().join(file), format!("kilnyard-trial:{}:65536\n", USER + 1))?;
-        // To be mounted over, it has to be there.
-        fs::OpenOptions::new().append(true).create(true).open(format!("/etc/{file}"))?;
-    }
-    // Where this program lies not everybody may be.
-    let program = folder.path().join("program");
-    fs::copy("/proc/self/exe", &program)?;
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private", "sh", "-euc", AS_USER, "sh"]);
-    command.arg(folder.path()).arg(USER.to_string()).arg(group.unwrap_or(Path::new(""))).arg(&program);
-    command.args(words).env(AS_USER_VARIABLE, "1").env("USER", "kilnyard-trial").env_remove("TMPDIR");
-    let output = command.current_dir("/").output()?;
-    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    Ok(said.into_owned())
-}
-
 fn tell_of_groups() {
     println!(
         "groups: {}",
@@ -328,7 +295,7 @@ fn tell_of_groups() {
 }
 
 fn an_ordinary_user_without_groups() -> Result<(), Failed> {
-    let said = as_ordinary_user(None, &["help-by-words"])?;
+    let said = user::run_as(None, &["help-by-words"])?;
     let lines: Vec<&str> = said.lines().collect();
     assert!(lines[0].contains("Permission denied") || lines[0].contains("belongs to systemd"), "{said}");
     assert_eq!(lines[1..], ["Exit(0), stalls of the machine: true", "had a group: false"]);
@@ -340,11 +307,11 @@ fn all_of_it_as_an_ordinary_user() -> Result<(), Failed> {
     fs::create_dir(&group)?;
     // As systemd hands one over (cgroups(7), cgroup delegation).
     for part in ["", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control"] {
-        chown(group.join(part), Some(USER), Some(USER))?;
+        chown(group.join(part), Some(user::ID), Some(user::ID))?;
     }
     let marked = setxattr(&group, "user.delegate", b"1", XattrFlags::empty());
     marked.or_else(|_| setxattr(&group, "trusted.delegate", b"1", XattrFlags::empty()))?;
-    let said = as_ordinary_user(Some(&group), &["--test-threads=2"]);
+    let said = user::run_as(Some(&group), &["--test-threads=2"]);
     let left: Vec<PathBuf> =
         fs::read_dir(&group)?.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
     wait_until("the group is empty", || fs::remove_dir(&group).is_ok());

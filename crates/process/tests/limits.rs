@@ -3,17 +3,19 @@
 mod yard;
 
 use kilnyard_process::{End, Limits, Log, LogLimits, Outcome, Passed, Portrait, Sample, read_log, run};
-use kilnyard_root::ProcessStat;
+use kilnyard_root::{ProcessStat, Sandbox, User};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use yard::{LIMITS, Yard, missing, processes_with};
+use yard::{LIMITS, Yard, missing, processes_with, user};
 
 fn main() {
     kilnyard_root::sandbox::become_sandbox_if_asked();
+    kilnyard_process::become_onlooker_if_asked();
     let arguments = Arguments::from_args();
     let need = missing();
+    let need_root = need.clone().or_else(user::need_root);
     let test = |name: &'static str, run: fn() -> Result<(), Failed>| {
         Trial::test(name, run).with_ignored_flag(need.is_some())
     };
@@ -27,6 +29,10 @@ fn main() {
         test("who_begins_too_many_processes_is_ended", who_begins_too_many_processes_is_ended),
         test("who_eats_memory_is_ended", who_eats_memory_is_ended),
         test("who_waits_for_a_lock_and_who_has_it_are_told", who_waits_for_a_lock),
+        test("who_hangs_as_another_user_is_told_on_what", who_hangs_as_another_user),
+        test("who_eats_memory_as_another_user_is_ended", who_eats_memory_as_another_user),
+        Trial::test("an_ordinary_user_sees_as_much", an_ordinary_user_sees_as_much)
+            .with_ignored_flag(need_root.is_some()),
         test("a_flood_fills_no_disk_and_keeps_its_tail", a_flood_fills_no_disk_and_keeps_its_tail),
         test("a_cancelled_command_is_ended", a_cancelled_command_is_ended),
         test("who_ignores_being_asked_ends_all_the_same", who_ignores_being_asked_ends_all_the_same),
@@ -38,6 +44,8 @@ fn main() {
     let conclusion = libtest_mimic::run(&arguments, tests);
     if let Some(reason) = need {
         eprintln!("skipped: all tests of limits: {reason}");
+    } else if let Some(reason) = need_root {
+        eprintln!("skipped: an_ordinary_user_sees_as_much: {reason}");
     }
     conclusion.exit();
 }
@@ -155,6 +163,39 @@ fn who_waits_for_a_lock() -> Result<(), Failed> {
     let waits = portrait.processes.iter().find(|process| process.line == "flock /lock true").unwrap();
     let waits = waits.waits.clone().unwrap_or_default();
     assert!(waits.starts_with("flock of /lock, for a lock that flock /lock sleep 5555 ("), "{waits}");
+    Ok(())
+}
+
+/// Runs a command as the builder of a root, who has other ids than its root.
+fn as_another_user(script: &str, limits: Limits) -> Outcome {
+    let yard = Yard::new();
+    let sandbox = Sandbox { user: User::Plain { user: 1000, group: 1000 }, ..yard.sandbox(script) };
+    run(&sandbox, &mut std::io::sink(), limits, &AtomicBool::new(false), None, &mut |_| {})
+}
+
+fn who_hangs_as_another_user() -> Result<(), Failed> {
+    let outcome = as_another_user("sleep 5757 | cat; true", Limits { hung_seconds_max: 1.0, ..LIMITS });
+    let (passed, portrait) = passed(&outcome)?;
+    assert_eq!(passed, Passed::Hung);
+    let of = |line: &str| portrait.processes.iter().find(|process| process.line == line).unwrap();
+    let (sleeper, reader) = (of("sleep 5757"), of("cat"));
+    assert!(sleeper.waits.as_deref().is_some_and(|waits| waits.contains("nanosleep")), "{portrait:?}");
+    let waits = reader.waits.clone().unwrap_or_default();
+    assert!(waits.starts_with("read of pipe:["), "{portrait:?}");
+    assert!(waits.ends_with(&format!("], which {} has too", sleeper.number)), "{portrait:?}");
+    Ok(())
+}
+
+fn who_eats_memory_as_another_user() -> Result<(), Failed> {
+    let script = "head -c 400M /dev/zero | tail -c 300M | sleep 5858";
+    let outcome = as_another_user(script, Limits { memory_bytes_max: Some(100 << 20), ..LIMITS });
+    assert_eq!(passed(&outcome)?.0, Passed::Memory);
+    Ok(())
+}
+
+fn an_ordinary_user_sees_as_much() -> Result<(), Failed> {
+    let said = user::run_as(None, &["as_another_user"])?;
+    assert!(said.contains("2 passed; 0 failed"), "{said}");
     Ok(())
 }
 

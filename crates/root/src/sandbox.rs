@@ -26,6 +26,8 @@ mod overlay;
 mod reaper;
 pub(crate) mod system;
 
+pub use outer::enter_users;
+
 use crate::{Content, Flushes, IdMap, Operation};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};

@@ -1,5 +1,7 @@
 //! Real sandboxes for tests. Their root is made of the machine's own `/usr`, so that nothing needs to be fetched.
 
+pub mod user;
+
 use kilnyard_process::Limits;
 use kilnyard_root::sandbox::Task;
 use kilnyard_root::{Access, Flushes, IdMap, Making, Operation, RootPlan, Sandbox, User, View, probe};

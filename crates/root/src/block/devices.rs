@@ -7,7 +7,6 @@ use crate::sandbox::system;
 use crate::{Flushes, Operation};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 /// See the module. What is left of it ends with the keeper, whose children servers are.
@@ -37,8 +36,7 @@ impl Outside {
     }
 
     fn enter(&self) -> io::Result<()> {
-        // SAFETY: numbers alone; the descriptor is open.
-        system::check(unsafe { libc::setns(self.mounts.as_raw_fd(), libc::CLONE_NEWNS) })?;
+        system::enter(&self.mounts, libc::CLONE_NEWNS)?;
         std::env::set_current_dir(&self.folder)
     }
 }

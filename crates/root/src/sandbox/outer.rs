@@ -181,22 +181,25 @@ fn read(source: &OsStr) -> io::Result<(Specification, Option<OwnedFd>)> {
 
 /// Goes into the namespaces of a keeper: those of its mounts, and of its users where it has any of its own.
 fn join(keeper: u32, ids: &IdMap, parent: libc::pid_t) -> Result<(), StepError> {
-    let has_users = ids.is_ordinary();
     let open = |kind: &str| {
         let path = format!("/proc/{keeper}/ns/{kind}");
         at(format!("open {path}"), std::fs::File::open(path))
     };
-    let (users, mounts) = (has_users.then(|| open("user")).transpose()?, open("mnt")?);
-    let enter = |space: &std::fs::File, kind: libc::c_int| {
-        // SAFETY: numbers alone; the descriptor is open.
-        system::check(unsafe { libc::setns(space.as_raw_fd(), kind) }).map(|_| ())
-    };
-    if let Some(users) = users {
-        at("enter the user namespace of the root", enter(&users, libc::CLONE_NEWUSER))?;
+    let mounts = open("mnt")?;
+    if ids.is_ordinary() {
+        at("enter the user namespace of the root", enter_users(keeper, parent))?;
     }
-    at("enter the mounts of the root", enter(&mounts, libc::CLONE_NEWNS))?;
-    // Another user namespace takes the request back that the parent's death kills this process.
+    let entered = system::enter(&mounts, libc::CLONE_NEWNS);
+    at("enter the mounts of the root", entered)?;
     at("follow Kilnyard", system::die_with_parent(parent))
+}
+
+/// Goes into the user namespace of a process, which this user made, and follows `parent` as before. This process has one
+/// thread.
+pub fn enter_users(process: u32, parent: libc::pid_t) -> io::Result<()> {
+    system::enter(&std::fs::File::open(format!("/proc/{process}/ns/user"))?, libc::CLONE_NEWUSER)?;
+    // Another user namespace takes the request back that the parent's death kills this process.
+    system::die_with_parent(parent)
 }
 
 fn into_file(descriptor: OwnedFd) -> std::fs::File {

@@ -40,6 +40,12 @@ pub(crate) fn unshare(flags: libc::c_int) -> io::Result<()> {
     Ok(())
 }
 
+/// Goes into a namespace of this kind that is open (setns(2)).
+pub(crate) fn enter(space: &std::fs::File, kind: libc::c_int) -> io::Result<()> {
+    // SAFETY: numbers alone; the descriptor is open.
+    check(unsafe { libc::setns(space.as_raw_fd(), kind) }).map(|_| ())
+}
+
 /// Starts a process as fork(2) does, in new namespaces and in the control group of version 2 whose folder is open, if there
 /// is one; none in the child. Nobody has to wait for that, as for a move into a group (clone3(2), since Linux 5.7). This
 /// process has one thread, so the child may do as it likes.

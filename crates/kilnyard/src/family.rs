@@ -11,7 +11,7 @@ use crate::error::{Context, Kind, Result};
 use crate::key::Key;
 use crate::yard::Yard;
 use kilnyard_ecosystem::Ecosystem;
-use kilnyard_ecosystem::debian::Workshop as DebianWorkshop;
+use kilnyard_ecosystem::debian::{Workshop as DebianWorkshop, stages::shown as debian_shown};
 use kilnyard_ecosystem::pkgsrc::{Workshop as PkgsrcWorkshop, shown as pkgsrc_shown};
 use kilnyard_mirror::DistfileStore;
 use kilnyard_model::order::{Output, RootOrder};
@@ -137,7 +137,7 @@ pub fn layers(yard: &Yard) -> Option<Vec<String>> {
 /// What every root of a build shows besides its layers and inputs.
 pub fn shown(yard: &Yard) -> Result<RootOrder> {
     match &yard.config.family {
-        Family::Debian(_) => Ok(RootOrder::default()),
+        Family::Debian(_) => Ok(debian_shown()),
         Family::Pkgsrc(pkgsrc) => {
             let base = base::find(yard).unwrap_or_default();
             Ok(pkgsrc_shown(&pkgsrc::set::settings(yard, pkgsrc, &base)?))

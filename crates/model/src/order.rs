@@ -245,6 +245,9 @@ pub struct RootOrder {
     /// Folders, inside, that nothing writes to. One that lies in one layer alone is shown as it is there, for reading, where that
     /// is faster.
     pub sealed: Vec<String>,
+    /// Folders, inside, that the builder may write in besides those that are made for it. Where there is one id alone, so that files
+    /// of the root's root are the builder's too, all else is shown to the builder for reading; nothing is where none is named.
+    pub open: Vec<String>,
     /// What is installed first: each package behind those that it needs, where the family knows. What roots have in common is
     /// installed once.
     pub depends: Vec<Dependency>,

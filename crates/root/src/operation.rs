@@ -230,6 +230,11 @@ pub enum Operation {
         /// The new root.
         target: PathBuf,
     },
+    /// Shows the files of the root for reading, after it was entered; what else is mounted there stays as it is.
+    Seal {
+        /// Folders, inside, that stay as they are too. What is no folder is passed over, as a link is.
+        open: Vec<PathBuf>,
+    },
 }
 
 impl Operation {
@@ -256,6 +261,7 @@ impl Operation {
             | Operation::Hostname { .. }
             | Operation::Loopback
             | Operation::Pivot { .. }
+            | Operation::Seal { .. }
             | Operation::Unmount { .. }
             | Operation::Format { .. }
             | Operation::Pack { .. }
@@ -350,6 +356,10 @@ impl fmt::Display for Operation {
             Operation::Hostname { name } => write!(f, "hostname {name}"),
             Operation::Loopback => f.write_str("loopback up"),
             Operation::Pivot { target } => write!(f, "pivot to {}", target.display()),
+            Operation::Seal { open } => {
+                let open: Vec<_> = open.iter().map(|path| path.display().to_string()).collect();
+                write!(f, "seal / but for {}", open.join(", "))
+            }
         }
     }
 }

@@ -41,6 +41,7 @@ fn main() {
         test("a_refused_step_is_named", a_refused_step_is_named),
         test("sockets_of_the_machine_are_out_of_reach", sockets_of_the_machine_are_out_of_reach),
         test("one_id_is_enough", one_id_is_enough),
+        test("a_sealed_root_is_written_where_it_says", |_| a_sealed_root_is_written_where_it_says()),
         test("a_missing_command_is_named", a_missing_command_is_named),
         test("exit_codes_and_signals_come_through", exit_codes_and_signals_come_through),
     ];
@@ -213,6 +214,30 @@ fn one_id_is_enough(_: &Yard) -> Result<(), Failed> {
     let outside = std::os::unix::fs::MetadataExt::uid(&fs::metadata(yard.path("root/upper/tmp/mine"))?);
     assert_eq!(outside, user);
     root_of_the_root_may_not_mount(&yard)
+}
+
+fn a_sealed_root_is_written_where_it_says() -> Result<(), Failed> {
+    // SAFETY: these have no preconditions.
+    let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
+    let yard = Yard::with(IdMap::alone(user, group));
+    for part in ["base/etc", "base/work"] {
+        yard.make(part);
+    }
+    fs::write(yard.path("base/etc/motd"), "kept")?;
+    std::os::unix::fs::symlink("etc", yard.path("base/link"))?;
+    let script = "for x in /x /etc/motd /link/motd; do echo y > $x && echo wrote $x; done 2>&1
+touch /work/a /tmp/b /dev/shm/c && cat /etc/motd";
+    let mut sandbox = yard.sandbox(PLAIN, script);
+    let View::Root(operations) = &mut sandbox.view else { return Err("no root".into()) };
+    operations.push(Operation::Seal { open: ["/work", "/tmp", "/link", "/none"].map(PathBuf::from).into() });
+    let said = sandbox.run()?;
+    assert_eq!(said.matches("Read-only file system").count(), 3, "{said}");
+    assert!(!said.contains("wrote") && said.ends_with("\nkept"), "{said}");
+    assert_eq!(
+        (yard.path("root/upper/work/a").exists(), yard.path("root/upper/tmp/b").exists()),
+        (true, true)
+    );
+    Ok(())
 }
 
 fn a_program_begins_as_anywhere(yard: &Yard) -> Result<(), Failed> {

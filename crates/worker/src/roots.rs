@@ -54,6 +54,8 @@ pub struct RootFolder {
     session: Option<Arc<Session>>,
     /// Programs of the root that the session stands in for.
     fakeroots: Vec<String>,
+    /// Folders, inside, that the builder may write in.
+    open: Vec<String>,
 }
 
 /// Files that are not in the root's folder, and what they need.
@@ -163,7 +165,7 @@ impl RootFolder {
 
     /// Shows what belongs to a root besides its layers and inputs.
     pub fn of_root_order(self, order: &RootOrder) -> RootFolder {
-        self.showing(&order.folders).sealing(&order.sealed)
+        RootFolder { open: order.open.clone(), ..self.showing(&order.folders).sealing(&order.sealed) }
     }
 
     /// Shows folders, inside, that nothing writes to without the overlay, for reading, where one layer alone has them.
@@ -209,6 +211,7 @@ impl RootFolder {
             clients: Vec::new(),
             session: None,
             fakeroots: Vec::new(),
+            open: Vec::new(),
         }
     }
 
@@ -379,9 +382,7 @@ impl RootFolder {
     pub(crate) fn building_sandbox(&self, command: &CommandOrder) -> Sandbox {
         let mut sandbox = self.sandbox(command);
         if let (Some(jobserver), View::Root(operations)) = (&self.jobserver, &mut sandbox.view) {
-            let last = operations.len() - 1;
-            let more = tools::operations(&self.plan.root, jobserver, &self.clients);
-            operations.splice(last..last, more);
+            before_pivot(operations, tools::operations(&self.plan.root, jobserver, &self.clients));
             sandbox.environment.push(tools::environment());
         }
         sandbox
@@ -404,19 +405,26 @@ impl RootFolder {
         }
         binds.push(fakeroot::shown(&self.plan.folder));
         let mut operations = self.plan.entering(&binds);
-        let last = operations.len() - 1;
         let more = fakeroot::operations(&self.plan.root, &self.plan.folder, &self.fakeroots);
-        operations.splice(last..last, more);
+        before_pivot(&mut operations, more);
         operations
+    }
+
+    /// What a command of the builder performs besides, last: with one id alone nobody else would keep it from writing to the
+    /// files of the root's root.
+    pub fn entering_of_builder(&self) -> Option<Operation> {
+        let open = self.open.iter().map(PathBuf::from).collect();
+        (self.ids.is_alone() && !self.open.is_empty()).then_some(Operation::Seal { open })
     }
 
     /// The sandbox of one command in this root.
     pub fn sandbox(&self, command: &CommandOrder) -> Sandbox {
+        let own = self.entering_of_builder().filter(|_| command.account == Account::Builder);
         Sandbox {
             folder: self.yard.clone(),
             ids: self.ids.clone(),
             keeper: self.held.as_ref().map(|held| held.keeper.process()),
-            view: View::Root(self.entering()),
+            view: View::Root(self.entering().into_iter().chain(own).collect()),
             user: user_of(command.account),
             task: Task::Program(command.arguments.clone()),
             directory: PathBuf::from(&command.directory),
@@ -566,6 +574,13 @@ impl Worker {
         let bytes = wanted_memory(*roots, *works_in_memory, order, written_bytes, &layer_bytes)?;
         self.memory.promise(bytes)
     }
+}
+
+/// Adds what takes paths of the machine to the operations of a command.
+fn before_pivot(operations: &mut Vec<Operation>, more: Vec<Operation>) {
+    let pivot = operations.iter().position(|operation| matches!(operation, Operation::Pivot { .. }));
+    let at = pivot.unwrap_or(operations.len());
+    operations.splice(at..at, more);
 }
 
 /// The plan of a root of these layers.

@@ -7,7 +7,7 @@
 use super::settings::Settings;
 use super::source::{Parts, Source};
 use super::version;
-use kilnyard_model::order::{Account, CommandOrder, InputText, Stage, StageOrder};
+use kilnyard_model::order::{Account, CommandOrder, InputText, RootOrder, Stage, StageOrder};
 
 /// Where inputs are seen in a root.
 pub const INPUTS: &str = "/kilnyard/inputs";
@@ -46,6 +46,12 @@ pub(super) fn apt_texts(packages: String) -> Vec<InputText> {
             ),
         ),
     ]
+}
+
+/// What every root of this family has besides its layers, inputs and what is installed: the folders that the builder may
+/// write in, as everybody may, or as its own.
+pub fn shown() -> RootOrder {
+    RootOrder { open: [BUILD, "/tmp", "/var/tmp"].map(str::to_owned).to_vec(), ..RootOrder::default() }
 }
 
 fn as_root(arguments: &[&str], more: Vec<String>) -> CommandOrder {

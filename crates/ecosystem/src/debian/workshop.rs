@@ -323,7 +323,7 @@ impl Ecosystem for Workshop {
                 inputs,
                 texts: stages::apt_texts(provisions.index),
                 depends: provisions.depends,
-                ..RootOrder::default()
+                ..stages::shown()
             },
             work: None,
             fetch: None,
@@ -546,7 +546,7 @@ impl Workshop {
                 inputs: before.inputs,
                 texts: stages::apt_texts(before.index),
                 depends: before.depends,
-                ..RootOrder::default()
+                ..stages::shown()
             },
             inputs: provisions.inputs,
             texts: stages::apt_texts(provisions.index),

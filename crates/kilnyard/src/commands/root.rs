@@ -37,6 +37,11 @@ pub fn plan(yard: &Yard, options: &cli::RootPlan) -> Result<ExitCode> {
         ("once", "once, by Kilnyard", plan.make.clone()),
         ("held", "once, held until the root goes", plan.hold.clone()),
         ("each-command", "before each command", root.entering()),
+        (
+            "of-builder",
+            "before each of the builder's, then",
+            root.entering_of_builder().into_iter().collect(),
+        ),
         ("at-the-end", "at the end", plan.removing()),
     ];
     if options.json {

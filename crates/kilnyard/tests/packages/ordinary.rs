@@ -23,12 +23,13 @@ const INSTALLED: &str = "printf '#!/bin/sh -e\\nchown 33:33 /usr/share/script/da
                          chmod 755 debian/tmp/DEBIAN/postinst";
 
 fn a_user_with_one_id(shared: &Shared) {
-    let as_builder = "test `id -u`:`id -g` = 1000:1000";
+    let as_builder = "test `id -u`:`id -g` = 1000:1000; touch /tmp/x /var/tmp/x /dev/shm/x";
     let fixtures = [
         Fixture { has_owners: true, binary: OWNERS, ..good("owners", "") },
         Fixture { binary: INSTALLED, ..good("script", "owners") },
         Fixture { build: as_builder, ..good("after", "script") },
         Fixture { build: "false", ..good("broken", "") },
+        Fixture { build: "echo x >> /usr/bin/kilnyard-was-here", ..good("outside", "") },
     ];
     let yard = shared.yard("alone", &fixtures);
     // The layers that are there belong to others.
@@ -37,12 +38,13 @@ fn a_user_with_one_id(shared: &Shared) {
     let user = User::alone(&shared.path("user"), ID);
     user.own(&yard, "nothing");
     user.run(&yard, &["doctor"]).exits(0).says(&["with one id"]);
-    user.run(&yard, &["build", "--no-scan"]).exits(1).says(&["3 built, 1 failed"]);
-    let states = ["owners", "script", "after", "broken"].map(|name| {
+    user.run(&yard, &["build", "--no-scan"]).exits(1).says(&["3 built, 2 failed"]);
+    let states = ["owners", "script", "after", "broken", "outside"].map(|name| {
         let why = user.run(&yard, &["why", name, "--json"]).json();
         why["state"].as_str().unwrap_or("?").to_owned()
     });
-    assert_eq!(states, ["built", "built", "built", "failed"]);
+    assert_eq!(states, ["built", "built", "built", "failed", "failed"]);
+    user.run(&yard, &["why", "outside"]).exits(0).says(&["Read-only file system"]);
     let mut contents = Command::new("dpkg-deb");
     contents.arg("--fsys-tarfile").arg(yard.path("repository/pool/main/o/owners/owners_1.0+bk1_amd64.deb"));
     let archive = contents.output().unwrap().stdout;
@@ -61,7 +63,10 @@ fn a_user_with_one_id(shared: &Shared) {
     // The kept root of the failed build has a session of its own again.
     let gives = ["shell", "--root", "broken", "--", "sh", "-c", "touch /x && chown 5 /x && stat -c %u /x"];
     user.run(&yard, &gives).exits(0).says(&["5\n"]);
-    user.run(&yard, &["shell", "broken", "--", "id", "-u"]).exits(0).says(&["1000\n"]);
+    let as_builder = "id -u; touch /build/x; touch /usr/x 2>&1";
+    let ended = user.run(&yard, &["shell", "broken", "--", "sh", "-c", as_builder]).exits(1);
+    ended.says(&["1000\n", "Read-only file system"]);
+    user.run(&yard, &["root", "plan", "after"]).exits(0).says(&["seal / but for /build, /tmp, /var/tmp"]);
     assert!(yard.is_clean());
     user.run(&yard, &["clean", "--base"]).exits(0);
     assert!(yard.names("layers").iter().all(|name| !name.starts_with("base-")), "{:?}", yard.names("layers"));

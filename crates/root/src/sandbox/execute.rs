@@ -4,7 +4,7 @@ use super::overlay::overlay;
 use super::system::{c_path, check, mount};
 use crate::{Access, Operation};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub(super) fn execute(operation: &Operation) -> io::Result<()> {
     match operation {
@@ -64,6 +64,7 @@ pub(super) fn execute(operation: &Operation) -> io::Result<()> {
         }
         Operation::Loopback => loopback_up(),
         Operation::Pivot { target } => pivot(target),
+        Operation::Seal { open } => seal(open),
     }
 }
 
@@ -111,6 +112,21 @@ fn pivot(target: &Path) -> io::Result<()> {
     // SAFETY: the string is a constant.
     check(unsafe { libc::umount2(c".".as_ptr(), libc::MNT_DETACH) })?;
     std::env::set_current_dir("/")
+}
+
+/// Shows the files of `/` for reading, but for those of these folders (mount(2)).
+fn seal(open: &[PathBuf]) -> io::Result<()> {
+    let is_folder = |path: &Path| std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir());
+    for path in open.iter().filter(|path| is_folder(path)) {
+        bind(path, path, Access::Write)?;
+    }
+    // SAFETY: all zero is a valid value, which is overwritten.
+    let mut facts: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the string is a constant, and the facts live to the end of the call.
+    check(unsafe { libc::statvfs(c"/".as_ptr(), &raw mut facts) })?;
+    // What the machine said of this mount stays; the two have the same numbers.
+    let kept = facts.f_flag & (libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC);
+    mount("", Path::new("/"), "", libc::MS_BIND | libc::MS_REMOUNT | libc::MS_RDONLY | kept, "")
 }
 
 /// Sets the flag "up" of the device `lo` (netdevice(7)).

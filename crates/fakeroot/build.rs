@@ -1,7 +1,7 @@
 //! Compiles the preload library and the gate, which the launcher carries in itself.
 //!
 //! Cargo cannot put one artifact of a workspace into another on the stable compiler, so the compiler is called
-//! here. The linker's flags of the library are what makes an exec with the library cheap: as few segments and relocations as can
+//! here. The linker's flags and script are what makes an exec with the library cheap: as few segments, pages and relocations as can
 //! be, no library beside it, nothing to be done when it is loaded.
 
 use std::env;
@@ -12,12 +12,13 @@ fn main() {
     for folder in ["preload", "gate", "src/shared"] {
         println!("cargo::rerun-if-changed={folder}");
     }
+    let script = format!("-Wl,-T,{}/preload/layout.ld", variable("CARGO_MANIFEST_DIR"));
     let library = [
+        &script[..],
         "-nostartfiles",
         "-nostdlib",
-        // It puts everything into two segments, and the compiler's own linker into three.
+        // The linker that the script is written for.
         "-fuse-ld=bfd",
-        "-Wl,-z,noseparate-code",
         "-Wl,-z,norelro",
         "-Wl,--hash-style=gnu",
         "-Wl,--build-id=none",
@@ -38,8 +39,11 @@ fn main() {
     compile("bin", "gate/main.rs", "gate", &program, &more);
 }
 
+fn variable(name: &str) -> String {
+    env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"))
+}
+
 fn compile(kind: &str, source: &str, to: &str, link: &[&str], more: &[&str]) {
-    let variable = |name: &str| env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"));
     let out = PathBuf::from(variable("OUT_DIR")).join(to);
     let mut compiler = Command::new(variable("RUSTC"));
     compiler.args(["--edition", "2024", "--crate-type", kind, "--crate-name", "fakeroot_part"]);

@@ -1,13 +1,14 @@
 //! The fakeroot beside plain calls, and beside other fakeroots that are installed.
 //!
-//! Every pair measures each contender in turn; single calls and starts of programs in several short turns, since a machine that
+//! Every pair measures each contender in turn; single calls and starts in several short turns, since a machine that
 //! others use too is faster at one moment than at the next. Times of single calls are the smallest of many short batches, as
 //! other load only adds to them; times with many processes are what the whole machine needs for a call; programs that are started
-//! are the fifth percentile of many in each turn, and the median of turns. Trees of files and a package are measured in CPU time,
+//! are the fifth percentile of many, of which each contender starts a few in turn. Trees of files and a package are measured in CPU time,
 //! which other load changes the least, with and without at once. Trees are compared with root itself, so that part needs root.
 
 mod client;
 mod contender;
+mod execs;
 mod files;
 mod package;
 mod sides;
@@ -58,10 +59,11 @@ pub fn measure(pairs: u32, source: Option<&std::path::Path>) -> Result<Report> {
                 let best = seconds.iter().copied().fold(f64::INFINITY, f64::min);
                 take((*call).to_owned(), format!("{call} of an unknown file"), contender, best);
             }
-            let exec = Summary::of(&turns.execs).map_or(0.0, |summary| summary.median);
-            take("exec".to_owned(), "exec of a dynamic program".to_owned(), contender, exec);
             let start = Summary::of(&turns.starts).map_or(0.0, |summary| summary.median);
             take("start".to_owned(), "start of `true`".to_owned(), contender, start);
+        }
+        for (contender, seconds) in contenders.iter().zip(execs::measure(&contenders, &scratch)?) {
+            take("exec".to_owned(), "exec of a dynamic program".to_owned(), contender, seconds);
         }
         for processes in PROCESSES {
             for contender in &contenders {
@@ -90,7 +92,6 @@ pub fn measure(pairs: u32, source: Option<&std::path::Path>) -> Result<Report> {
 #[derive(Default)]
 struct Turns {
     calls: [Vec<f64>; CALLS.len()],
-    execs: Vec<f64>,
     starts: Vec<f64>,
 }
 
@@ -99,7 +100,6 @@ impl Turns {
         for (call, seconds) in CALLS.iter().zip(&mut self.calls) {
             seconds.push(contender.client(scratch, &["call", call])?);
         }
-        self.execs.push(contender.client(scratch, &["exec", "-"])?);
         self.starts.push(contender.start(scratch)?);
         Ok(())
     }

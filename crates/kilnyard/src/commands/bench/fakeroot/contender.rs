@@ -48,6 +48,15 @@ impl Contender {
 
     /// Runs this program as a client; the seconds that it prints.
     pub fn client(&self, scratch: &Scratch, words: &[&str]) -> Result<f64> {
+        let output = self.client_command(scratch, words)?.output();
+        let output = output.context(Kind::Machine, format!("run {}", self.name))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let seconds = text.trim().parse().ok().filter(|_| output.status.success());
+        seconds.ok_or_else(|| Error::new(Kind::Machine, format!("{} {words:?} {}", self.name, output.status)))
+    }
+
+    /// This program as a client.
+    pub fn client_command(&self, scratch: &Scratch, words: &[&str]) -> Result<Command> {
         let program = std::env::current_exe().or_internal("find this program")?;
         let program = program.to_string_lossy().into_owned();
         let words: Vec<&str> = [program.as_str(), ARGUMENT].iter().chain(words).copied().collect();
@@ -57,11 +66,8 @@ impl Contender {
         } else {
             self.command(&words)
         };
-        let output = command.current_dir(scratch.path(".")).output();
-        let output = output.context(Kind::Machine, format!("run {}", self.name))?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let seconds = text.trim().parse().ok().filter(|_| output.status.success());
-        seconds.ok_or_else(|| Error::new(Kind::Machine, format!("{} {words:?} {}", self.name, output.status)))
+        command.current_dir(scratch.path("."));
+        Ok(command)
     }
 
     /// How long it takes to run `true`, at best.

@@ -22,8 +22,8 @@ pub struct Figures {
     pub wall_seconds: f64,
     /// What all stages used.
     pub cpu_seconds: f64,
-    /// What no schedule could beat.
-    pub bound_seconds: f64,
+    /// What no schedule could beat, unless the run itself has.
+    pub bound_seconds: Option<f64>,
     /// Failed packages with their reasons.
     pub failures: Vec<(String, String)>,
     /// Packages of which two builds gave different bytes.
@@ -38,7 +38,7 @@ pub fn figures(yard: &Yard, store: &Sqlite, workshop: &dyn Ecosystem) -> Result<
     Ok(Some(Figures {
         wall_seconds: wall_seconds(&run),
         cpu_seconds: facts.work_cpu_seconds(),
-        bound_seconds: facts.bound().seconds(),
+        bound_seconds: facts.bound_seconds(),
         failures: failed.map(|row| (row.name.clone(), row.reason.clone())).collect(),
         not_reproducible: facts.not_reproducible(),
     }))
@@ -160,7 +160,7 @@ impl Facts<'_> {
             slots: self.run.slots,
             counts: counts(&rows),
             expected_wall_seconds: Some(self.run.expected_seconds),
-            bound_seconds: Some(self.bound().seconds()),
+            bound_seconds: self.bound_seconds(),
             path,
             packages: rows
                 .iter()
@@ -204,6 +204,13 @@ impl Facts<'_> {
     /// What no schedule could have beaten, by what the builds really took.
     fn bound(&self) -> Bound {
         Bound::of(self.workshop.graph(), &self.works(), &[Machine::of_cores(self.run.cores)])
+    }
+
+    /// How long that is. Builds that shared cores took longer than each would alone, so that a run that has ended may disprove it.
+    fn bound_seconds(&self) -> Option<f64> {
+        let is_possible =
+            |seconds: &f64| self.run.ended_seconds.is_none() || *seconds <= wall_seconds(self.run);
+        Some(self.bound().seconds()).filter(is_possible)
     }
 
     /// What the last build of each package took.

@@ -160,14 +160,9 @@ fn summary(
             let figures = report::figures(yard, store, workshop);
             tell!("run {number} {verb}: {}", parts.join(", "));
             if let Ok(Some(figures)) = figures {
-                // Builds that shared cores took longer than each would alone: the run itself may disprove the bound.
-                let bound = match figures.bound_seconds <= figures.wall_seconds {
-                    true => format!(
-                        "; no schedule could take less than {}",
-                        words::duration(figures.bound_seconds)
-                    ),
-                    false => String::new(),
-                };
+                let bound = figures.bound_seconds.map_or(String::new(), |seconds| {
+                    format!("; no schedule could take less than {}", words::duration(seconds))
+                });
                 tell!(
                     "  {} of wall time, {} of CPU{bound}",
                     words::duration(figures.wall_seconds),

@@ -36,11 +36,16 @@ pub fn look(file: Named, to: *mut Stat, real: impl FnOnce() -> c_int) -> c_int {
 /// Shows a file that was looked at as it looks in the session.
 #[inline]
 pub fn show(table: &Table<Mapping>, file: Named, stat: &mut Stat) {
-    if table.may_have(stat.key()) {
-        show_known(table, file, stat);
-    } else if table.unknown() == Unknown::Root {
-        stat.user = 0;
-        stat.group = 0;
+    match table.trace(stat.key()) {
+        Some(trace) => match table.sure_look(trace, stat.mode, stat.change()) {
+            Some(look) => stat.show(look),
+            None => show_known(table, file, stat),
+        },
+        None if table.unknown() == Unknown::Root => {
+            stat.user = 0;
+            stat.group = 0;
+        }
+        None => {}
     }
 }
 

@@ -3,7 +3,7 @@
 
 use kilnyard_fakeroot::Session;
 use kilnyard_fakeroot::shared::mapping::Mapping;
-use kilnyard_fakeroot::shared::ownership::Unknown;
+use kilnyard_fakeroot::shared::ownership::{self, Change as LastChange, Unknown};
 use kilnyard_fakeroot::shared::table::{Change, Entry, Key, Table};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -72,6 +72,33 @@ proptest! {
             found.insert(key, entry);
         });
         prop_assert_eq!(found, model);
+    }
+}
+
+proptest! {
+    /// What is asked for most is what the whole entry says.
+    #[test]
+    fn a_sure_look_is_what_the_entry_says(
+        entries in proptest::collection::vec((0u64..40, any::<u32>(), 0u32..3), 1..60),
+        modes in proptest::collection::vec(any::<u32>(), 4),
+    ) {
+        let session = session();
+        let table = session.table();
+        for (inode, number, change) in entries {
+            let entry = Entry { change: LastChange(change), ..entry(number) };
+            table.change(key(inode), |_| Change::Put(entry)).unwrap();
+        }
+        for inode in 0..40 {
+            let found = table.find(key(inode));
+            for mode in modes.iter().copied().chain(found.map(|entry| entry.mode)) {
+                for change in 0..3 {
+                    let change = LastChange(change);
+                    let sure = table.trace(key(inode)).and_then(|trace| table.sure_look(trace, mode, change));
+                    let is_sure = |entry: &Entry| ownership::is_surely_about(entry, mode, change);
+                    prop_assert_eq!(sure, found.filter(is_sure).map(|entry| ownership::view(&entry)));
+                }
+            }
+        }
     }
 }
 

@@ -173,8 +173,13 @@ impl Stat {
             links: self.links as u64,
             number: pack_number(major, minor),
             birth: 0,
-            change: Change::of(self.changed.seconds, self.changed.nanoseconds),
+            change: self.change(),
         }
+    }
+
+    /// When its inode was last changed.
+    pub fn change(&self) -> Change {
+        Change::of(self.changed.seconds, self.changed.nanoseconds)
     }
 
     /// Shows it as it looks in the session.

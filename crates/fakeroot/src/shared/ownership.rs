@@ -110,14 +110,23 @@ pub fn is_of(entry: &Entry, facts: &Facts) -> bool {
     if entry.birth != 0 && facts.birth != 0 && entry.birth != facts.birth {
         return false;
     }
+    is_of_kind(entry, facts.mode)
+}
+
+fn is_of_kind(entry: &Entry, mode: u32) -> bool {
     let kind = entry.mode & TYPE;
-    kind == facts.mode & TYPE || (is_device(kind) && facts.mode & TYPE == REGULAR)
+    kind == mode & TYPE || (is_device(kind) && mode & TYPE == REGULAR)
 }
 
 /// Whether an entry is about this file for certain, without its birth: its inode is as it was when the entry was written,
 /// which was long after that change. Another file would have been changed later, if only by being made.
 pub fn is_surely_of(entry: &Entry, facts: &Facts) -> bool {
-    entry.change != Change::default() && entry.change == facts.change && is_of(entry, facts)
+    is_surely_about(entry, facts.mode, facts.change) && is_of(entry, facts)
+}
+
+/// The same of a file whose birth is not known.
+pub fn is_surely_about(entry: &Entry, mode: u32, change: Change) -> bool {
+    entry.change != Change::default() && entry.change == change && is_of_kind(entry, mode)
 }
 
 /// Whether a mode is a device's.

@@ -21,7 +21,7 @@
 
 use super::layout::{self, Hash};
 use super::memory::{Full, Memory};
-use super::ownership::Change as LastChange;
+use super::ownership::{self, Change as LastChange, View};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// An inode.
@@ -77,6 +77,13 @@ pub struct Table<M> {
     memory: M,
 }
 
+/// Where an inode would be.
+#[derive(Clone, Copy, Debug)]
+pub struct Trace {
+    key: Key,
+    hash: Hash,
+}
+
 /// Where an entry was found.
 #[derive(Clone, Copy, Debug)]
 struct Place {
@@ -115,22 +122,48 @@ impl<M: Memory> Table<M> {
     /// Whether an inode may be in the table; false is certain.
     #[inline]
     pub fn may_have(&self, key: Key) -> bool {
+        self.trace(key).is_some()
+    }
+
+    /// Where an inode would be in the table; none if it certainly is not there.
+    #[inline]
+    pub fn trace(&self, key: Key) -> Option<Trace> {
         if self.is_untouched() {
-            return false;
+            return None;
         }
-        let (word, bit) = Hash::of(key.device, key.inode).filter();
-        self.memory.load(word, Acquire) & bit != 0
+        let hash = Hash::of(key.device, key.inode);
+        let (word, bit) = hash.filter();
+        (self.memory.load(word, Acquire) & bit != 0).then_some(Trace { key, hash })
     }
 
     /// What is known of an inode.
     #[inline]
     pub fn find(&self, key: Key) -> Option<Entry> {
-        if self.may_have(key) { self.search(key) } else { None }
+        self.search(self.trace(key)?)
+    }
+
+    /// How the file with this inode, mode and last change looks, where its entry is about it for certain
+    /// ([`ownership::is_surely_of`]); none where more has to be known. What is asked for most of what is known, and so without
+    /// the rest of the entry.
+    pub fn sure_look(&self, trace: Trace, mode: u32, change: LastChange) -> Option<View> {
+        let stripe = trace.hash.stripe();
+        let level = self.level(stripe, Acquire);
+        let found = self.search_part_for(trace, stripe, level, |node| {
+            let entry = Entry {
+                mode: node(layout::NODE_MODE) as u32,
+                change: change_of(node(layout::NODE_LINKS)),
+                ..Entry::default()
+            };
+            let (owner, number) = (node(layout::NODE_OWNER), (node(layout::NODE_MODE) >> 32) as u32);
+            let look = View { user: owner as u32, group: (owner >> 32) as u32, mode: entry.mode, number };
+            ownership::is_surely_about(&entry, mode, change).then_some(look)
+        });
+        found.ok()??.1
     }
 
     #[cold]
-    fn search(&self, key: Key) -> Option<Entry> {
-        let hash = Hash::of(key.device, key.inode);
+    fn search(&self, trace: Trace) -> Option<Entry> {
+        let Trace { key, hash } = trace;
         let stripe = hash.stripe();
         loop {
             let level = self.level(stripe, Acquire);
@@ -161,6 +194,31 @@ impl<M: Memory> Table<M> {
         stripe: usize,
         level: usize,
     ) -> Result<Option<(Place, Entry)>, Changed> {
+        self.search_part_for(Trace { key, hash }, stripe, level, |node| {
+            let (owner, mode, links) =
+                (node(layout::NODE_OWNER), node(layout::NODE_MODE), node(layout::NODE_LINKS));
+            Entry {
+                user: owner as u32,
+                group: (owner >> 32) as u32,
+                mode: mode as u32,
+                number: (mode >> 32) as u32,
+                birth: node(layout::NODE_BIRTH),
+                links: links & u64::from(u32::MAX),
+                change: change_of(links),
+                attributes: node(layout::NODE_ATTRIBUTES),
+            }
+        })
+    }
+
+    /// The same for what `take` makes of a node's fields.
+    #[inline]
+    fn search_part_for<T>(
+        &self,
+        Trace { key, hash }: Trace,
+        stripe: usize,
+        level: usize,
+        take: impl Fn(&dyn Fn(usize) -> u64) -> T,
+    ) -> Result<Option<(Place, T)>, Changed> {
         let slots = layout::part_slots(level);
         let part = layout::part_at(level, stripe);
         for step in 0..slots {
@@ -173,41 +231,35 @@ impl<M: Memory> Table<M> {
                 continue;
             }
             let node = (value & u64::from(u32::MAX)) - 1;
-            if let Some(entry) = self.read(node, key)? {
-                return Ok(Some((Place { slot, node }, entry)));
+            if let Some(taken) = self.read(node, key, &take)? {
+                return Ok(Some((Place { slot, node }, taken)));
             }
         }
         Ok(None)
     }
 
     /// Reads a node, if it is alive and of this key.
-    fn read(&self, node: u64, key: Key) -> Result<Option<Entry>, Changed> {
+    #[inline]
+    fn read<T>(
+        &self,
+        node: u64,
+        key: Key,
+        take: impl Fn(&dyn Fn(usize) -> u64) -> T,
+    ) -> Result<Option<T>, Changed> {
         let load = self.memory.load_node(node);
-        let field = |field| load(field, Relaxed);
+        // What attributes point to was written before.
+        let field = |field| load(field, if field == layout::NODE_ATTRIBUTES { Acquire } else { Relaxed });
         let generation = load(layout::NODE_GENERATION, Acquire);
         if generation.is_multiple_of(2) {
             return Ok(None);
         }
         let is_it = field(layout::NODE_DEVICE) == key.device && field(layout::NODE_INODE) == key.inode;
-        let owner = field(layout::NODE_OWNER);
-        let mode = field(layout::NODE_MODE);
-        let links = field(layout::NODE_LINKS);
-        let entry = Entry {
-            user: owner as u32,
-            group: (owner >> 32) as u32,
-            mode: mode as u32,
-            number: (mode >> 32) as u32,
-            birth: field(layout::NODE_BIRTH),
-            links: links & u64::from(u32::MAX),
-            change: LastChange((links >> 32) as u32),
-            // What it points to was written before.
-            attributes: load(layout::NODE_ATTRIBUTES, Acquire),
-        };
+        let taken = take(&field);
         self.memory.fence(Acquire);
         if field(layout::NODE_GENERATION) != generation {
             return Err(Changed);
         }
-        Ok(is_it.then_some(entry))
+        Ok(is_it.then_some(taken))
     }
 
     /// Changes what is known of an inode, alone among writers of its stripe: `decide` is given what is known
@@ -451,6 +503,10 @@ impl<M: Memory> Table<M> {
             }
         }
     }
+}
+
+fn change_of(links_word: u64) -> LastChange {
+    LastChange((links_word >> 32) as u32)
 }
 
 /// Whether two entries of an inode are about two files, one after the other.

@@ -11,6 +11,7 @@ mod memory;
 
 use kilnyard_fakeroot::shared::layout::{self, Hash};
 use kilnyard_fakeroot::shared::memory::Memory;
+use kilnyard_fakeroot::shared::ownership::{self, Change as LastChange};
 use kilnyard_fakeroot::shared::table::{Change, Entry, Key, Table};
 use loom::model::Builder;
 use loom::sync::atomic::{AtomicU64, Ordering};
@@ -48,7 +49,22 @@ fn keys() -> [Key; 2] {
 
 /// An entry whose words all say the same number.
 fn entry(number: u32) -> Entry {
-    Entry { user: number, group: number, mode: number, number, birth: number.into(), ..Entry::default() }
+    let change = LastChange(number);
+    Entry {
+        user: number,
+        group: number,
+        mode: number,
+        number,
+        birth: number.into(),
+        change,
+        ..Entry::default()
+    }
+}
+
+/// What is shown of a file with this number is what was last written of it, or nothing.
+fn is_sure_look_whole(table: &Table<View>, key: Key, number: u32) -> bool {
+    let look = table.trace(key).and_then(|trace| table.sure_look(trace, number, LastChange(number)));
+    look.is_none_or(|look| look == ownership::view(&entry(number)))
 }
 
 fn is_whole(entry: &Entry) -> bool {
@@ -138,6 +154,7 @@ fn reusing_an_inode(flaw: Flaw, kill: Option<usize>) {
     let table = Table::new(View::reader(&words));
     let found = table.find(key);
     assert!(found.is_none_or(|found| is_whole(&found)), "{found:?}");
+    assert!(is_sure_look_whole(&table, key, 1), "words of two files");
     writer.join().unwrap();
     let table = Table::new(View::new(&words));
     put(&table, key, 3);

@@ -95,6 +95,18 @@ impl Portrait {
         }
     }
 
+    /// The processes alone, by what is told of them without a look at their memory: their names, not their command lines.
+    pub(crate) fn outline(outer: u32) -> Portrait {
+        let members = tree::below(outer);
+        let shown = &members[..members.len().min(PROCESSES_MAX)];
+        let uptime_seconds = uptime_seconds();
+        Portrait {
+            processes: shown.iter().map(|member| outline(member, shown, uptime_seconds)).collect(),
+            processes_more: members.len() - shown.len(),
+            output: Vec::new(),
+        }
+    }
+
     /// The same with the last lines of this.
     pub(crate) fn with_output(self, output: &[u8]) -> Portrait {
         Portrait { output: last_lines(output), ..self }
@@ -178,7 +190,6 @@ impl Around<'_> {
         let read = |name: &str| read(Path::new(&format!("/proc/{number}/{name}")));
         let call = calls::parse(&read("syscall"));
         let awaited = call.as_ref().and_then(|call| call.descriptor);
-        let ticks = ticks_per_second();
         let stack = read("stack");
         let stack =
             stack.lines().filter_map(|line| line.split(' ').nth(1)?.split('+').next()).take(STACK_MAX);
@@ -204,18 +215,12 @@ impl Around<'_> {
         let told =
             |(descriptor, target): &(i32, String)| format!("{descriptor}: {}", self.told(number, target));
         Sighting {
-            number,
-            depth: member.depth,
             line: line_of(&member.stat),
-            state: words_of(member.stat.state).to_owned(),
-            is_parent: self.members.iter().any(|other| other.stat.parent == number),
-            age_seconds: (self.uptime_seconds - member.stat.started_ticks as f64 / ticks).max(0.0),
-            cpu_seconds: (member.stat.user_ticks + member.stat.system_ticks) as f64 / ticks,
-            threads: member.stat.threads,
             waits,
             channel: Some(read("wchan")).filter(|channel| !matches!(&channel[..], "" | "0")),
             stack: stack.map(str::to_owned).collect(),
             files: telling.take(FILES_MAX).map(told).collect(),
+            ..outline(member, self.members, self.uptime_seconds)
         }
     }
 
@@ -245,6 +250,22 @@ impl Around<'_> {
                 |member| format!("{} ({holder})", line_of(&member.stat)),
             ),
         )
+    }
+}
+
+/// What `/proc/PID/stat` tells of a process.
+fn outline(member: &Member, members: &[Member], uptime_seconds: f64) -> Sighting {
+    let (stat, ticks) = (&member.stat, ticks_per_second());
+    Sighting {
+        number: stat.number,
+        depth: member.depth,
+        line: stat.name.clone(),
+        state: words_of(stat.state).to_owned(),
+        is_parent: members.iter().any(|other| other.stat.parent == stat.number),
+        age_seconds: (uptime_seconds - stat.started_ticks as f64 / ticks).max(0.0),
+        cpu_seconds: (stat.user_ticks + stat.system_ticks) as f64 / ticks,
+        threads: stat.threads,
+        ..Sighting::default()
     }
 }
 

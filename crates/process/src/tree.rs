@@ -39,13 +39,17 @@ pub(crate) fn below(outer: u32) -> Vec<Member> {
     found
 }
 
-/// The memory of the processes below this one, each page counted once (`Pss` of proc_pid_smaps(5)). What cannot be
-/// looked at counts nothing.
+/// The memory of the processes below this one, each page counted once (`Pss` of proc_pid_smaps(5)). Of one that cannot be
+/// looked at all that is resident counts.
 pub(crate) fn memory_bytes(outer: u32) -> u64 {
-    let of = |number: i32| {
+    let own = |number: i32| {
         let text = std::fs::read_to_string(format!("/proc/{number}/smaps_rollup")).ok()?;
         let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
-        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+        Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
     };
-    below(outer).iter().filter_map(|member| of(member.stat.number)).map(|kibibytes| kibibytes * 1024).sum()
+    // SAFETY: no preconditions.
+    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(0) as u64;
+    let resident = |stat: &ProcessStat| stat.resident_pages * page_bytes;
+    let bytes = |member: &Member| own(member.stat.number).unwrap_or_else(|| resident(&member.stat));
+    below(outer).iter().map(bytes).sum()
 }

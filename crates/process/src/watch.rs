@@ -314,7 +314,7 @@ impl<'a> Watch<'a> {
             return;
         }
         self.shared_memory_looked = Some(Instant::now());
-        let bytes = self.onlooker.memory_bytes(self.child.id());
+        let bytes = self.onlooker.memory_bytes(self.child.id()).unwrap_or(u64::MAX);
         if self.limits.memory_bytes_max.is_some_and(|max| bytes > max) {
             self.pass(Passed::Memory);
         }

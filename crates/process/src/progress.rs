@@ -8,6 +8,8 @@ use crate::{Limits, Passed};
 const WORK_CPU_SECONDS: f64 = 0.1;
 /// See there.
 const WINDOW_SECONDS: f64 = 10.0;
+/// Looks at a command that has processes by the thousand are seconds apart; if there was none for this long, nobody looks.
+const LOOKED_WITHIN_SECONDS: f64 = 10.0;
 /// A silent command that began no process for this share of its silence works alone at one thing.
 const ALONE_SHARE: f64 = 0.9;
 
@@ -26,7 +28,8 @@ pub(crate) struct Progress {
     window: (f64, f64),
     /// In how many samples of the window somebody wanted a core, and in how many not.
     wanted: (u32, u32),
-    is_sampled: bool,
+    /// When there was a sample last.
+    sampled: Option<f64>,
     still_max: f64,
     silent_max: f64,
 }
@@ -41,7 +44,7 @@ impl Progress {
             cpu_seconds: 0.0,
             window: (0.0, 0.0),
             wanted: (0, 0),
-            is_sampled: false,
+            sampled: None,
             still_max: 0.0,
             silent_max: 0.0,
         }
@@ -55,7 +58,7 @@ impl Progress {
 
     /// So much CPU time was used and so many processes were begun since the start, and so many want a core.
     pub(crate) fn sample(&mut self, now: f64, cpu_seconds: f64, created: u64, runnable: u32) {
-        self.is_sampled = true;
+        self.sampled = Some(now);
         self.note(now);
         if created > self.created {
             self.created = created;
@@ -90,22 +93,23 @@ impl Progress {
         if limits.cpu_seconds_max.is_some_and(|max| self.cpu_seconds >= max) {
             return Some(Passed::Cpu);
         }
-        // What is not counted may be at work.
-        if self.is_sampled && now - self.moved() >= limits.hung_seconds_max {
+        // What is not counted may be at work, and so may what was not looked at since.
+        if self.sampled.is_some_and(|sampled| sampled - self.moved() >= limits.hung_seconds_max) {
             return Some(Passed::Hung);
         }
-        let silent = now - self.printed;
+        let looked = self.sampled.filter(|sampled| now - sampled < LOOKED_WITHIN_SECONDS);
+        let silent = looked.unwrap_or(now) - self.printed;
         if silent < limits.silent_seconds_max {
             return None;
         }
-        let is_alone = self.is_sampled && now - self.began >= ALONE_SHARE * silent;
+        let is_alone = looked.is_some_and(|looked| looked - self.began >= ALONE_SHARE * silent);
         Some(if is_alone { Passed::Spinning } else { Passed::Silent })
     }
 
     /// The longest time in which nothing at all happened, and the longest in which nothing was printed.
     pub(crate) fn longest(mut self, now: f64) -> (f64, f64) {
         self.note(now);
-        (if self.is_sampled { self.still_max } else { 0.0 }, self.silent_max)
+        (if self.sampled.is_some() { self.still_max } else { 0.0 }, self.silent_max)
     }
 
     /// User and system time so far.
@@ -172,6 +176,27 @@ mod tests {
         assert_eq!(passed(3500.0, |now| (now * 0.001, 3, 1)), None);
         // A burst of work counts, however long nothing happened before it.
         assert_eq!(passed(1100.0, |now| (if now < 550.0 { 0.0 } else { 0.2 }, 3, 0)), None);
+    }
+
+    #[test]
+    fn nothing_is_said_of_the_time_after_the_last_look() {
+        let mut progress = Progress::new();
+        progress.print(0.1);
+        progress.sample(0.2, 0.01, 3, 1);
+        assert_eq!(progress.passed(700.0, &LIMITS), None, "nobody looked whether it worked");
+        progress.sample(700.0, 650.0, 3, 1);
+        assert_eq!(progress.passed(700.0, &LIMITS), None);
+        // It has come to a stop since, and the next look says so.
+        progress.sample(1300.0, 650.0, 3, 0);
+        assert_eq!(progress.passed(1300.0, &LIMITS), Some(Passed::Hung));
+        // A silence is judged by the look that comes next, and where none comes, without one.
+        let mut progress = Progress::new();
+        progress.sample(1.0, 0.9, 3, 1);
+        progress.sample(3598.0, 3000.0, 3, 1);
+        assert_eq!(progress.passed(3602.0, &LIMITS), None);
+        assert_eq!(progress.passed(3608.0, &LIMITS), Some(Passed::Silent));
+        progress.sample(3602.0, 3004.0, 3, 1);
+        assert_eq!(progress.passed(3602.0, &LIMITS), Some(Passed::Spinning));
     }
 
     #[test]

@@ -4,7 +4,6 @@ mod yard;
 
 use kilnyard_process::weight::{Way, Weights};
 use kilnyard_process::{End, Outcome, Sample, folder_of_groups, run};
-use kilnyard_root::ProcessStat;
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::fs::{XattrFlags, setxattr};
 use rustix::process::{Pid, Signal, kill_process};
@@ -16,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use yard::{LIMITS, Yard, missing, processes_with, user};
+use yard::{LIMITS, Yard, missing, process_with, processes_with, user};
 
 /// How long a test waits for something that should happen at once.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -60,15 +59,6 @@ fn perform(script: &str, cancel: &AtomicBool, observe: &mut dyn FnMut(Sample)) -
 
 fn simple(script: &str, observe: &mut dyn FnMut(Sample)) -> Outcome {
     perform(script, &AtomicBool::new(false), observe)
-}
-
-/// The process that sleeps for so long.
-fn process_with(argument: &str) -> Option<ProcessStat> {
-    fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
-        let line = fs::read(entry.path().join("cmdline")).ok()?;
-        (line == format!("sleep\0{argument}\0").as_bytes()).then_some(())?;
-        ProcessStat::parse(&fs::read(entry.path().join("stat")).ok()?)
-    })
 }
 
 /// The folder of the group of version 2 that the process is in that sleeps for so long.

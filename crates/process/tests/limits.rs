@@ -5,10 +5,12 @@ mod yard;
 use kilnyard_process::{End, Limits, Log, LogLimits, Outcome, Passed, Portrait, Sample, read_log, run};
 use kilnyard_root::{ProcessStat, Sandbox, User};
 use libtest_mimic::{Arguments, Failed, Trial};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use yard::{LIMITS, Yard, missing, processes_with, user};
+use std::time::Duration;
+use yard::{LIMITS, Yard, missing, process_with, processes_with, user};
 
 fn main() {
     kilnyard_root::sandbox::become_sandbox_if_asked();
@@ -23,6 +25,7 @@ fn main() {
         test("an_exit_code_and_the_output_come_back", an_exit_code_and_the_output_come_back),
         test("who_sleeps_hangs_and_it_is_told_on_what", who_sleeps_hangs_and_it_is_told_on_what),
         test("who_works_alone_at_one_thing_spins", who_works_alone_at_one_thing_spins),
+        test("who_works_while_nobody_looks_does_not_hang", who_works_while_nobody_looks),
         test("who_begins_processes_and_prints_nothing_is_silent", who_is_silent),
         test("who_prints_is_bounded_by_cpu_time", who_prints_is_bounded_by_cpu_time),
         test("a_command_that_takes_too_long_is_ended", a_command_that_takes_too_long_is_ended),
@@ -113,6 +116,28 @@ fn who_works_alone_at_one_thing_spins() -> Result<(), Failed> {
     assert_eq!(passed, Passed::Spinning, "{portrait:?}");
     assert!(outcome.still_seconds_max < 2.0 && outcome.silent_seconds_max >= 4.0, "{outcome:?}");
     assert!(outcome.cpu_seconds > 0.5, "{outcome:?}");
+    Ok(())
+}
+
+/// As on a machine that gives process 1 no core for a while.
+fn who_works_while_nobody_looks() -> Result<(), Failed> {
+    let mut held = None;
+    let mut hold = |_| {
+        if let (None, Some(sleeper)) = (&held, process_with("6161")) {
+            let shell = fs::read(format!("/proc/{}/stat", sleeper.parent)).unwrap();
+            let first = Pid::from_raw(ProcessStat::parse(&shell).unwrap().parent).unwrap();
+            kill_process(first, Signal::STOP).unwrap();
+            held = Some(std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_secs(3));
+                kill_process(first, Signal::CONT).unwrap();
+            }));
+        }
+    };
+    let limits = Limits { hung_seconds_max: 1.0, wall_seconds_max: 5.0, ..LIMITS };
+    let script = "sleep 6161 & while :; do :; done";
+    let (outcome, _) = perform(script, limits, LogLimits::default(), &AtomicBool::new(false), &mut hold);
+    assert_eq!(passed(&outcome)?.0, Passed::Wall);
+    held.unwrap().join().unwrap();
     Ok(())
 }
 
@@ -239,22 +264,14 @@ fn who_ignores_being_asked_ends_all_the_same() -> Result<(), Failed> {
 
 fn a_stopped_sandbox_is_killed() -> Result<(), Failed> {
     let cancel = AtomicBool::new(false);
-    // Process 1 of the sandbox hears of nothing while it is stopped.
-    let stop = |_| {
-        let is_command = |line: &[u8]| line == b"sleep\x005757\x00";
-        for entry in fs::read_dir("/proc").unwrap().flatten() {
-            let Ok(line) = fs::read(entry.path().join("cmdline")) else { continue };
-            let Ok(stat) = fs::read(entry.path().join("stat")) else { continue };
-            if is_command(&line)
-                && let Some(stat) = ProcessStat::parse(&stat)
-            {
-                let first = rustix::process::Pid::from_raw(stat.parent).unwrap();
-                rustix::process::kill_process(first, rustix::process::Signal::STOP).unwrap();
-                cancel.store(true, Ordering::Relaxed);
-            }
+    let mut stop = |_| {
+        if let Some(command) = process_with("5757") {
+            // Process 1 of the sandbox hears of nothing while it is stopped.
+            kill_process(Pid::from_raw(command.parent).unwrap(), Signal::STOP).unwrap();
+            cancel.store(true, Ordering::Relaxed);
         }
     };
-    let (outcome, _) = perform("exec sleep 5757", LIMITS, LogLimits::default(), &cancel, &mut { stop });
+    let (outcome, _) = perform("exec sleep 5757", LIMITS, LogLimits::default(), &cancel, &mut stop);
     assert_eq!(outcome.end, End::Cancelled);
     assert_eq!(processes_with("5757"), 0);
     Ok(())

@@ -4,7 +4,9 @@ pub mod user;
 
 use kilnyard_process::Limits;
 use kilnyard_root::sandbox::Task;
-use kilnyard_root::{Access, Flushes, IdMap, Making, Operation, RootPlan, Sandbox, User, View, probe};
+use kilnyard_root::{
+    Access, Flushes, IdMap, Making, Operation, ProcessStat, RootPlan, Sandbox, User, View, probe,
+};
 use std::fs;
 use std::path::Path;
 
@@ -80,6 +82,15 @@ impl Yard {
             flushes: Flushes::Discard,
         }
     }
+}
+
+/// The process that sleeps for so long.
+pub fn process_with(argument: &str) -> Option<ProcessStat> {
+    fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
+        let line = fs::read(entry.path().join("cmdline")).ok()?;
+        (line == format!("sleep\0{argument}\0").as_bytes()).then_some(())?;
+        ProcessStat::parse(&fs::read(entry.path().join("stat")).ok()?)
+    })
 }
 
 /// How many processes of this machine have this argument.

@@ -3,7 +3,8 @@
 //! A process is looked at through a file that stays open as long as it lives, so that nothing is looked up twice; its
 //! command line is read once it has been there for two looks. Of those that ended the latest are remembered, so that it
 //! can be said who started a process whose parents are gone. Every look is timed, and the next one is as much later as keeps
-//! all looks together below [`SHARE_OF_CORE_MAX`]: a sandbox with thousands of processes is looked at less often.
+//! all looks together below [`SHARE_OF_CORE_MAX`]: a sandbox with thousands of processes is looked at less often. The
+//! cheaper one of two looks counts, since a host that takes its core away makes a single one seem dear.
 //!
 //! Known downside: who lives for less than a look was never seen. A process of that kind between a daemon and who started
 //! it hides that one, unless somebody outside heard of all forks.
@@ -71,6 +72,8 @@ pub(super) struct Census {
     given: (u64, u64),
     page_bytes: u64,
     ticks_per_second: f64,
+    /// The CPU time of the last look.
+    took: Duration,
     interval: Duration,
 }
 
@@ -88,6 +91,7 @@ impl Census {
             given: (1, 0),
             page_bytes: page.max(1) as u64,
             ticks_per_second: ticks.max(1) as f64,
+            took: Duration::ZERO,
             interval: INTERVAL,
         }
     }
@@ -136,7 +140,8 @@ impl Census {
             created: self.created(),
         };
         let took = thread_time().saturating_sub(began);
-        self.interval = took.div_f64(SHARE_OF_CORE_MAX).clamp(INTERVAL, INTERVAL_MAX);
+        self.interval = took.min(self.took).div_f64(SHARE_OF_CORE_MAX).clamp(INTERVAL, INTERVAL_MAX);
+        self.took = took;
         report
     }
 

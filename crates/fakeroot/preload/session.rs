@@ -3,11 +3,15 @@
 use crate::environment;
 use crate::shared::kernel;
 use crate::shared::layout::HEADER_ANSWERED;
-use crate::shared::mapping::Mapping;
+use crate::shared::mapping::{Mapping, Room};
 use crate::shared::memory::Memory;
 use crate::shared::table::Table;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU8, Ordering};
+
+/// The linker's script knows it by its section: it is mapped with the library, at no cost.
+#[unsafe(link_section = ".room")]
+static ROOM: Room = Room::of_zeros();
 
 static TABLE: Table<Mapping> = Table::new(Mapping::closed());
 static STATE: AtomicU8 = AtomicU8::new(UNASKED);
@@ -49,7 +53,8 @@ fn open() -> Option<&'static Table<Mapping>> {
     for (place, byte) in PATH.iter().zip(key) {
         place.store(*byte, Ordering::Relaxed);
     }
-    match TABLE.memory().open(path()) {
+    // SAFETY: nobody else knows it.
+    match unsafe { TABLE.memory().open_over(path(), &ROOM) } {
         // The launcher does it all where a program without the library has started this one.
         Ok(()) if TABLE.memory().load(HEADER_ANSWERED, Ordering::Acquire) != 0 && kernel::is_answered() => {
             STATE.store(NONE, Ordering::Release);

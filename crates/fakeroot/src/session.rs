@@ -23,7 +23,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -252,9 +252,17 @@ fn make_library(folder: &Path, name: &str) -> io::Result<PathBuf> {
     Ok(path)
 }
 
+/// What is written of a program at once, or left out.
+const PIECE_BYTES: usize = 32 << 10;
+
 fn make_program(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::options().write(true).create_new(true).mode(0o500).open(path)?;
-    file.write_all(bytes).inspect_err(|_| drop(fs_err::remove_file(path)))?;
+    let file = File::options().write(true).create_new(true).mode(0o500).open(path)?;
+    // The library's room is zeros, which a hole of the file is as well.
+    let pieces = (0..).step_by(PIECE_BYTES).zip(bytes.chunks(PIECE_BYTES));
+    let mut written = pieces.filter(|(_, piece)| piece.iter().any(|byte| *byte != 0));
+    let written = written.try_for_each(|(at, piece)| file.write_all_at(piece, at as u64));
+    let written = written.and_then(|()| file.set_len(bytes.len() as u64));
+    written.inspect_err(|_| drop(fs_err::remove_file(path)))?;
     // Programs of the session that believe to be somebody else are still this user.
     file.set_permissions(PermissionsExt::from_mode(0o555))
 }

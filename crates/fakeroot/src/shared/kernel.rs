@@ -117,6 +117,8 @@ const AT_FDCWD: usize = -100isize as usize;
 const O_RDONLY: usize = 0;
 const O_RDWR: usize = 2;
 const O_CLOEXEC: usize = 0o2_000_000;
+const READ_AND_WRITE: usize = 3;
+const MAP_SHARED: usize = 1;
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,9 +144,18 @@ impl File {
 
     /// Maps so many bytes for reading and writing, shared with all others.
     pub fn map(&self, offset_bytes: usize, bytes: usize) -> Result<usize, i32> {
-        const READ_AND_WRITE: usize = 3;
-        const MAP_SHARED: usize = 1;
         check(plain(number::MMAP, [0, bytes, READ_AND_WRITE, MAP_SHARED, self.0, offset_bytes]))
+    }
+
+    /// The same from the file's beginning, over what is mapped at this address.
+    ///
+    /// # Safety
+    /// What is there is the caller's, and nobody needs it any more.
+    pub unsafe fn map_over(&self, address: usize, bytes: usize) -> Result<usize, i32> {
+        const MAP_FIXED: usize = 16;
+        let arguments = [address, bytes, READ_AND_WRITE, MAP_SHARED | MAP_FIXED, self.0, 0];
+        // SAFETY: the caller's promise.
+        check(unsafe { call(number::MMAP, arguments) })
     }
 
     /// Gives memory to a piece of the file, which grows to its end.
@@ -221,7 +232,6 @@ pub fn file_system(folder: i32, path: *const core::ffi::c_char, flags: i32) -> O
 
 /// Fresh memory of this process alone.
 pub fn map_memory(bytes: usize) -> Result<usize, i32> {
-    const READ_AND_WRITE: usize = 3;
     const PRIVATE_AND_ANONYMOUS: usize = 0x22;
     check(plain(number::MMAP, [0, bytes, READ_AND_WRITE, PRIVATE_AND_ANONYMOUS, usize::MAX, 0]))
 }

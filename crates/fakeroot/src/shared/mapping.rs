@@ -1,8 +1,8 @@
 //! The session file in a process's memory.
 //!
-//! The first window is mapped when a session is opened; regions that grow are mapped when they are first
-//! used, by opening the file again by its name: a descriptor that is kept would be closed by programs that
-//! close all they do not know. Mappings stay until the process ends.
+//! The first window is mapped when a session is opened, in the preload library over a room that it has for it; regions
+//! that grow are mapped when they are first used, by opening the file again by its name: a descriptor that is kept
+//! would be closed by programs that close all they do not know. Mappings stay until the process ends.
 
 use super::kernel::{self, File, Open};
 use super::layout::{self, WORD_BYTES};
@@ -10,6 +10,24 @@ use super::lock;
 use super::memory::{Full, Memory};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+
+/// Bytes of the first window.
+const WINDOW_BYTES: usize = layout::WINDOW_WORDS * WORD_BYTES;
+
+/// Pages that a first window can be mapped over.
+#[derive(Debug)]
+pub struct Room([u8; WINDOW_BYTES]);
+
+impl Room {
+    /// One of zeros, which whoever has it as a static puts at the beginning of a page, with nothing else behind it.
+    pub const fn of_zeros() -> Room {
+        Room([0; WINDOW_BYTES])
+    }
+
+    fn address(&'static self) -> usize {
+        self.0.as_ptr().expose_provenance()
+    }
+}
 
 /// A session's memory.
 #[derive(Debug)]
@@ -28,8 +46,25 @@ impl Mapping {
     }
 
     /// Opens a session. The path must stay where it is as long as the mapping. Several threads may do this
-    /// at once.
+    /// at once. The first window goes where there is place.
     pub fn open(&self, path: &'static CStr) -> Result<(), i32> {
+        self.open_with(path, |file| file.map(0, WINDOW_BYTES))
+    }
+
+    /// The same with the first window in a place of its own.
+    ///
+    /// # Safety
+    /// The room is for this mapping alone.
+    pub unsafe fn open_over(&self, path: &'static CStr, room: &'static Room) -> Result<(), i32> {
+        // SAFETY: the caller's promise; who maps it a second time maps the same.
+        self.open_with(path, |file| unsafe { file.map_over(room.address(), WINDOW_BYTES) })
+    }
+
+    fn open_with(
+        &self,
+        path: &'static CStr,
+        map: impl FnOnce(&File) -> Result<usize, i32>,
+    ) -> Result<(), i32> {
         const NOT_A_SESSION: i32 = 22;
         let file = File::open(path, Open::Change)?;
         let mut magic = [0; WORD_BYTES];
@@ -37,19 +72,20 @@ impl Mapping {
             return Err(NOT_A_SESSION);
         }
         self.path.store(path.as_ptr().cast_mut(), Ordering::Release);
-        self.map(&file, 0, layout::WINDOW_WORDS, 0).map(drop)
+        let address = map(&file)?;
+        self.settle(0, address, WINDOW_BYTES);
+        Ok(())
     }
 
-    fn map(&self, file: &File, first: usize, words: usize, number: usize) -> Result<usize, i32> {
-        let bytes = words * WORD_BYTES;
-        let address = file.map(first * WORD_BYTES, bytes)?;
+    /// Where a region is from now on: where it was mapped first.
+    fn settle(&self, number: usize, address: usize, bytes: usize) -> usize {
         let region = &self.regions[number];
         match region.compare_exchange(0, address, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => Ok(address),
-            Err(others) => {
+            Err(others) if others != address => {
                 kernel::unmap(address, bytes);
-                Ok(others)
+                others
             }
+            _ => address,
         }
     }
 
@@ -91,7 +127,9 @@ impl Mapping {
 
     #[cold]
     fn map_late(&self, first: usize, words: usize, number: usize) -> Option<usize> {
-        self.map(&self.file()?, first, words, number).ok()
+        let bytes = words * WORD_BYTES;
+        let address = self.file()?.map(first * WORD_BYTES, bytes).ok()?;
+        Some(self.settle(number, address, bytes))
     }
 }
 

@@ -2,9 +2,9 @@
 
 use crate::next::{ENOMEM, fail};
 use crate::program::List;
-use crate::session::{self, PATH_BYTES_MAX};
+use crate::session;
 use crate::shared::kernel;
-use crate::shared::layout::{GATE_BYTES_MAX, HEADER_GATE, WORD_BYTES};
+use crate::shared::layout::{GATE_BYTES_MAX, HEADER_GATE, PATH_BYTES_MAX, WORD_BYTES};
 use crate::shared::memory::Memory;
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::Ordering;
@@ -13,7 +13,9 @@ use core::sync::atomic::Ordering;
 const OWN: usize = 3;
 /// Words that stand on the stack; for more, memory is taken.
 const WORDS_ON_STACK: usize = 1024;
+/// What the socket has in place of the session file's ending.
 const ENDING: &[u8] = b".socket\0";
+const SESSION_ENDING: &[u8] = b".so";
 
 /// Calls `start` with the gate and its words for this program and the caller's words. Works in a child of vfork.
 pub fn with(path: *const c_char, arguments: List, start: impl FnOnce(*const c_char, List) -> c_int) -> c_int {
@@ -25,6 +27,7 @@ pub fn with(path: *const c_char, arguments: List, start: impl FnOnce(*const c_ch
     }
     let mut socket = [0; PATH_BYTES_MAX + ENDING.len()];
     let session = session::path().to_bytes();
+    let session = session.strip_suffix(SESSION_ENDING).unwrap_or(session);
     socket[..session.len()].copy_from_slice(session);
     socket[session.len()..session.len() + ENDING.len()].copy_from_slice(ENDING);
     let own = [gate.as_ptr(), socket.as_ptr(), path.cast::<u8>()];

@@ -2,8 +2,8 @@
 //! root.
 //!
 //! A [`Session`] is a file that every process of it maps: a table of the inodes that were given an owner, a mode or
-//! an attribute that the disk does not have. The preload library (`preload/`, carried in [`PRELOAD`]) asks it
-//! around libc's calls. There is no daemon and no message: an inode that nobody changed is told by one bit, without
+//! an attribute that the disk does not have, behind the preload library (`preload/`, carried in [`PRELOAD`]), which asks
+//! it around libc's calls, and with which the dynamic linker maps it. There is no daemon and no message: an inode that nobody changed is told by one bit, without
 //! a lock. [`launch`] makes a session, runs one command in it, saves the state if asked, and removes the session.
 //! Programs that make system calls of their own (without a dynamic linker, of Go, or with such calls in their text:
 //! [`shared::direct`]) are started by a small program, the gate (`gate/`, carried in [`GATE`]), and the launcher answers

@@ -1,10 +1,10 @@
 //! Session files: made, found dead, removed.
 //!
-//! A session is a file `kilnyard-fakeroot-RANDOM` in the first folder of a list that takes it, and a library
-//! `libfakeroot-kilnyard-RANDOM.so` in the first one that programs may be mapped from. Where programs without the
-//! library are answered, there are a socket beside the file and the gate beside the library, with the endings
-//! `.socket` and `.gate`. The launcher holds a lock on the session file, which the kernel gives up when it dies, so
-//! that the next one knows whose are left over.
+//! A session is a file `libfakeroot-kilnyard-RANDOM.so` in the first folder of a list that takes it: the preload library with
+//! the table behind it. Where programs may not be mapped from there, or do not see there what others write, the
+//! library is a file of the same name in another folder. Where programs without the library are answered, there are a
+//! socket beside the one and the gate beside the other, with the endings `.socket` and `.gate`. The launcher holds a
+//! lock on the files, which the kernel gives up when it dies, so that the next one knows whose are left over.
 //!
 //! For programs in a build root all of it is in one folder, which is bound into the root and seen there at another
 //! path. The session lasts as long as its [`Session`], over as many commands as are started meanwhile.
@@ -28,10 +28,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What session files begin with.
-const SESSION: &str = "kilnyard-fakeroot-";
-/// What libraries begin with. Programs look for this word in LD_PRELOAD.
-const LIBRARY: &str = "libfakeroot-kilnyard-";
+/// What all files of a session begin with. Programs look for "libfakeroot" in LD_PRELOAD.
+const PREFIX: &str = "libfakeroot-kilnyard-";
+/// How a session file and a library end.
+const LIBRARY: &str = "so";
+/// How the gate ends.
+const GATE_ENDING: &str = "gate";
+/// How the socket ends.
+const SOCKET: &str = "socket";
+
+/// Bytes of the table's first window.
+const WINDOW_BYTES: usize = layout::WINDOW_WORDS * WORD_BYTES;
 
 /// Why there is no session.
 #[derive(Debug, thiserror::Error)]
@@ -63,38 +70,76 @@ pub struct Session {
     table: Arc<Table<Mapping>>,
     /// Answers programs without the library. It goes before the files do.
     supervisor: Option<Supervisor>,
-    /// Holds the lock.
-    _file: File,
+    /// They hold the locks.
+    files: Vec<File>,
 }
 
 impl Session {
     /// Makes a session: the table in the first of the folders that takes it, the library in the first that lets it
-    /// be mapped as a program. What killed launchers left there is removed.
+    /// be mapped as a program, if not in the same file. What killed launchers left there is removed.
     pub fn make(
         table_folders: &[PathBuf],
         library_folders: &[PathBuf],
         unknown: Unknown,
     ) -> Result<Session, SessionError> {
-        for folder in table_folders.iter().chain(library_folders) {
-            sweep(folder);
-        }
-        let name = format!("{:016x}", rand::rngs::OsRng.next_u64());
-        let (path, file) = first(table_folders, |folder| make_table(folder, &name, unknown))?;
-        let library = first(library_folders, |folder| make_library(folder, &name));
-        let library = library.inspect_err(|_| drop(fs_err::remove_file(&path)))?;
-        let table = open(&path).map_err(|error| SessionError::Map(path.clone(), error))?;
-        table.memory().store(layout::HEADER_UNKNOWN, u64::from(unknown == Unknown::Real), Ordering::Release);
-        let table = Arc::new(table);
-        Ok(Session { path, library, seen_at: None, table, supervisor: None, _file: file })
+        Session::make_seen_at(table_folders, library_folders, None, unknown)
     }
 
     /// Makes a session for programs in a build root: all files are made in one folder, from which programs may be
     /// mapped, and which whoever makes the root binds into it, to be read and written, at `seen_at`.
     pub fn make_for_root(folder: &Path, seen_at: &Path, unknown: Unknown) -> Result<Session, SessionError> {
         let folders = [folder.to_path_buf()];
-        let mut session = Session::make(&folders, &folders, unknown)?;
-        session.seen_at = Some(seen_at.to_path_buf());
+        Session::make_seen_at(&folders, &folders, Some(seen_at.to_path_buf()), unknown)
+    }
+
+    fn make_seen_at(
+        table_folders: &[PathBuf],
+        library_folders: &[PathBuf],
+        seen_at: Option<PathBuf>,
+        unknown: Unknown,
+    ) -> Result<Session, SessionError> {
+        for folder in table_folders.iter().chain(library_folders) {
+            sweep(folder);
+        }
+        let name = format!("{PREFIX}{:016x}.{LIBRARY}", rand::rngs::OsRng.next_u64());
+        let (path, file) = first(table_folders, |folder| make_table(&folder.join(&name), unknown))?;
+        let made = open(&path).map_err(|error| SessionError::Map(path.clone(), error));
+        let table = Arc::new(made.inspect_err(|_| drop(fs_err::remove_file(&path)))?);
+        // From here on what fails removes it.
+        let mut session =
+            Session { library: path.clone(), path, seen_at, table, supervisor: None, files: vec![file] };
+        if session.serves_as_library() {
+            let seen = session.seen(&session.path);
+            session.write_text(layout::HEADER_PATH, seen.as_os_str().as_bytes());
+        } else {
+            let (library, file) =
+                first(library_folders, |folder| make_library(&folder.join(&name), &session.path))?;
+            session.library = library;
+            session.files.push(file);
+        }
         Ok(session)
+    }
+
+    /// Whether programs can load the library from the session's file, and see there what others write.
+    fn serves_as_library(&self) -> bool {
+        let seen = self.seen(&self.path);
+        seen.as_os_str().len() < layout::PATH_BYTES_MAX
+            && is_for_preload(&seen)
+            && View::of(&self.files[0]).is_ok_and(|view| {
+                [1, 0].into_iter().all(|value| {
+                    self.table.memory().store(layout::HEADER_ANSWERED, value, Ordering::SeqCst);
+                    view.word(layout::HEADER_ANSWERED) == value
+                })
+            })
+    }
+
+    /// Writes text into words that programs have not seen yet, with zeros behind it.
+    fn write_text(&self, first: usize, text: &[u8]) {
+        for (at, bytes) in text.chunks(WORD_BYTES).enumerate() {
+            let mut word = [0; WORD_BYTES];
+            word[..bytes.len()].copy_from_slice(bytes);
+            self.table.memory().store(first + at, u64::from_ne_bytes(word), Ordering::Relaxed);
+        }
     }
 
     /// The session's file.
@@ -162,11 +207,7 @@ impl Session {
         }
         make_program(&self.gate(), GATE)?;
         self.supervisor = Some(Supervisor::start(&self.socket(), self.table.clone(), tell)?);
-        for (at, bytes) in text.chunks(WORD_BYTES).enumerate() {
-            let mut word = [0; WORD_BYTES];
-            word[..bytes.len()].copy_from_slice(bytes);
-            self.table.memory().store(layout::HEADER_GATE + at, u64::from_ne_bytes(word), Ordering::Relaxed);
-        }
+        self.write_text(layout::HEADER_GATE, text);
         self.table.memory().store(layout::HEADER_ANSWERED, 1, Ordering::Release);
         Ok(())
     }
@@ -178,11 +219,11 @@ impl Session {
     }
 
     fn gate(&self) -> PathBuf {
-        self.library.with_extension("gate")
+        self.library.with_extension(GATE_ENDING)
     }
 
     fn socket(&self) -> PathBuf {
-        self.path.with_extension("socket")
+        self.path.with_extension(SOCKET)
     }
 }
 
@@ -216,20 +257,41 @@ fn first<T>(folders: &[PathBuf], make: impl Fn(&Path) -> io::Result<T>) -> Resul
     Err(SessionError::NoFolder(folders.to_vec(), last))
 }
 
-fn make_table(folder: &Path, name: &str, unknown: Unknown) -> io::Result<(PathBuf, File)> {
-    let path = std::path::absolute(folder.join(format!("{SESSION}{name}")))?;
-    let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-    let made = (|| {
-        lock(&file, libc::LOCK_EX)?;
-        let bytes = layout::WINDOW_WORDS * WORD_BYTES;
+/// A session's file: the library, and behind it the table.
+fn make_table(path: &Path, unknown: Unknown) -> io::Result<(PathBuf, File)> {
+    make_file(path, |file| {
+        write_library(file)?;
         // SAFETY: a descriptor of ours. Memory is given now, so that no process is killed for its lack later.
-        check(unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, bytes as i64) })?;
+        check(unsafe { libc::fallocate(file.as_raw_fd(), 0, layout::FILE_AT as i64, WINDOW_BYTES as i64) })?;
         let mut header = [0u64; 8];
         header[layout::HEADER_MAGIC] = layout::MAGIC;
         header[layout::HEADER_NODES_READY] = layout::NODES_NEAR as u64;
         header[layout::HEADER_UNKNOWN] = u64::from(unknown == Unknown::Real);
-        (&file).write_all(&header.map(u64::to_ne_bytes).concat())
-    })();
+        file.write_all_at(&header.map(u64::to_ne_bytes).concat(), layout::FILE_AT as u64)
+    })
+}
+
+/// The library alone, for the session of this path.
+fn make_library(path: &Path, session: &Path) -> io::Result<(PathBuf, File)> {
+    if path.parent() == session.parent() {
+        return Err(io::Error::other("programs cannot be mapped from where the session is"));
+    }
+    if !is_for_preload(path) {
+        return Err(io::Error::other("LD_PRELOAD takes no path with a space or a colon"));
+    }
+    make_file(path, |file| {
+        write_library(file)?;
+        file.set_len((layout::FILE_AT + WINDOW_BYTES) as u64)?;
+        View::of(file).map(drop)
+    })
+}
+
+/// A new file that is locked, which programs of the session may read whoever they are.
+fn make_file(path: &Path, fill: impl FnOnce(&File) -> io::Result<()>) -> io::Result<(PathBuf, File)> {
+    let path = std::path::absolute(path)?;
+    let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    let made = lock(&file, libc::LOCK_EX).and_then(|()| fill(&file));
+    let made = made.and_then(|()| file.set_permissions(PermissionsExt::from_mode(0o644)));
     match made {
         Ok(()) => Ok((path, file)),
         Err(error) => {
@@ -239,41 +301,51 @@ fn make_table(folder: &Path, name: &str, unknown: Unknown) -> io::Result<(PathBu
     }
 }
 
-fn make_library(folder: &Path, name: &str) -> io::Result<PathBuf> {
-    let path = std::path::absolute(folder.join(format!("{LIBRARY}{name}.so")))?;
-    let text = path.as_os_str().as_bytes();
-    if text.iter().any(|byte| matches!(byte, b' ' | b':')) {
-        return Err(io::Error::other("LD_PRELOAD takes no path with a space or a colon"));
-    }
-    if is_without_programs(folder)? {
-        return Err(io::Error::other("its file system is mounted with noexec"));
-    }
-    make_program(&path, PRELOAD)?;
-    Ok(path)
+/// Writes the library to a file's beginning. Behind it is what no program needs, up to where the table stands.
+fn write_library(file: &File) -> io::Result<()> {
+    let used = &PRELOAD[..layout::FILE_AT];
+    let length = used.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    file.write_all_at(&used[..length], 0)
 }
 
-/// What is written of a program at once, or left out.
-const PIECE_BYTES: usize = 32 << 10;
+/// Whether LD_PRELOAD can have this path.
+fn is_for_preload(path: &Path) -> bool {
+    !path.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':'))
+}
 
 fn make_program(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let file = File::options().write(true).create_new(true).mode(0o500).open(path)?;
-    // The library's room is zeros, which a hole of the file is as well.
-    let pieces = (0..).step_by(PIECE_BYTES).zip(bytes.chunks(PIECE_BYTES));
-    let mut written = pieces.filter(|(_, piece)| piece.iter().any(|byte| *byte != 0));
-    let written = written.try_for_each(|(at, piece)| file.write_all_at(piece, at as u64));
-    let written = written.and_then(|()| file.set_len(bytes.len() as u64));
-    written.inspect_err(|_| drop(fs_err::remove_file(path)))?;
+    let mut file = File::options().write(true).create_new(true).mode(0o500).open(path)?;
+    file.write_all(bytes).inspect_err(|_| drop(fs_err::remove_file(path)))?;
     // Programs of the session that believe to be somebody else are still this user.
     file.set_permissions(PermissionsExt::from_mode(0o555))
 }
 
-fn is_without_programs(folder: &Path) -> io::Result<bool> {
-    let path = CString::new(folder.as_os_str().as_bytes())?;
-    // SAFETY: plain numbers, for which zeros are valid.
-    let mut facts: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: a string and a place of ours.
-    check(unsafe { libc::statvfs(path.as_ptr(), &raw mut facts) })?;
-    Ok(facts.f_flag & libc::ST_NOEXEC != 0)
+/// The table's first window as the dynamic linker maps it.
+struct View(*mut libc::c_void);
+
+impl View {
+    /// Maps it; an error where programs may not be mapped from the file.
+    fn of(file: &File) -> io::Result<View> {
+        let (how, offset) = (libc::PROT_READ | libc::PROT_EXEC, layout::FILE_AT as i64);
+        // SAFETY: a new mapping, of which nobody else knows.
+        let address = unsafe {
+            libc::mmap(std::ptr::null_mut(), WINDOW_BYTES, how, libc::MAP_PRIVATE, file.as_raw_fd(), offset)
+        };
+        if address == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(View(address)) }
+    }
+
+    fn word(&self, word: usize) -> u64 {
+        assert!(word < layout::WINDOW_WORDS);
+        // SAFETY: it lies in the mapping; others may write to it meanwhile.
+        unsafe { self.0.cast::<u64>().add(word).read_volatile() }
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping.
+        unsafe { libc::munmap(self.0, WINDOW_BYTES) };
+    }
 }
 
 /// Removes what sessions whose launchers are dead have left in a folder. What cannot be removed belongs to somebody
@@ -281,53 +353,40 @@ fn is_without_programs(folder: &Path) -> io::Result<bool> {
 fn sweep(folder: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
-        let name = entry.file_name();
-        let Some(name) = name.to_str() else { continue };
-        let is_left_over = match part_of(name) {
-            Some(Part::Session) => is_dead(&entry.path()),
-            Some(Part::Other(random)) => is_old(&entry.path()) && !has_session(folder, random),
+        let (name, path) = (entry.file_name(), entry.path());
+        let is_left_over = match name.to_str().and_then(part_of) {
+            Some(Part::Locked) => is_dead(&path),
+            Some(Part::Beside) => is_old(&path) && !path.with_extension(LIBRARY).exists(),
             None => false,
         };
         if is_left_over {
-            let _ = std::fs::remove_file(entry.path());
+            let _ = std::fs::remove_file(path);
         }
     }
 }
 
 /// What a file's name says that it is of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part<'a> {
-    /// The file itself.
-    Session,
-    /// Something else of the session of this name.
-    Other(&'a str),
+enum Part {
+    /// The file itself, or the library.
+    Locked,
+    /// What goes with the one beside it.
+    Beside,
 }
 
-fn part_of(name: &str) -> Option<Part<'_>> {
-    let of_session = |rest: &'_ str| rest.len() == 16 && rest.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let (rest, is_library) = match name.strip_prefix(LIBRARY) {
-        Some(rest) => (rest, true),
-        None => (name.strip_prefix(SESSION)?, false),
-    };
-    let (random, ending) = rest.split_once('.').unwrap_or((rest, ""));
-    match (is_library, ending) {
-        _ if !of_session(random) => None,
-        (false, "") => Some(Part::Session),
-        (false, "socket") | (true, "so" | "gate") => Some(Part::Other(random)),
+fn part_of(name: &str) -> Option<Part> {
+    let (random, ending) = name.strip_prefix(PREFIX)?.split_once('.')?;
+    match ending {
+        _ if random.len() != 16 || !random.bytes().all(|byte| byte.is_ascii_hexdigit()) => None,
+        LIBRARY => Some(Part::Locked),
+        SOCKET | GATE_ENDING => Some(Part::Beside),
         _ => None,
     }
 }
 
-/// Whether nobody holds the lock of a session file.
+/// Whether nobody holds the lock of a file.
 fn is_dead(path: &Path) -> bool {
-    let file = File::options().read(true).write(true).open(path);
-    file.is_ok_and(|file| lock(&file, libc::LOCK_EX | libc::LOCK_NB).is_ok()) && is_old(path)
-}
-
-/// Whether the session of a library, a gate or a socket is there.
-fn has_session(folder: &Path, random: &str) -> bool {
-    let mut folders = table_folders(Some(folder)).into_iter();
-    folders.any(|folder| folder.join(format!("{SESSION}{random}")).exists())
+    File::open(path).is_ok_and(|file| lock(&file, libc::LOCK_EX | libc::LOCK_NB).is_ok()) && is_old(path)
 }
 
 /// Between making a file and locking it there is a moment.
@@ -368,14 +427,29 @@ mod tests {
     fn names_tell_what_is_of_a_session() {
         let random = "0123456789abcdef";
         let name = |begin: &str, end: &str| format!("{begin}{random}{end}");
-        assert_eq!(part_of(&name(SESSION, "")), Some(Part::Session));
-        for (begin, end) in [(SESSION, ".socket"), (LIBRARY, ".so"), (LIBRARY, ".gate")] {
-            assert_eq!(part_of(&name(begin, end)), Some(Part::Other(random)), "{begin}{end}");
+        assert_eq!(part_of(&name(PREFIX, ".so")), Some(Part::Locked));
+        for end in [".socket", ".gate"] {
+            assert_eq!(part_of(&name(PREFIX, end)), Some(Part::Beside), "{end}");
         }
-        for other in
-            [name(SESSION, ".so"), name(LIBRARY, ""), name("x", ".so"), format!("{SESSION}12.socket")]
+        for other in [name(PREFIX, ""), name(PREFIX, ".so.1"), name("x", ".so"), format!("{PREFIX}12.socket")]
         {
             assert_eq!(part_of(&other), None, "{other}");
         }
+    }
+
+    /// The linker's script has a number of its own.
+    #[test]
+    fn the_library_has_room_for_the_window_and_nothing_behind_it() {
+        let number = |at: usize| u64::from_le_bytes(PRELOAD[at..at + 8].try_into().unwrap());
+        let count = usize::from(PRELOAD[56]);
+        // Program headers behind the ELF header: type, offset, address, bytes in the file, bytes in memory.
+        let headers = (0..count).map(|header| 64 + 56 * header);
+        let loaded: Vec<usize> = headers.filter(|at| PRELOAD[*at] == 1).collect();
+        let last = loaded[loaded.len() - 1];
+        let [offset, address, in_file, in_memory] = [8, 16, 32, 40].map(|field| number(last + field));
+        assert_eq!((address, in_memory), (offset, in_file));
+        assert_eq!(offset + in_file, (layout::FILE_AT + WINDOW_BYTES) as u64);
+        let room = &PRELOAD[layout::FILE_AT..layout::FILE_AT + WINDOW_BYTES];
+        assert!(room.iter().all(|byte| *byte == 0));
     }
 }

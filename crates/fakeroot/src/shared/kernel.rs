@@ -147,13 +147,13 @@ impl File {
         check(plain(number::MMAP, [0, bytes, READ_AND_WRITE, MAP_SHARED, self.0, offset_bytes]))
     }
 
-    /// The same from the file's beginning, over what is mapped at this address.
+    /// The same over what is mapped at this address.
     ///
     /// # Safety
     /// What is there is the caller's, and nobody needs it any more.
-    pub unsafe fn map_over(&self, address: usize, bytes: usize) -> Result<usize, i32> {
+    pub unsafe fn map_over(&self, address: usize, offset_bytes: usize, bytes: usize) -> Result<usize, i32> {
         const MAP_FIXED: usize = 16;
-        let arguments = [address, bytes, READ_AND_WRITE, MAP_SHARED | MAP_FIXED, self.0, 0];
+        let arguments = [address, bytes, READ_AND_WRITE, MAP_SHARED | MAP_FIXED, self.0, offset_bytes];
         // SAFETY: the caller's promise.
         check(unsafe { call(number::MMAP, arguments) })
     }

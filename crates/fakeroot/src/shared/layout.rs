@@ -1,10 +1,11 @@
 //! Where in the session file what stands. All in words of 64 bits, the same for every process.
 //!
-//! The first window (header, stripes, filter, the first index and the first nodes) is mapped at once by whoever
-//! opens a session. What grows stands at fixed places far behind it: the file has holes, and a place costs
-//! memory only once it is used.
+//! The file begins with the preload library, so that the dynamic linker maps the first window (header, stripes, filter, the
+//! first index and the first nodes) for every program. What grows stands at fixed places far behind it: the file
+//! has holes, and a place costs memory only once it is used.
 //!
 //! ```text
+//! library
 //! header     one page: magic, what was ever inserted, how far nodes and attributes reach, what is known of devices and
 //!            programs
 //! stripes    64 lines of 64 bytes: lock, level of the index, slots in use, free nodes
@@ -18,12 +19,15 @@
 //! ```
 
 /// Says that a file is a session of this layout. Another layout takes another number.
-pub const MAGIC: u64 = 0x6b69_6c6e_6661_6b33;
+pub const MAGIC: u64 = 0x6b69_6c6e_6661_6b34;
 
 /// Bytes of a word.
 pub const WORD_BYTES: usize = 8;
 /// Words of a page of 4,096 bytes.
 pub const PAGE_WORDS: usize = 512;
+
+/// Where word 0 stands in the file, in bytes. `preload/layout.ld` has the same number.
+pub const FILE_AT: usize = 256 << 10;
 
 /// The word that holds [`MAGIC`].
 pub const HEADER_MAGIC: usize = 0;
@@ -54,6 +58,12 @@ pub const GATE_BYTES_MAX: usize = 512;
 pub const HEADER_DEVICES: usize = 128;
 /// How many are remembered at once.
 pub const DEVICES: usize = 32;
+
+/// The path of the file as programs see it, if they may read the first window where the dynamic linker has mapped it:
+/// bytes, with a zero behind them.
+pub const HEADER_PATH: usize = 160;
+/// Bytes of that path at most, with the zero.
+pub const PATH_BYTES_MAX: usize = 512;
 
 /// What is known of programs that were looked through: a word for each, by what names its file.
 pub const HEADER_PROGRAMS: usize = 256;

@@ -1,31 +1,45 @@
 //! The session file in a process's memory.
 //!
-//! The first window is mapped when a session is opened, in the preload library over a room that it has for it; regions
-//! that grow are mapped when they are first used, by opening the file again by its name: a descriptor that is kept
+//! A program that only looks maps nothing: the dynamic linker has mapped the first window with the library, privately, to
+//! be read. Linux shows what others write to the file in such a mapping as long as nothing is written through it, as both are
+//! the pages of the file; mmap(2) leaves that open, so that the launcher tries it and says by the path in the header
+//! that it is so. The first change maps the window anew, shared, over the same place.
+//!
+//! Regions that grow are mapped when they are first used, by opening the file again by its name: a descriptor that is kept
 //! would be closed by programs that close all they do not know. Mappings stay until the process ends.
 
 use super::kernel::{self, File, Open};
-use super::layout::{self, WORD_BYTES};
+use super::layout::{self, FILE_AT, WORD_BYTES};
 use super::lock;
 use super::memory::{Full, Memory};
 use core::ffi::{CStr, c_char};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// Bytes of the first window.
 const WINDOW_BYTES: usize = layout::WINDOW_WORDS * WORD_BYTES;
 
-/// Pages that a first window can be mapped over.
+/// The place of the first window in the library: the dynamic linker maps what stands there in the file. Nobody writes to it.
 #[derive(Debug)]
-pub struct Room([u8; WINDOW_BYTES]);
+pub struct Room([AtomicU64; layout::WINDOW_WORDS]);
 
 impl Room {
-    /// One of zeros, which whoever has it as a static puts at the beginning of a page, with nothing else behind it.
-    pub const fn of_zeros() -> Room {
-        Room([0; WINDOW_BYTES])
+    /// What stands there until the library is in a session's file.
+    pub const fn empty() -> Room {
+        Room([const { AtomicU64::new(0) }; layout::WINDOW_WORDS])
     }
 
     fn address(&'static self) -> usize {
         self.0.as_ptr().expose_provenance()
+    }
+
+    /// The path of the session that is seen here, if there is one.
+    fn path(&'static self) -> Option<&'static CStr> {
+        if self.0[layout::HEADER_MAGIC].load(Ordering::Acquire) != layout::MAGIC {
+            return None;
+        }
+        let at = &self.0[layout::HEADER_PATH];
+        // SAFETY: the launcher writes the path once, with a zero behind it, before any program sees it.
+        Some(unsafe { CStr::from_ptr(at.as_ptr().cast_const().cast()) })
     }
 }
 
@@ -34,6 +48,10 @@ impl Room {
 pub struct Mapping {
     regions: [AtomicUsize; layout::REGIONS],
     path: AtomicPtr<c_char>,
+    /// Whether the first window is mapped so that changes of it are seen by others.
+    is_shared: AtomicBool,
+    /// Whether it was said that it cannot be.
+    is_told: AtomicBool,
 }
 
 impl Mapping {
@@ -42,22 +60,32 @@ impl Mapping {
         Mapping {
             regions: [const { AtomicUsize::new(0) }; layout::REGIONS],
             path: AtomicPtr::new(core::ptr::null_mut()),
+            is_shared: AtomicBool::new(false),
+            is_told: AtomicBool::new(false),
         }
     }
 
     /// Opens a session. The path must stay where it is as long as the mapping. Several threads may do this
     /// at once. The first window goes where there is place.
     pub fn open(&self, path: &'static CStr) -> Result<(), i32> {
-        self.open_with(path, |file| file.map(0, WINDOW_BYTES))
+        self.open_with(path, |file| file.map(FILE_AT, WINDOW_BYTES))
     }
 
-    /// The same with the first window in a place of its own.
+    /// Opens the session of this path where the dynamic linker has mapped it; false if another one is there, or none.
+    pub fn open_in_place(&self, path: &CStr, room: &'static Room) -> bool {
+        let Some(own) = room.path().filter(|own| *own == path) else { return false };
+        self.path.store(own.as_ptr().cast_mut(), Ordering::Release);
+        self.regions[0].store(room.address(), Ordering::Release);
+        true
+    }
+
+    /// Opens a session with the first window in this room, whatever is there.
     ///
     /// # Safety
     /// The room is for this mapping alone.
     pub unsafe fn open_over(&self, path: &'static CStr, room: &'static Room) -> Result<(), i32> {
         // SAFETY: the caller's promise; who maps it a second time maps the same.
-        self.open_with(path, |file| unsafe { file.map_over(room.address(), WINDOW_BYTES) })
+        self.open_with(path, |file| unsafe { file.map_over(room.address(), FILE_AT, WINDOW_BYTES) })
     }
 
     fn open_with(
@@ -68,13 +96,44 @@ impl Mapping {
         const NOT_A_SESSION: i32 = 22;
         let file = File::open(path, Open::Change)?;
         let mut magic = [0; WORD_BYTES];
-        if file.read_at(&mut magic, 0)? != WORD_BYTES || u64::from_ne_bytes(magic) != layout::MAGIC {
+        if file.read_at(&mut magic, FILE_AT)? != WORD_BYTES || u64::from_ne_bytes(magic) != layout::MAGIC {
             return Err(NOT_A_SESSION);
         }
         self.path.store(path.as_ptr().cast_mut(), Ordering::Release);
         let address = map(&file)?;
         self.settle(0, address, WINDOW_BYTES);
+        self.is_shared.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// Makes changes of the first window seen by others, which they are not where the dynamic linker has mapped it; false
+    /// if the session's file is not there any more, or cannot be written to.
+    #[cold]
+    fn share(&self) -> bool {
+        let place = self.regions[0].load(Ordering::Acquire);
+        // SAFETY: the room, which is for this mapping alone; what is read there is the same before and after.
+        let map = |file: File| unsafe { file.map_over(place, FILE_AT, WINDOW_BYTES) };
+        let is_shared = place != 0 && File::open(self.path(), Open::Change).and_then(map).is_ok();
+        if is_shared {
+            self.is_shared.store(true, Ordering::Release);
+        } else if place != 0 && !self.is_told.swap(true, Ordering::Relaxed) {
+            kernel::complain(b"fakeroot: the session cannot be changed any more (has its launcher ended?)\n");
+        }
+        is_shared
+    }
+
+    /// Makes ready for changes what would otherwise be mapped by its name when the first one comes.
+    pub fn prepare(&self) {
+        if !self.is_shared.load(Ordering::Acquire) {
+            self.share();
+        }
+    }
+
+    /// The session's path; empty if there is none.
+    pub fn path(&self) -> &'static CStr {
+        let path = self.path.load(Ordering::Acquire);
+        // SAFETY: `open` was given a string that stays.
+        if path.is_null() { c"" } else { unsafe { CStr::from_ptr(path) } }
     }
 
     /// Where a region is from now on: where it was mapped first.
@@ -90,12 +149,15 @@ impl Mapping {
     }
 
     fn file(&self) -> Option<File> {
-        let path = self.path.load(Ordering::Acquire);
-        if path.is_null() {
+        File::open(self.path(), Open::Change).ok()
+    }
+
+    /// A word that will be changed.
+    fn word_to_change(&self, word: usize) -> Option<&AtomicU64> {
+        if word < layout::WINDOW_WORDS && !self.is_shared.load(Ordering::Acquire) && !self.share() {
             return None;
         }
-        // SAFETY: `open` was given a string that stays.
-        File::open(unsafe { CStr::from_ptr(path) }, Open::Change).ok()
+        self.word(word)
     }
 
     #[inline]
@@ -128,7 +190,7 @@ impl Mapping {
     #[cold]
     fn map_late(&self, first: usize, words: usize, number: usize) -> Option<usize> {
         let bytes = words * WORD_BYTES;
-        let address = self.file()?.map(first * WORD_BYTES, bytes).ok()?;
+        let address = self.file()?.map(FILE_AT + first * WORD_BYTES, bytes).ok()?;
         Some(self.settle(number, address, bytes))
     }
 }
@@ -152,25 +214,24 @@ impl Memory for Mapping {
         }
     }
 
-    #[inline]
     fn store(&self, word: usize, value: u64, order: Ordering) {
-        if let Some(word) = self.word(word) {
+        if let Some(word) = self.word_to_change(word) {
             word.store(value, order);
         }
     }
 
     fn add(&self, word: usize, value: u64) -> u64 {
-        self.word(word).map_or(u64::MAX, |word| word.fetch_add(value, Ordering::AcqRel))
+        self.word_to_change(word).map_or(u64::MAX, |word| word.fetch_add(value, Ordering::AcqRel))
     }
 
     fn set_bits(&self, word: usize, bits: u64, order: Ordering) {
-        if let Some(word) = self.word(word) {
+        if let Some(word) = self.word_to_change(word) {
             word.fetch_or(bits, order);
         }
     }
 
     fn raise(&self, word: usize, value: u64) {
-        if let Some(word) = self.word(word) {
+        if let Some(word) = self.word_to_change(word) {
             word.fetch_max(value, Ordering::AcqRel);
         }
     }
@@ -181,18 +242,18 @@ impl Memory for Mapping {
 
     fn reserve(&self, word: usize, words: usize) -> Result<(), Full> {
         let file = self.file().ok_or(Full)?;
-        file.allocate(word * WORD_BYTES, words * WORD_BYTES).map_err(|_| Full)?;
+        file.allocate(FILE_AT + word * WORD_BYTES, words * WORD_BYTES).map_err(|_| Full)?;
         self.word(word).and(self.word(word + words - 1)).map(drop).ok_or(Full)
     }
 
     fn release(&self, word: usize, words: usize) {
         if let Some(file) = self.file() {
-            file.punch(word * WORD_BYTES, words * WORD_BYTES);
+            file.punch(FILE_AT + word * WORD_BYTES, words * WORD_BYTES);
         }
     }
 
     fn locked<R>(&self, stripe: usize, work: impl FnOnce() -> R) -> Option<R> {
-        let word = self.word(layout::stripe(stripe, layout::STRIPE_LOCK))?;
+        let word = self.word_to_change(layout::stripe(stripe, layout::STRIPE_LOCK))?;
         // SAFETY: the lower half of an aligned word is an aligned half word; nobody uses it as a whole.
         let lock = unsafe { &*(word.as_ptr() as *const AtomicU32) };
         Some(lock::with(lock, work))

@@ -303,9 +303,10 @@ pub fn static_programs_outlive_a_killed_launcher() {
     assert_eq!(rest[rest.len() - 2..], ["refused", "end"], "{rest:?}");
     assert!(rest[0].contains("Function not implemented"), "{rest:?}");
     // The next session would remove them, but not before they are old.
-    for left in [key.with_extension("socket"), library.with_extension("gate"), library, key] {
+    for left in [key.with_extension("socket"), library.with_extension("gate"), key.clone()] {
         std::fs::remove_file(left).unwrap();
     }
+    assert!(library == key || std::fs::remove_file(library).is_ok());
 }
 
 pub fn static_programs_are_started_by_every_call() {

@@ -8,6 +8,7 @@
 mod answered;
 mod cases;
 mod client;
+mod mapped;
 mod packages;
 mod roots;
 mod sessions;

@@ -1,0 +1,129 @@
+//! How programs have a session in their memory.
+
+use crate::sessions::words;
+use crate::system::{Folder, ours};
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+/// Which mappings a program has of a file, one after the other: how it may use each, and where the last one ends.
+const MAPPED: &str = "
+import os
+def mapped(file):
+    lines = [line.split() for line in open('/proc/self/maps') if line.split()[5:] == [file]]
+    places = [[int(place, 16) for place in line[0].split('-')] for line in lines]
+    assert all(one[1] == other[0] for one, other in zip(places, places[1:])), lines
+    return ' '.join(line[1] for line in lines)
+def in_a_child(work):
+    if os.fork() == 0:
+        work()
+        os._exit(0)
+    os.wait()
+def owner(): return '%d %d' % (os.stat('file').st_uid, os.stat('file').st_gid)
+library, key = os.environ['LD_PRELOAD'], os.environ['FAKEROOTKEY']
+";
+
+/// A program for python in a session of its own, behind the words that begin it.
+fn python(folder: &Folder, before: &[OsString], script: &str) -> Command {
+    let mut all = before.to_vec();
+    all.extend(words(&ours(), &["--static=off", "--", "python3", "-c", &format!("{MAPPED}{script}")]));
+    std::fs::write(folder.path().join("file"), "").unwrap();
+    folder.command(&all)
+}
+
+fn shown(mut command: Command) -> String {
+    let output = command.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && errors.is_empty(), "{}\n{errors}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What the dynamic linker has mapped is enough, and shows what others write meanwhile. Who writes has it anew, in the same
+/// place.
+pub fn who_only_looks_maps_nothing() {
+    const SCRIPT: &str = "
+assert library == key
+print(owner(), mapped(key))
+in_a_child(lambda: os.chown('file', 5, 6))
+print(owner(), mapped(key))
+os.chown('file', 7, 8)
+print(owner(), mapped(key))
+in_a_child(lambda: os.chown('file', 9, 10))
+print(owner())
+";
+    let folder = Folder::new();
+    let Some(before) = among_mounts(&folder, "who_only_looks_maps_nothing", SHARED_MEMORY) else { return };
+    let looks = "rw-p r-xp";
+    let expected = format!("0 0 {looks}\n5 6 {looks}\n7 8 {looks} rw-s\n9 10\n");
+    assert_eq!(shown(python(&folder, &before, SCRIPT)), expected);
+}
+
+/// Shared memory that programs may be mapped from, whatever the machine's is.
+const SHARED_MEMORY: &str = "mount -t tmpfs -o mode=1777 none /dev/shm";
+
+/// A command in a mount namespace where the script's mounts were made; none, with a word, where none can be made.
+fn among_mounts(folder: &Folder, name: &str, script: &str) -> Option<Vec<OsString>> {
+    let script = format!("{script}; exec \"$@\"");
+    let inside = ["unshare", "--map-root-user", "--mount", "sh", "-ec", &script, "sh"].map(OsString::from);
+    let can = folder.command(&words(&inside, &["true"])).stderr(Stdio::null()).status();
+    if can.is_ok_and(|status| status.success()) {
+        return Some(inside.to_vec());
+    }
+    let _ = writeln!(
+        std::io::stderr(),
+        "skipped: {name}: no file system can be mounted in a user namespace here"
+    );
+    None
+}
+
+/// As in containers whose shared memory no program may be mapped from.
+pub fn a_library_of_its_own_serves_as_well() {
+    const SCRIPT: &str = "
+assert key.startswith('/dev/shm/') and library.startswith('/tmp/')
+print(owner(), '|', mapped(library), '|', mapped(key))
+os.system('chown 5:6 file')
+os.chown('.', 7, 8)
+print(owner(), os.stat('.').st_uid)
+";
+    let folder = Folder::new();
+    let mounts = SHARED_MEMORY.replace("-o ", "-o noexec,");
+    let Some(before) = among_mounts(&folder, "a_library_of_its_own_serves_as_well", &mounts) else { return };
+    let shown = shown(python(&folder, &before, SCRIPT));
+    assert_eq!(shown, "0 0 | rw-p r-xp | rw-s\n5 6 7\n");
+}
+
+/// There the session's file has no name any more.
+pub fn what_was_looked_at_is_changed_behind_chroot() {
+    const SCRIPT: &str = "
+owner()
+os.chroot('.')
+os.chown('file', 5, 6)
+print(owner())
+";
+    let folder = Folder::new();
+    let Some(before) = among_mounts(&folder, "what_was_looked_at_is_changed_behind_chroot", "true") else {
+        return;
+    };
+    assert_eq!(shown(python(&folder, &before, SCRIPT)), "5 6\n");
+}
+
+/// A killed launcher's session is there to be looked at by who had it before, and cannot be changed once its file is gone.
+pub fn who_changes_too_late_is_told() {
+    const SCRIPT: &str = "
+in_a_child(lambda: os.chown('file', 5, 6))
+print(owner())
+os.unlink(key)
+for attempt in 1, 2:
+    try: os.chown('file', 7, 8)
+    except OSError as error: print(error.strerror)
+print(owner())
+";
+    let folder = Folder::new();
+    let Some(before) = among_mounts(&folder, "who_changes_too_late_is_told", SHARED_MEMORY) else { return };
+    let output = python(&folder, &before, SCRIPT).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let full = "No space left on device";
+    assert_eq!(text, format!("5 6\n{full}\n{full}\n5 6\n"));
+    let told = "fakeroot: the session cannot be changed any more (has its launcher ended?)\n";
+    assert_eq!(String::from_utf8_lossy(&output.stderr), told);
+}

@@ -17,7 +17,10 @@ const WORDS_ON_STACK: usize = 1024;
 const ENDING: &[u8] = b".socket\0";
 const SESSION_ENDING: &[u8] = b".so";
 
-/// Calls `start` with the gate and its words for this program and the caller's words. Works in a child of vfork.
+/// Calls `start` with the gate and its words for this program and the caller's words. Works in a child of vfork. Apart, for
+/// the room that it has on the stack: a program that is started as it is would pay for its pages.
+#[cold]
+#[inline(never)]
 pub fn with(path: *const c_char, arguments: List, start: impl FnOnce(*const c_char, List) -> c_int) -> c_int {
     let Some(table) = session::table() else { return -1 };
     let mut gate = [0; GATE_BYTES_MAX];

@@ -62,17 +62,33 @@ impl Next {
     }
 }
 
+/// The name of a function, as it is looked up.
+macro_rules! name {
+    ($name:ident) => {
+        match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+            Ok(name) => name,
+            Err(_) => panic!("a name has no zero inside"),
+        }
+    };
+}
+pub(crate) use name;
+
 /// Calls a function of the next library by its name; where there is none, the result is -1 and the error
-/// ENOSYS, in the type that is given.
+/// ENOSYS, in the type that is given. With `by` what was looked up is kept there, for other callers too.
 macro_rules! next {
     ($name:ident ( $($value:expr => $kind:ty),* $(,)? ) -> $result:ty, or $none:expr) => {{
         static NEXT: $crate::next::Next = $crate::next::Next::new();
-        const NAME: &core::ffi::CStr =
-            match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                Ok(name) => name,
-                Err(_) => panic!("a name has no zero inside"),
-            };
-        let address = NEXT.get(NAME);
+        next!(by NEXT, $name($($value => $kind),*) -> $result, or $none)
+    }};
+    ($name:ident ( $($value:expr => $kind:ty),* $(,)? )) => {
+        next!($name($($value => $kind),*) -> core::ffi::c_int, or -1)
+    };
+    (by $next:ident, $name:ident ( $($value:expr => $kind:ty),* $(,)? )) => {
+        next!(by $next, $name($($value => $kind),*) -> core::ffi::c_int, or -1)
+    };
+    (by $next:ident, $name:ident ( $($value:expr => $kind:ty),* $(,)? ) -> $result:ty, or $none:expr) => {{
+        const NAME: &core::ffi::CStr = $crate::next::name!($name);
+        let address = $next.get(NAME);
         if address.is_null() {
             $crate::next::set_errno($crate::next::ENOSYS);
             $none
@@ -84,9 +100,6 @@ macro_rules! next {
             }
         }
     }};
-    ($name:ident ( $($value:expr => $kind:ty),* $(,)? )) => {
-        next!($name($($value => $kind),*) -> core::ffi::c_int, or -1)
-    };
 }
 pub(crate) use next;
 

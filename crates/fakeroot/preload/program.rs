@@ -6,7 +6,7 @@
 
 use crate::environment;
 use crate::gate;
-use crate::next::{ENOSYS, errno, fail, next, set_errno};
+use crate::next::{ENOSYS, Next, errno, fail, name, next, set_errno};
 use crate::session;
 use crate::shared::abi::{AT_EMPTY_PATH, AT_FDCWD};
 use crate::shared::kernel::complain;
@@ -23,6 +23,20 @@ const PATH_BYTES_MAX: usize = 4096;
 
 /// Programs are told apart by this many bits of their path's hash: of 64, so that a word remembers which were told.
 const TOLD_BITS: u64 = 64;
+
+static EXECVE: Next = Next::new();
+static EXECVP: Next = Next::new();
+
+/// Looks up beforehand what children start programs by: a child would have to do that each time anew, with pages in its
+/// memory that it needs for nothing else, and that is half of what a program costs more that is started so.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fork() -> c_int {
+    if session::table().is_some() {
+        EXECVE.get(name!(execve));
+        EXECVP.get(name!(execvp));
+    }
+    next!(fork())
+}
 
 /// How a program is to be started.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,16 +62,10 @@ fn how(path: *const c_char, environment: List) -> Start {
     if path.is_null() || unsafe { environment::get_from(environment.cast(), b"LD_PRELOAD") }.is_none() {
         return Start::AsItIs;
     }
-    let before = errno();
     // SAFETY: the caller's path.
     let path = unsafe { CStr::from_ptr(path) };
-    let kind = program::kind(path, table.memory());
-    let executable = 1;
-    let is_own = matches!(kind, Program::Static | Program::Direct)
-        && next!(access(path.as_ptr() => *const c_char, executable => c_int)) == 0;
-    set_errno(before);
-    match kind {
-        Program::Static | Program::Direct if !is_own => Start::AsItIs,
+    match program::kind(path, table.memory()) {
+        Program::Static | Program::Direct if !may_start(path.as_ptr()) => Start::AsItIs,
         Program::Static | Program::Direct if table.memory().load(HEADER_ANSWERED, Ordering::Acquire) != 0 => {
             Start::ByGate
         }
@@ -75,6 +83,15 @@ fn how(path: *const c_char, environment: List) -> Start {
             Start::Refused
         }
     }
+}
+
+/// Whether a file can be started, and so may be by somebody else in this process's place.
+fn may_start(path: *const c_char) -> bool {
+    let executable = 1;
+    let before = errno();
+    let may = next!(access(path => *const c_char, executable => c_int)) == 0;
+    set_errno(before);
+    may
 }
 
 fn tell_once(path: &CStr, what: &[u8]) {
@@ -122,11 +139,7 @@ fn found(name: *const c_char, room: &mut [u8; PATH_BYTES_MAX]) -> *const c_char 
         room[folder.len()] = b'/';
         room[folder.len() + 1..length].copy_from_slice(bytes);
         room[length] = 0;
-        let executable = 1;
-        let before = errno();
-        let is_there = next!(access(room.as_ptr().cast() => *const c_char, executable => c_int)) == 0;
-        set_errno(before);
-        if is_there {
+        if may_start(room.as_ptr().cast()) {
             return room.as_ptr().cast();
         }
     }
@@ -155,7 +168,7 @@ fn start(path: *const c_char, arguments: List, environment: List, real: impl FnO
         Start::ByGate => gate::with(
             path,
             arguments,
-            |gate, arguments| next!(execve(gate => *const c_char, arguments => List, environment => List)),
+            |gate, arguments| next!(by EXECVE, execve(gate => *const c_char, arguments => List, environment => List)),
         ),
     }
 }
@@ -166,7 +179,7 @@ pub unsafe extern "C" fn execve(path: *const c_char, arguments: List, environmen
         path,
         arguments,
         environment,
-        || next!(execve(path => *const c_char, arguments => List, environment => List)),
+        || next!(by EXECVE, execve(path => *const c_char, arguments => List, environment => List)),
     )
 }
 
@@ -179,7 +192,7 @@ pub unsafe extern "C" fn execv(path: *const c_char, arguments: List) -> c_int {
 pub unsafe extern "C" fn execvp(name: *const c_char, arguments: List) -> c_int {
     let mut room = [0; PATH_BYTES_MAX];
     let path = found(name, &mut room);
-    start(path, arguments, own(), || next!(execvp(name => *const c_char, arguments => List)))
+    start(path, arguments, own(), || next!(by EXECVP, execvp(name => *const c_char, arguments => List)))
 }
 
 #[unsafe(no_mangle)]
@@ -229,7 +242,7 @@ fn start_open(
             let result = gate::with(
                 path,
                 arguments,
-                |gate, arguments| next!(execve(gate => *const c_char, arguments => List, environment => List)),
+                |gate, arguments| next!(by EXECVE, execve(gate => *const c_char, arguments => List, environment => List)),
             );
             next!(close(copy => c_int));
             result

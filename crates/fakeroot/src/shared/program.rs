@@ -45,13 +45,20 @@ const STARTERS: [&[u8]; 5] = [b"env", b"nice", b"nohup", b"stdbuf", b"timeout"];
 
 /// Looks at a program, and at the one that runs it if it is a script. The memory is that of a session.
 pub fn kind(path: &CStr, memory: &impl Memory) -> Program {
-    let mut is_starter = is_starter(path);
+    let is_starter = is_starter(path);
     if !is_starter
         && let Some(stat) = kernel::stat(path)
         && let Some(is_direct) = Remembered::of(&stat, memory).is_direct()
     {
         return if is_direct { Program::Direct } else { Program::Dynamic };
     }
+    read_kind(path, is_starter, memory)
+}
+
+/// What the file says. Apart, for the room that it has on the stack.
+#[cold]
+#[inline(never)]
+fn read_kind(path: &CStr, mut is_starter: bool, memory: &impl Memory) -> Program {
     let mut bytes = [0; BEGINNING_BYTES];
     let Some((mut file, mut length)) = read(path, &mut bytes) else { return Program::Dynamic };
     for _ in 0..INTERPRETERS_MAX {

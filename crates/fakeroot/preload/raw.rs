@@ -46,6 +46,8 @@ mod number {
     pub const CAPSET: c_long = 126;
     pub const MKNOD: c_long = 133;
     pub const SETPRIORITY: c_long = 141;
+    pub const PIVOT_ROOT: c_long = 155;
+    pub const CHROOT: c_long = 161;
     /// `setxattr`, and eleven more behind it.
     pub const ATTRIBUTES: c_long = 188;
     pub const MKDIRAT: c_long = 258;
@@ -69,6 +71,8 @@ mod number {
     pub const MKDIRAT: c_long = 34;
     pub const UNLINKAT: c_long = 35;
     pub const RENAMEAT: c_long = 38;
+    pub const PIVOT_ROOT: c_long = 41;
+    pub const CHROOT: c_long = 51;
     pub const FCHMOD: c_long = 52;
     pub const FCHMODAT: c_long = 53;
     pub const FCHOWNAT: c_long = 54;
@@ -151,6 +155,11 @@ unsafe fn led(number: c_long, arguments: Arguments) -> c_long {
             | number::MKNOD => by_path(number, a as *const c_char, [b, c]),
             #[cfg(not(target_arch = "x86_64"))]
             number::FSTAT => stat::fstat(folder, b as *mut Stat),
+            number::CHROOT => session::chroot(a as *const c_char),
+            number::PIVOT_ROOT => {
+                session::prepare();
+                real(number, arguments) as c_int
+            }
             number::FSTATAT => stat::fstatat(folder, path, c as *mut Stat, d as c_int),
             number::STATX => stat::statx(folder, path, c as c_int, d as u32, e as *mut Statx),
             number::FCHOWNAT => owner::fchownat(folder, path, c as u32, d as u32, e as c_int),

@@ -72,11 +72,15 @@ fn open_by(key: &CStr) -> bool {
     opened.is_ok()
 }
 
-/// Behind it the session's file has no name any more.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn chroot(path: *const c_char) -> c_int {
+/// Makes ready for changes behind a call that takes the session's file its name.
+pub fn prepare() {
     if let Some(table) = table() {
         table.memory().prepare();
     }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn chroot(path: *const c_char) -> c_int {
+    prepare();
     next!(chroot(path => *const c_char))
 }

@@ -20,7 +20,8 @@
 //! emptied for another one (`env -i`).
 //!
 //! Known downsides: a launcher that is killed takes the session from processes that it leaves behind: programs that
-//! they start then see real owners, and say so. What is answered by the launcher is answered some 30 times slower, and so
+//! they start then see real owners, and say so. Who has looked only opens the file again to change something; where it cannot
+//! (it is gone, or hidden by a mount, or there is no descriptor left), the change fails, and is told. What is answered by the launcher is answered some 30 times slower, and so
 //! is all that such a program starts; it gains no privileges by set-user-id bits, which no preload library leaves it either.
 
 pub mod launch;

@@ -1,6 +1,6 @@
 //! Session files: made, found dead, removed.
 //!
-//! A session is a file `libfakeroot-kilnyard-RANDOM.so` in the first folder of a list that takes it: the preload library with
+//! A session is a file `kilnyard-libfakeroot-RANDOM.so` in the first folder of a list that takes it: the preload library with
 //! the table behind it. Where programs may not be mapped from there, or do not see there what others write, the
 //! library is a file of the same name in another folder. Where programs without the library are answered, there are a
 //! socket beside the one and the gate beside the other, with the endings `.socket` and `.gate`. The launcher holds a
@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// What all files of a session begin with. Programs look for "libfakeroot" in LD_PRELOAD.
-const PREFIX: &str = "libfakeroot-kilnyard-";
+const PREFIX: &str = "kilnyard-libfakeroot-";
 /// How a session file and a library end.
 const LIBRARY: &str = "so";
 /// How the gate ends.
@@ -109,6 +109,9 @@ impl Session {
         let mut session =
             Session { library: path.clone(), path, seen_at, table, supervisor: None, files: vec![file] };
         if session.serves_as_library() {
+            // Programs of the session that are somebody else are not to be told at each start that they cannot load it.
+            let open = session.files[0].set_permissions(PermissionsExt::from_mode(0o644));
+            open.map_err(|error| SessionError::Map(session.path.clone(), error))?;
             let seen = session.seen(&session.path);
             session.write_text(layout::HEADER_PATH, seen.as_os_str().as_bytes());
         } else {
@@ -273,26 +276,26 @@ fn make_table(path: &Path, unknown: Unknown) -> io::Result<(PathBuf, File)> {
 
 /// The library alone, for the session of this path.
 fn make_library(path: &Path, session: &Path) -> io::Result<(PathBuf, File)> {
-    if path.parent() == session.parent() {
-        return Err(io::Error::other("programs cannot be mapped from where the session is"));
-    }
-    if !is_for_preload(path) {
+    let path = std::path::absolute(path)?;
+    if !is_for_preload(&path) {
         return Err(io::Error::other("LD_PRELOAD takes no path with a space or a colon"));
     }
-    make_file(path, |file| {
+    if path == session {
+        return Err(io::Error::other("programs cannot be mapped from there"));
+    }
+    make_file(&path, |file| {
         write_library(file)?;
         file.set_len((layout::FILE_AT + WINDOW_BYTES) as u64)?;
-        View::of(file).map(drop)
+        View::of(file)?;
+        file.set_permissions(PermissionsExt::from_mode(0o644))
     })
 }
 
-/// A new file that is locked, which programs of the session may read whoever they are.
+/// A new file of this user alone, locked.
 fn make_file(path: &Path, fill: impl FnOnce(&File) -> io::Result<()>) -> io::Result<(PathBuf, File)> {
     let path = std::path::absolute(path)?;
     let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-    let made = lock(&file, libc::LOCK_EX).and_then(|()| fill(&file));
-    let made = made.and_then(|()| file.set_permissions(PermissionsExt::from_mode(0o644)));
-    match made {
+    match lock(&file, libc::LOCK_EX).and_then(|()| fill(&file)) {
         Ok(()) => Ok((path, file)),
         Err(error) => {
             let _ = fs_err::remove_file(&path);
@@ -384,9 +387,15 @@ fn part_of(name: &str) -> Option<Part> {
     }
 }
 
-/// Whether nobody holds the lock of a file.
+/// Whether nobody holds the lock of a file. Of what is called like one and is something else, such as a pipe, nothing is
+/// known, and nobody waits for it.
 fn is_dead(path: &Path) -> bool {
-    File::open(path).is_ok_and(|file| lock(&file, libc::LOCK_EX | libc::LOCK_NB).is_ok()) && is_old(path)
+    let mut options = File::options();
+    let file = options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW).open(path);
+    file.is_ok_and(|file| {
+        file.metadata().is_ok_and(|facts| facts.is_file())
+            && lock(&file, libc::LOCK_EX | libc::LOCK_NB).is_ok()
+    }) && is_old(path)
 }
 
 /// Between making a file and locking it there is a moment.

@@ -150,7 +150,7 @@ impl File {
     /// The same over what is mapped at this address.
     ///
     /// # Safety
-    /// What is there is the caller's, and nobody needs it any more.
+    /// What is there is the caller's, and whoever uses it is served by the file's bytes as well.
     pub unsafe fn map_over(&self, address: usize, offset_bytes: usize, bytes: usize) -> Result<usize, i32> {
         const MAP_FIXED: usize = 16;
         let arguments = [address, bytes, READ_AND_WRITE, MAP_SHARED | MAP_FIXED, self.0, offset_bytes];

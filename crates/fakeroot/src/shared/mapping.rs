@@ -1,9 +1,10 @@
 //! The session file in a process's memory.
 //!
-//! A program that only looks maps nothing: the dynamic linker has mapped the first window with the library, privately, to
+//! A program that only looks maps nothing of its own: the dynamic linker has mapped the first window with the library, privately, to
 //! be read. Linux shows what others write to the file in such a mapping as long as nothing is written through it, as both are
 //! the pages of the file; mmap(2) leaves that open, so that the launcher tries it and says by the path in the header
-//! that it is so. The first change maps the window anew, shared, over the same place.
+//! that it is so. The first change maps the window anew, shared, over the same place, in which others may read meanwhile: the
+//! kernel replaces a mapping at once.
 //!
 //! Regions that grow are mapped when they are first used, by opening the file again by its name: a descriptor that is kept
 //! would be closed by programs that close all they do not know. Mappings stay until the process ends.
@@ -111,13 +112,15 @@ impl Mapping {
     #[cold]
     fn share(&self) -> bool {
         let place = self.regions[0].load(Ordering::Acquire);
-        // SAFETY: the room, which is for this mapping alone; what is read there is the same before and after.
+        // SAFETY: the room, which is for this mapping alone; who reads there reads the same before and after.
         let map = |file: File| unsafe { file.map_over(place, FILE_AT, WINDOW_BYTES) };
         let is_shared = place != 0 && File::open(self.path(), Open::Change).and_then(map).is_ok();
         if is_shared {
             self.is_shared.store(true, Ordering::Release);
         } else if place != 0 && !self.is_told.swap(true, Ordering::Relaxed) {
-            kernel::complain(b"fakeroot: the session cannot be changed any more (has its launcher ended?)\n");
+            kernel::complain(
+                b"fakeroot: the session cannot be changed: its file cannot be opened from here any more\n",
+            );
         }
         is_shared
     }

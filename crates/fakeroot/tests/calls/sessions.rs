@@ -18,6 +18,7 @@ pub const ALL: &[Check] = &[
     ("exit_statuses_are_the_commands", exit_statuses_are_the_commands),
     ("a_session_leaves_nothing", a_session_leaves_nothing),
     ("a_killed_launchers_session_is_swept", a_killed_launchers_session_is_swept),
+    ("what_is_called_like_a_session_holds_nobody_up", what_is_called_like_a_session),
     ("sessions_are_not_nested", sessions_are_not_nested),
     ("who_only_looks_maps_nothing", mapped::who_only_looks_maps_nothing),
     ("a_library_of_its_own_serves_as_well", mapped::a_library_of_its_own_serves_as_well),
@@ -103,6 +104,23 @@ fn a_killed_launchers_session_is_swept() {
     age();
     files(&Folder::new());
     assert!(!key.exists() && !library.exists());
+}
+
+/// A pipe that nobody writes to, as somebody else may put it where sessions are made, and a link.
+fn what_is_called_like_a_session() {
+    let folder = Folder::new();
+    let script = "for number in 1 2; do echo kilnyard-libfakeroot-000000000000000$number.so; done | { read pipe; mkfifo $pipe; \
+        touch -d '1 hour ago' kept $pipe; read link; ln -s kept $link; touch -h -d '1 hour ago' $link; }";
+    let made = folder.command(&["sh", "-ec", script].map(OsString::from)).status();
+    assert!(made.unwrap().success());
+    let mut all: Vec<OsString> = ["timeout", "30"].map(OsString::from).into();
+    all.extend(words(&ours(), &["sh", "-c", "ls | wc -l"]));
+    let output = folder.command(&all).env("TMPDIR", folder.path()).output().unwrap();
+    assert_eq!(
+        (output.status.code(), &*String::from_utf8_lossy(&output.stdout)),
+        (Some(0), "3\n"),
+        "{output:?}"
+    );
 }
 
 fn sessions_are_not_nested() {

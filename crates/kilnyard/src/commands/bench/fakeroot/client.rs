@@ -20,6 +20,10 @@ const MANY_SECONDS: f64 = 0.4;
 /// Programs that are started in one turn.
 pub const EXECS: usize = 8;
 
+/// How programs are started: as compilers and make do, and as shells do.
+pub const WAYS: [&str; 2] = ["spawn", FORK];
+const FORK: &str = "fork";
+
 /// The file that is looked at, in the current folder.
 const FILE: &CStr = c"unknown";
 
@@ -32,7 +36,7 @@ pub fn become_client_if_asked() -> Option<ExitCode> {
     let done = match (words.next().as_deref(), words.next()) {
         (Some("call"), Some(name)) => best_call(&name).and_then(say),
         (Some("many"), Some(count)) => count.parse().ok().and_then(many).and_then(say),
-        (Some("exec"), None) => execs(),
+        (Some("exec"), Some(way)) => execs(way == FORK),
         _ => None,
     };
     Some(if done.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -118,29 +122,40 @@ fn many(processes: u32) -> Option<f64> {
 }
 
 /// Starts some programs for each line of standard input, and says how long each of them took.
-fn execs() -> Option<()> {
+fn execs(is_forked: bool) -> Option<()> {
     std::io::stdin().lines().try_for_each(|line| {
         line.ok()?;
         let times: Option<Vec<String>> =
-            (0..EXECS).map(|_| exec().map(|seconds| seconds.to_string())).collect();
+            (0..EXECS).map(|_| exec(is_forked).map(|seconds| seconds.to_string())).collect();
         say(times?.join(" "))
     })
 }
 
 /// How long it takes to start a program and to wait for its end.
-fn exec() -> Option<f64> {
+fn exec(is_forked: bool) -> Option<f64> {
     unsafe extern "C" {
         static environ: *const *mut libc::c_char;
     }
     let program = CString::new("/bin/true").ok()?;
     let arguments = [program.as_ptr().cast_mut(), std::ptr::null_mut()];
+    let list = arguments.as_ptr();
     let started = Instant::now();
-    // SAFETY: lists with a null at their ends; the child is waited for.
+    // SAFETY: lists with a null at their ends; the child is waited for, and does nothing but what a child of fork may.
     unsafe {
         let mut child = 0;
-        let list = arguments.as_ptr();
-        let (none, no) = (std::ptr::null(), std::ptr::null());
-        if libc::posix_spawn(&mut child, program.as_ptr(), none, no, list, environ) != 0 {
+        if is_forked {
+            child = libc::fork();
+            if child == 0 {
+                libc::execve(program.as_ptr(), list.cast(), environ.cast());
+                libc::_exit(1);
+            }
+        } else {
+            let (none, no) = (std::ptr::null(), std::ptr::null());
+            if libc::posix_spawn(&mut child, program.as_ptr(), none, no, list, environ) != 0 {
+                return None;
+            }
+        }
+        if child < 0 {
             return None;
         }
         libc::waitpid(child, std::ptr::null_mut(), 0);

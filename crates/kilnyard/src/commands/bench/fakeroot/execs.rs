@@ -16,10 +16,11 @@ const TURNS: usize = 400;
 /// The core that all of it runs on.
 const CORE: usize = 0;
 
-/// The fifth percentile of the seconds that starting a program and waiting for its end takes, of each contender.
-pub fn measure(contenders: &[Contender], scratch: &Scratch) -> Result<Vec<f64>> {
+/// The fifth percentile of the seconds that starting a program in one of the [`super::client::WAYS`] and waiting for its end
+/// takes, of each contender.
+pub fn measure(contenders: &[Contender], scratch: &Scratch, way: &str) -> Result<Vec<f64>> {
     let started: Result<Vec<Client>> =
-        contenders.iter().map(|contender| Client::start(contender, scratch)).collect();
+        contenders.iter().map(|contender| Client::start(contender, scratch, way)).collect();
     let mut clients = started?;
     let mut times = vec![Vec::new(); clients.len()];
     for _ in 0..TURNS {
@@ -45,8 +46,8 @@ struct Client {
 }
 
 impl Client {
-    fn start(contender: &Contender, scratch: &Scratch) -> Result<Client> {
-        let mut command = contender.client_command(scratch, &["exec"])?;
+    fn start(contender: &Contender, scratch: &Scratch, way: &str) -> Result<Client> {
+        let mut command = contender.client_command(scratch, &["exec", way])?;
         sides::stay_on(&mut command, CORE);
         let failed = || format!("start {}", contender.name);
         let mut child =

@@ -282,9 +282,12 @@ pub fn wake(word: &core::sync::atomic::AtomicU32) {
 /// Whether this process has signal handlers, which may call what changes a session.
 static HAS_HANDLERS: AtomicBool = AtomicBool::new(false);
 
-/// Says that this process has signal handlers.
+/// Says that this process has signal handlers. What is known is not written again: a child of fork would be given a copy of
+/// the page for it.
 pub fn expect_handlers() {
-    HAS_HANDLERS.store(true, Relaxed);
+    if !HAS_HANDLERS.load(Relaxed) {
+        HAS_HANDLERS.store(true, Relaxed);
+    }
 }
 
 /// Does something that no signal handler of this thread may interrupt. Most programs have none, and the calls are saved.

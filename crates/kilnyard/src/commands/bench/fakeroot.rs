@@ -33,7 +33,7 @@ const CALLS: [&str; 4] = ["stat", "lstat", "fstat", "statx"];
 const EXECS: [(&str, &str); 2] =
     [("exec", "exec of a dynamic program"), ("fork_exec", "fork and exec of a dynamic program")];
 /// How often everybody has a turn with single calls and starts, in each pair.
-const TURNS: u32 = 7;
+const TURNS: u32 = 14;
 /// Processes at once.
 const PROCESSES: [u32; 4] = [1, 4, 16, 64];
 

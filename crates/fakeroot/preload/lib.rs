@@ -4,9 +4,9 @@
 //! notes it in the session's table; the rules are in `shared/operations.rs`.
 //!
 //! What must hold: nothing happens when the library is loaded, since every exec pays for it; the session is opened
-//! and functions are looked up at their first use, or once for all children. No memory is taken, no thread's own storage is used and
-//! no library is needed, so that it works in a child of vfork and in signal handlers. `errno` is left alone
-//! where a call succeeds.
+//! and functions are looked up at their first use, or once for all children. No memory is taken, no thread's own
+//! storage is used and no library is needed, so that it works in a child of vfork and in signal handlers. `errno` is
+//! left alone where a call succeeds.
 //!
 //! What it cannot do: see what programs do by system calls of their own, and what libc does inside
 //! (`fts`, `nftw`, `exec`, `system` and `popen` are therefore here).

@@ -10,7 +10,7 @@
 //! path. The session lasts as long as its [`Session`], over as many commands as are started meanwhile.
 
 use crate::shared::kernel;
-use crate::shared::layout::{self, WORD_BYTES};
+use crate::shared::layout::{self, WINDOW_BYTES, WORD_BYTES};
 use crate::shared::mapping::Mapping;
 use crate::shared::memory::Memory;
 use crate::shared::ownership::Unknown;
@@ -36,9 +36,6 @@ const LIBRARY: &str = "so";
 const GATE_ENDING: &str = "gate";
 /// How the socket ends.
 const SOCKET: &str = "socket";
-
-/// Bytes of the table's first window.
-const WINDOW_BYTES: usize = layout::WINDOW_WORDS * WORD_BYTES;
 
 /// Why there is no session.
 #[derive(Debug, thiserror::Error)]
@@ -102,7 +99,8 @@ impl Session {
             sweep(folder);
         }
         let name = format!("{PREFIX}{:016x}.{LIBRARY}", rand::rngs::OsRng.next_u64());
-        let (path, file) = first(table_folders, |folder| make_table(&folder.join(&name), unknown))?;
+        let place = |folder: &Path| std::path::absolute(folder.join(&name));
+        let (path, file) = first(table_folders, |folder| make_table(place(folder)?, unknown))?;
         let made = open(&path).map_err(|error| SessionError::Map(path.clone(), error));
         let table = Arc::new(made.inspect_err(|_| drop(fs_err::remove_file(&path)))?);
         // From here on what fails removes it.
@@ -116,7 +114,7 @@ impl Session {
             session.write_text(layout::HEADER_PATH, seen.as_os_str().as_bytes());
         } else {
             let (library, file) =
-                first(library_folders, |folder| make_library(&folder.join(&name), &session.path))?;
+                first(library_folders, |folder| make_library(place(folder)?, &session.path))?;
             session.library = library;
             session.files.push(file);
         }
@@ -261,7 +259,7 @@ fn first<T>(folders: &[PathBuf], make: impl Fn(&Path) -> io::Result<T>) -> Resul
 }
 
 /// A session's file: the library, and behind it the table.
-fn make_table(path: &Path, unknown: Unknown) -> io::Result<(PathBuf, File)> {
+fn make_table(path: PathBuf, unknown: Unknown) -> io::Result<(PathBuf, File)> {
     make_file(path, |file| {
         write_library(file)?;
         // SAFETY: a descriptor of ours. Memory is given now, so that no process is killed for its lack later.
@@ -275,15 +273,14 @@ fn make_table(path: &Path, unknown: Unknown) -> io::Result<(PathBuf, File)> {
 }
 
 /// The library alone, for the session of this path.
-fn make_library(path: &Path, session: &Path) -> io::Result<(PathBuf, File)> {
-    let path = std::path::absolute(path)?;
+fn make_library(path: PathBuf, session: &Path) -> io::Result<(PathBuf, File)> {
     if !is_for_preload(&path) {
         return Err(io::Error::other("LD_PRELOAD takes no path with a space or a colon"));
     }
     if path == session {
         return Err(io::Error::other("programs cannot be mapped from there"));
     }
-    make_file(&path, |file| {
+    make_file(path, |file| {
         write_library(file)?;
         file.set_len((layout::FILE_AT + WINDOW_BYTES) as u64)?;
         View::of(file)?;
@@ -292,8 +289,7 @@ fn make_library(path: &Path, session: &Path) -> io::Result<(PathBuf, File)> {
 }
 
 /// A new file of this user alone, locked.
-fn make_file(path: &Path, fill: impl FnOnce(&File) -> io::Result<()>) -> io::Result<(PathBuf, File)> {
-    let path = std::path::absolute(path)?;
+fn make_file(path: PathBuf, fill: impl FnOnce(&File) -> io::Result<()>) -> io::Result<(PathBuf, File)> {
     let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
     match lock(&file, libc::LOCK_EX).and_then(|()| fill(&file)) {
         Ok(()) => Ok((path, file)),

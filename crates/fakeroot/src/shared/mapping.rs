@@ -1,23 +1,20 @@
 //! The session file in a process's memory.
 //!
-//! A program that only looks maps nothing of its own: the dynamic linker has mapped the first window with the library, privately, to
-//! be read. Linux shows what others write to the file in such a mapping as long as nothing is written through it, as both are
-//! the pages of the file; mmap(2) leaves that open, so that the launcher tries it and says by the path in the header
-//! that it is so. The first change maps the window anew, shared, over the same place, in which others may read meanwhile: the
-//! kernel replaces a mapping at once.
+//! A program that only looks maps nothing of its own: the dynamic linker has mapped the first window with the library,
+//! privately, to be read. Linux shows what others write to the file in such a mapping as long as nothing is written through
+//! it, as both are the pages of the file; mmap(2) leaves that open, so that the launcher tries it and says by the path in
+//! the header that it is so. The first change maps the window anew, shared, over the same place, in which others may read
+//! meanwhile: the kernel replaces a mapping at once.
 //!
 //! Regions that grow are mapped when they are first used, by opening the file again by its name: a descriptor that is kept
 //! would be closed by programs that close all they do not know. Mappings stay until the process ends.
 
 use super::kernel::{self, File, Open};
-use super::layout::{self, FILE_AT, WORD_BYTES};
+use super::layout::{self, FILE_AT, WINDOW_BYTES, WORD_BYTES};
 use super::lock;
 use super::memory::{Full, Memory};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
-
-/// Bytes of the first window.
-const WINDOW_BYTES: usize = layout::WINDOW_WORDS * WORD_BYTES;
 
 /// The place of the first window in the library: the dynamic linker maps what stands there in the file. Nobody writes to it.
 #[derive(Debug)]

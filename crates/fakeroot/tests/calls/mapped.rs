@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// Which mappings a program has of a file, one after the other: how it may use each, and where the last one ends.
+/// What the programs have in common: how they may use each mapping of a file, which border on each other; whose a file is.
 const MAPPED: &str = "
 import os
 def mapped(file):

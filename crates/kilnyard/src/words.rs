@@ -42,9 +42,14 @@ pub fn time(seconds: f64) -> String {
     jiff::Timestamp::from_second(seconds as i64).map_or_else(|_| "?".to_owned(), |t| t.to_string())
 }
 
-/// `1 package`, `2 packages`.
+/// `1 package`, `2 packages`, `2 processes`.
 pub fn count(number: u64, one: &str) -> String {
-    if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
+    let ending = match number {
+        1 => "",
+        _ if one.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{number} {one}{ending}")
 }
 
 /// Whether one name may be the other misspelt: at most two letters put in, left out or exchanged.
@@ -79,6 +84,7 @@ mod tests {
         assert_eq!(size(1_300_000), "1.2 MiB");
         assert_eq!(time(0.0), "1970-01-01T00:00:00Z");
         assert_eq!((count(1, "package"), count(2, "package")), ("1 package".into(), "2 packages".into()));
+        assert_eq!((count(1, "process"), count(0, "process")), ("1 process".into(), "0 processes".into()));
     }
 
     #[test]

@@ -33,6 +33,11 @@ fn usage_of(whose: libc::c_int) -> f64 {
     }
 }
 
+/// User and system time so far of this process alone.
+pub fn own_cpu_seconds() -> f64 {
+    usage_of(libc::RUSAGE_SELF)
+}
+
 /// User and system time so far of this process and of everything below it that was waited for.
 pub fn all_cpu_seconds() -> f64 {
     usage_of(libc::RUSAGE_SELF) + usage_of(libc::RUSAGE_CHILDREN)

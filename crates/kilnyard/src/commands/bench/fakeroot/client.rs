@@ -1,5 +1,7 @@
 //! What runs in the sessions that are measured: this program again, which makes one call many times.
 
+use super::super::child;
+use super::sides;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::Write;
@@ -12,9 +14,8 @@ pub const ARGUMENT: &str = "kilnyard-fakeroot-client";
 
 /// Calls that are timed together: long enough for the clock, short enough to be left alone at times.
 const BATCH: u32 = 32;
-const BATCHES_MAX: u32 = 3000;
-/// A turn takes no more time than this.
-const CALLS_SECONDS_MAX: f64 = 0.2;
+/// Batches of a turn, which takes about as long as this.
+const CALLS_SECONDS: f64 = 1.5e-3;
 /// How long many processes call at once.
 const MANY_SECONDS: f64 = 0.4;
 /// Programs that are started in one turn.
@@ -27,16 +28,16 @@ const FORK: &str = "fork";
 /// The file that is looked at, in the current folder.
 const FILE: &CStr = c"unknown";
 
-/// Makes the calls that the arguments ask for, and prints the seconds of one.
+/// Makes the calls that the arguments ask for, and prints the seconds of each.
 pub fn become_client_if_asked() -> Option<ExitCode> {
     let mut words = std::env::args().skip(1);
     if words.next()? != ARGUMENT {
         return None;
     }
     let done = match (words.next().as_deref(), words.next()) {
-        (Some("call"), Some(name)) => best_call(&name).and_then(say),
+        (Some("call"), Some(name)) => calls(&name),
         (Some("many"), Some(count)) => count.parse().ok().and_then(many).and_then(say),
-        (Some("exec"), Some(way)) => execs(way == FORK),
+        (Some("exec"), Some(way)) => in_turns(|| (0..EXECS).map(|_| exec(way == FORK)).collect()),
         _ => None,
     };
     Some(if done.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -55,7 +56,15 @@ fn stat(file: &CStr) {
     }
 }
 
-fn best_call(name: &str) -> Option<f64> {
+/// Does something for each line of standard input, and says how many seconds each part of it took.
+fn in_turns(turn: impl Fn() -> Option<Vec<f64>>) -> Option<()> {
+    std::io::stdin().lines().try_for_each(|line| {
+        line.ok()?;
+        say(turn()?.iter().map(f64::to_string).collect::<Vec<_>>().join(" "))
+    })
+}
+
+fn calls(name: &str) -> Option<()> {
     let file = File::create(FILE.to_str().ok()?).ok()?;
     // SAFETY: as in `stat`; the descriptor is open.
     let call = || unsafe {
@@ -70,65 +79,59 @@ fn best_call(name: &str) -> Option<f64> {
             }
         }
     };
-    let mut best = f64::INFINITY;
-    let begun = Instant::now();
-    for _ in 0..BATCHES_MAX {
-        if begun.elapsed().as_secs_f64() > CALLS_SECONDS_MAX {
-            break;
+    in_turns(|| {
+        let mut seconds = Vec::new();
+        let begun = Instant::now();
+        while begun.elapsed().as_secs_f64() < CALLS_SECONDS {
+            let started = Instant::now();
+            for _ in 0..BATCH {
+                std::hint::black_box(call());
+            }
+            seconds.push(started.elapsed().as_secs_f64() / f64::from(BATCH));
         }
-        let started = Instant::now();
-        for _ in 0..BATCH {
-            std::hint::black_box(call());
-        }
-        best = best.min(started.elapsed().as_secs_f64() / f64::from(BATCH));
-    }
-    Some(best)
+        Some(seconds)
+    })
 }
 
-/// What the machine needs for a call while so many processes make calls.
-fn many(processes: u32) -> Option<f64> {
+/// What a call takes of the machine and of a core while so many processes make calls, each on a core that it does not leave.
+fn many(processes: usize) -> Option<String> {
     File::create(FILE.to_str().ok()?).ok()?;
+    let cores = sides::cores();
     let (reader, writer) = std::io::pipe().ok()?;
     let started = Instant::now();
     let until = Duration::from_secs_f64(MANY_SECONDS);
     let mut children = Vec::new();
-    for _ in 0..processes {
+    for number in 0..processes {
         // SAFETY: this process has one thread, so the child may do what it wants; it ends without returning.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            let mut calls = 0u64;
+            sides::stay_here(cores[number % cores.len()]);
+            let (mut calls, before) = (0u64, child::own_cpu_seconds());
             while started.elapsed() < until {
                 (0..BATCH).for_each(|_| stat(FILE));
                 calls += u64::from(BATCH);
             }
-            let is_written = (&writer).write_all(&calls.to_ne_bytes()).is_ok();
+            let cpu_seconds = child::own_cpu_seconds() - before;
+            let figures = [calls.to_ne_bytes(), cpu_seconds.to_ne_bytes()];
+            let is_written = (&writer).write_all(figures.as_flattened()).is_ok();
             // SAFETY: it has no conditions.
             unsafe { libc::_exit(i32::from(!is_written)) };
         }
         children.push(child);
     }
     drop(writer);
-    let mut calls = 0u64;
-    let mut one = [0; 8];
-    while std::io::Read::read_exact(&mut &reader, &mut one).is_ok() {
-        calls += u64::from_ne_bytes(one);
+    let (mut calls, mut cpu_seconds) = (0u64, 0.0);
+    let mut one = [[0; 8]; 2];
+    while std::io::Read::read_exact(&mut &reader, one.as_flattened_mut()).is_ok() {
+        calls += u64::from_ne_bytes(one[0]);
+        cpu_seconds += f64::from_ne_bytes(one[1]);
     }
     let wall = started.elapsed().as_secs_f64();
     for child in children {
         // SAFETY: our own children.
         unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
     }
-    (calls > 0).then(|| wall / calls as f64)
-}
-
-/// Starts some programs for each line of standard input, and says how long each of them took.
-fn execs(is_forked: bool) -> Option<()> {
-    std::io::stdin().lines().try_for_each(|line| {
-        line.ok()?;
-        let times: Option<Vec<String>> =
-            (0..EXECS).map(|_| exec(is_forked).map(|seconds| seconds.to_string())).collect();
-        say(times?.join(" "))
-    })
+    (calls > 0).then(|| format!("{} {}", wall / calls as f64, cpu_seconds / calls as f64))
 }
 
 /// How long it takes to start a program and to wait for its end.

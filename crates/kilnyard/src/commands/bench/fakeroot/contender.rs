@@ -9,6 +9,16 @@ use std::time::Instant;
 pub const PLAIN: &str = "plain";
 pub const OURS: &str = "kilnyard";
 
+/// The name of a contender in names of figures.
+pub fn key(name: &str) -> String {
+    name.replace('-', "_")
+}
+
+/// Whether that is another fakeroot.
+pub fn is_other(name: &str) -> bool {
+    name != PLAIN && name != OURS
+}
+
 /// What comes before a client of ours.
 const CLIENT_WORDS: [&str; 4] = ["/proc/self/exe", "fakeroot", "--static=off", "--"];
 
@@ -46,13 +56,15 @@ impl Contender {
         command
     }
 
-    /// Runs this program as a client; the seconds that it prints.
-    pub fn client(&self, scratch: &Scratch, words: &[&str]) -> Result<f64> {
+    /// Runs this program as a client; the numbers that it prints.
+    pub fn client(&self, scratch: &Scratch, words: &[&str]) -> Result<Vec<f64>> {
         let output = self.client_command(scratch, words)?.output();
         let output = output.context(Kind::Machine, format!("run {}", self.name))?;
         let text = String::from_utf8_lossy(&output.stdout);
-        let seconds = text.trim().parse().ok().filter(|_| output.status.success());
-        seconds.ok_or_else(|| Error::new(Kind::Machine, format!("{} {words:?} {}", self.name, output.status)))
+        let numbers: Option<Vec<f64>> = text.split_whitespace().map(|word| word.parse().ok()).collect();
+        numbers
+            .filter(|_| output.status.success())
+            .ok_or_else(|| Error::new(Kind::Machine, format!("{} {words:?} {}", self.name, output.status)))
     }
 
     /// This program as a client.

@@ -3,11 +3,11 @@
 use super::super::child;
 use super::super::figures::{Report, Series, Unit, ratios};
 use super::super::scratch::Scratch;
-use super::contender::{Contender, OURS, PLAIN};
+use super::contender::{self, Contender, OURS, PLAIN, key};
 use super::sides;
 use crate::error::{Context, Kind, Result};
 use serde_json::json;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// How many files there are.
 const FILES: usize = 50_000;
@@ -20,8 +20,8 @@ const SECONDS_MAX: &str = "180";
 /// What a file may take up in the session.
 pub const BYTES_MAX: u64 = 128;
 
-/// Who is measured in every pair. The others need minutes for it, and are measured in the first one.
-const IN_EACH_PAIR: [&str; 2] = [PLAIN, OURS];
+/// In how many turns of each pair root and ours are measured. The others need minutes for one, and have one.
+const TURNS: usize = 3;
 
 /// The steps, each on the tree as the ones before left it.
 const STEPS: [(&str, &str); 4] = [
@@ -37,21 +37,17 @@ pub fn measure(pairs: u32, scratch: &Scratch, contenders: &[Contender], report: 
         report.notes.push("trees of files are compared with root itself, and so by root only".to_owned());
         return Ok(());
     }
+    let place = |name: &str| contenders.iter().position(|contender| contender.name == name);
+    let (Some(plain), Some(ours)) = (place(PLAIN), place(OURS)) else { return Ok(()) };
     let mut values: Vec<Vec<Vec<f64>>> = vec![vec![Vec::new(); STEPS.len()]; contenders.len()];
     let mut bytes_each = Vec::new();
-    let is_quick = |contender: &&Contender| IN_EACH_PAIR.contains(&contender.name);
-    let quick: Vec<&Contender> = contenders.iter().filter(is_quick).collect();
     for pair in 0..pairs {
-        let measured = sides::measure(&quick, |contender, place, core| {
-            let folder = scratch.path(&format!("trees-{place}"));
-            make_tree(&folder)?;
-            steps(&folder, contender, Some(core))
-        })?;
-        for (one, seconds) in quick.iter().zip(measured) {
-            let place = contenders.iter().position(|contender| contender.name == one.name).unwrap_or(0);
-            values[place].iter_mut().zip(seconds).for_each(|(values, seconds)| values.push(seconds));
+        let two = [plain, ours];
+        let measured = sides::measure(TURNS, two.map(|number| &contenders[number]), &Trees { scratch })?;
+        for (number, seconds) in two.into_iter().zip(measured) {
+            values[number].iter_mut().zip(seconds).for_each(|(values, seconds)| values.push(seconds));
         }
-        for place in 0..quick.len() {
+        for place in 0..sides::PLACES_MAX {
             let path = scratch.path(&format!("trees-{place}/session-bytes"));
             // Without a fakeroot there is none.
             if path.exists() {
@@ -62,42 +58,37 @@ pub fn measure(pairs: u32, scratch: &Scratch, contenders: &[Contender], report: 
         if pair > 0 {
             continue;
         }
-        let slow = |(contender, _): &(&Contender, &mut Vec<Vec<f64>>)| !is_quick(contender);
-        for (contender, values) in contenders.iter().zip(&mut values).filter(slow) {
+        for (number, contender) in contenders.iter().enumerate().filter(|(number, _)| !two.contains(number)) {
             super::super::go_on()?;
             let folder = scratch.path("trees-0");
             match make_tree(&folder).and_then(|()| steps(&folder, contender, None)) {
-                Ok(seconds) => values.iter_mut().zip(seconds).for_each(|(values, new)| values.push(new)),
+                Ok(seconds) => {
+                    values[number].iter_mut().zip(seconds).for_each(|(values, new)| values.push(new));
+                }
                 Err(error) => {
                     report.notes.push(format!("{} failed on the tree: {error}", contender.name));
                 }
             }
         }
     }
-    let place = |name: &str| contenders.iter().position(|contender| contender.name == name);
     for (step, (name, command)) in STEPS.iter().enumerate() {
         for (contender, values) in
             contenders.iter().zip(&values).filter(|(_, values)| !values[step].is_empty())
         {
-            let key = format!("{name}_{}_cpu_seconds", contender.name.replace('-', "_"));
+            let key = format!("{name}_{}_cpu_seconds", key(contender.name));
             let label = format!("{command}, CPU, {}", contender.name);
             report.series.push(Series::new(key, label, Unit::Seconds, values[step].clone()));
         }
-        if let (Some(ours), Some(plain)) = (place(OURS), place(PLAIN)) {
-            let ratio = ratios(&values[ours][step], &values[plain][step]);
-            let label = format!("{command}, CPU: ours to root");
-            let ratio = Series::new(format!("{name}_to_root"), label, Unit::Ratio, ratio);
-            judge(report, ratio.median() <= RATIO_MAX, command);
-            report.series.push(ratio);
-        }
-        for (other, theirs) in contenders.iter().zip(&values) {
-            if let Some(ours) = place(OURS)
-                && !IN_EACH_PAIR.contains(&other.name)
-                && !theirs[step].is_empty()
-            {
-                let key = format!("{name}_{}_to_ours", other.name.replace('-', "_"));
+        let ratio = ratios(&values[ours][step], &values[plain][step]);
+        let label = format!("{command}, CPU: ours to root");
+        let ratio = Series::new(format!("{name}_to_root"), label, Unit::Ratio, ratio);
+        judge(report, ratio.median() <= RATIO_MAX, command);
+        report.series.push(ratio);
+        for (number, other) in contenders.iter().enumerate() {
+            if contender::is_other(other.name) && !values[number][step].is_empty() {
+                let key = format!("{name}_{}_to_ours", key(other.name));
                 let label = format!("{command}, CPU without daemons: {} to ours", other.name);
-                let ratio = ratios(&theirs[step], &values[ours][step]);
+                let ratio = ratios(&values[number][step], &values[ours][step]);
                 report.series.push(Series::new(key, label, Unit::Ratio, ratio));
             }
         }
@@ -114,6 +105,27 @@ pub fn judge(report: &mut Report, is_met: bool, what: &str) {
     report.is_met = report.is_met.map(|before| before && is_met);
     if !is_met {
         report.notes.push(format!("missed: {what}"));
+    }
+}
+
+/// Trees to run the steps on.
+struct Trees<'a> {
+    scratch: &'a Scratch,
+}
+
+impl Trees<'_> {
+    fn folder(&self, place: usize) -> PathBuf {
+        self.scratch.path(&format!("trees-{place}"))
+    }
+}
+
+impl sides::Steps<{ STEPS.len() }> for Trees<'_> {
+    fn prepare(&self, place: usize) -> Result<()> {
+        make_tree(&self.folder(place))
+    }
+
+    fn run(&self, contender: &Contender, place: usize, core: usize) -> Result<[f64; STEPS.len()]> {
+        steps(&self.folder(place), contender, Some(core))
     }
 }
 

@@ -5,21 +5,21 @@
 use super::super::child;
 use super::super::figures::{Report, Series, Unit, ratios};
 use super::super::scratch::Scratch;
-use super::contender::{Contender, OURS, PLAIN};
+use super::contender::{Contender, OURS, PLAIN, key};
 use super::files::judge;
 use super::sides;
 use crate::error::{Context, Kind, Result};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The steps, and what each may cost, to plain.
-const STEPS: [(&str, &str, f64); 2] = [
+pub const STEPS: [(&str, &str, f64); 2] = [
     ("configure", "./configure", 1.03),
     ("build", "make && make install DESTDIR=$PWD/made && tar cf made.tar made", 1.01),
 ];
 
-/// Whom it is measured with.
-const CONTENDERS: [&str; 3] = [PLAIN, OURS, "fakeroot-sysv"];
+/// Who is measured beside plain, and in how many turns of each pair. The others have no targets.
+const TURNS: [(&str, usize); 2] = [(OURS, 4), ("fakeroot-sysv", 1)];
 
 /// Adds what is found to a report, for a source folder with a `configure`, which is copied.
 pub fn measure(
@@ -29,55 +29,77 @@ pub fn measure(
     contenders: &[Contender],
     report: &mut Report,
 ) -> Result<()> {
-    let contenders: Vec<&Contender> =
-        contenders.iter().filter(|contender| CONTENDERS.contains(&contender.name)).collect();
-    let mut values = vec![vec![Vec::new(); contenders.len()]; STEPS.len()];
-    for _ in 0..pairs {
-        let measured = sides::measure(&contenders, |contender, place, core| {
-            steps(source, &scratch.path(&format!("source-{place}")), contender, core)
-        })?;
-        for (number, seconds) in measured.into_iter().enumerate() {
-            for (values, seconds) in values.iter_mut().zip(seconds) {
-                values[number].push(seconds);
+    let find = |name: &str| contenders.iter().find(|contender| contender.name == name);
+    let Some(plain) = find(PLAIN) else { return Ok(()) };
+    for (name, turns) in TURNS {
+        let Some(contender) = find(name) else { continue };
+        let mut values = vec![[Vec::new(), Vec::new()]; STEPS.len()];
+        let package = Package { source, scratch };
+        for _ in 0..pairs {
+            let [without, with] = sides::measure(turns, [plain, contender], &package)?;
+            for (values, seconds) in values.iter_mut().zip(without.into_iter().zip(with)) {
+                values[0].push(seconds.0);
+                values[1].push(seconds.1);
             }
         }
-    }
-    let place = |name: &str| contenders.iter().position(|contender| contender.name == name);
-    for ((name, command, ratio_max), values) in STEPS.iter().zip(&values) {
-        for (contender, values) in contenders.iter().zip(values) {
-            let key = format!("{name}_{}_cpu_seconds", contender.name.replace('-', "_"));
-            let label = format!("{command}, CPU, {}", contender.name);
-            report.series.push(Series::new(key, label, Unit::Seconds, values.clone()));
-        }
-        if let (Some(ours), Some(plain)) = (place(OURS), place(PLAIN)) {
-            let label = format!("{name}, CPU: ours to plain");
+        for ((step, command, ratio_max), [without, with]) in STEPS.iter().zip(values) {
+            let whose = if name == OURS { String::new() } else { format!("_{}", key(name)) };
             let ratio = Series::new(
-                format!("{name}_to_plain"),
-                label,
+                format!("{step}{whose}_to_plain"),
+                format!("{step}, CPU: {} to plain", if name == OURS { "ours" } else { name }),
                 Unit::Ratio,
-                ratios(&values[ours], &values[plain]),
+                ratios(&with, &without),
             );
-            judge(report, ratio.median() <= *ratio_max, &format!("{name}: at most {ratio_max} x plain"));
+            let mut tell = |contender: &Contender, values| {
+                let label = format!("{command}, CPU, {}", contender.name);
+                let key = format!("{step}_{}_cpu_seconds", key(contender.name));
+                report.series.push(Series::new(key, label, Unit::Seconds, values));
+            };
+            if name == OURS {
+                tell(plain, without);
+            }
+            tell(contender, with);
+            if name == OURS {
+                judge(report, ratio.median() <= *ratio_max, &format!("{step}: at most {ratio_max} x plain"));
+            }
             report.series.push(ratio);
         }
     }
     Ok(())
 }
 
-/// Configures and builds a copy of the source on one core; CPU seconds of each step.
-fn steps(source: &Path, copy: &Path, contender: &Contender, core: usize) -> Result<[f64; STEPS.len()]> {
-    if copy.exists() {
-        fs_err::remove_dir_all(copy).context(Kind::Machine, "remove the last copy of the source")?;
+/// A source, and where it is copied to.
+struct Package<'a> {
+    source: &'a Path,
+    scratch: &'a Scratch,
+}
+
+impl Package<'_> {
+    fn copy(&self, place: usize) -> PathBuf {
+        self.scratch.path(&format!("source-{place}"))
     }
-    let mut copying = Command::new("cp");
-    copying.arg("-a").arg(source).arg(copy);
-    child::measure(copying, None, &[0])?;
-    let mut seconds = [0.0; STEPS.len()];
-    for ((_, command, _), seconds) in STEPS.iter().zip(&mut seconds) {
-        let mut command = contender.command(&["sh", "-c", command]);
-        command.current_dir(copy);
-        sides::stay_on(&mut command, core);
-        *seconds = child::measure(command, None, &[0])?.cpu_seconds;
+}
+
+impl sides::Steps<{ STEPS.len() }> for Package<'_> {
+    fn prepare(&self, place: usize) -> Result<()> {
+        let copy = self.copy(place);
+        if copy.exists() {
+            fs_err::remove_dir_all(&copy).context(Kind::Machine, "remove the last copy of the source")?;
+        }
+        let mut copying = Command::new("cp");
+        copying.arg("-a").arg(self.source).arg(copy);
+        child::measure(copying, None, &[0]).map(|_| ())
     }
-    Ok(seconds)
+
+    /// CPU seconds of each step.
+    fn run(&self, contender: &Contender, place: usize, core: usize) -> Result<[f64; STEPS.len()]> {
+        let mut seconds = [0.0; STEPS.len()];
+        for ((_, command, _), seconds) in STEPS.iter().zip(&mut seconds) {
+            let mut command = contender.command(&["sh", "-c", command]);
+            command.current_dir(self.copy(place));
+            sides::stay_on(&mut command, core);
+            *seconds = child::measure(command, None, &[0])?.cpu_seconds;
+        }
+        Ok(seconds)
+    }
 }

@@ -1,67 +1,93 @@
-//! Two contenders at once, each on a core of its own, and then the other way round.
+//! Two contenders at once on one core, and the same on a second core beside it.
 //!
-//! What disturbs one disturbs the other then, and a core that is slower than another is so for both. Other load only adds to
-//! the CPU time of a step, so that the smallest of the turns counts, and there are turns until they bring nothing smaller.
+//! The kernel gives the core to both in turn, for some milliseconds each. So whatever slows it down, other guests of the machine
+//! above all, slows both down alike: on a virtual machine with 2 cores, two builds of the same kind differ by 0.5 % this way,
+//! and by 5 % with a core for each. Either finds less in the caches than it would alone.
 
 use super::contender::Contender;
 use crate::error::{Error, Kind, Result};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// How often each is measured at least; each core has its half.
-const TURNS_MIN: usize = 4;
-/// And at most.
-const TURNS_MAX: usize = 16;
-/// What a turn has to take from the smallest time of a step to have brought anything, as a part of that.
-const GAIN_MIN: f64 = 0.003;
+/// How many cores are used.
+const CORES_MAX: usize = 2;
+/// Those that do something at once: each uses what has its number, from 0 on.
+pub const PLACES_MAX: usize = 2 * CORES_MAX;
 
-/// The seconds of each step of each contender. `steps` is called with the contender, a number that no other one has at that
-/// time, and its core.
-pub fn measure<'a, const STEPS: usize>(
-    contenders: &[&'a Contender],
-    steps: impl Fn(&Contender, usize, usize) -> Result<[f64; STEPS]> + Sync,
-) -> Result<Vec<[f64; STEPS]>> {
-    let mut all = Vec::new();
-    for two in contenders.chunks(2) {
-        let mut best = vec![[f64::INFINITY; STEPS]; two.len()];
-        let (mut turn, mut since_gain) = (0, 0);
-        while turn < TURNS_MIN || (two.len() == 2 && since_gain < TURNS_MIN && turn < TURNS_MAX) {
-            super::super::go_on()?;
-            let outcomes: Vec<Result<[f64; STEPS]>> = std::thread::scope(|scope| {
-                let start = |(place, contender): (usize, &&'a Contender)| {
-                    let (steps, contender) = (&steps, *contender);
-                    scope.spawn(move || steps(contender, place, (turn + place) % 2))
-                };
-                let running: Vec<_> = two.iter().enumerate().map(start).collect();
-                let gone = |_| Err(Error::new(Kind::Internal, "a thread that measures ended early"));
-                running.into_iter().map(|thread| thread.join().unwrap_or_else(gone)).collect()
-            });
-            turn += 1;
-            since_gain += 1;
-            for (best, outcome) in best.iter_mut().zip(outcomes) {
-                for (best, seconds) in best.iter_mut().zip(outcome?) {
-                    if seconds < *best * (1.0 - GAIN_MIN) {
-                        since_gain = 0;
-                    }
-                    *best = best.min(seconds);
-                }
-            }
-        }
-        all.extend(best);
-    }
-    Ok(all)
+/// What the contenders do: the seconds of each step of one of them.
+pub trait Steps<const STEPS: usize>: Sync {
+    /// Makes what the steps need at a place; this is not measured.
+    fn prepare(&self, place: usize) -> Result<()>;
+    /// Runs them there, on a core.
+    fn run(&self, contender: &Contender, place: usize, core: usize) -> Result<[f64; STEPS]>;
 }
 
-/// Lets a command and all that it starts run on this core alone, where there is one of that number.
+/// The mean seconds of each step of the two.
+pub fn measure<const STEPS: usize>(
+    turns: usize,
+    two: [&Contender; 2],
+    steps: &impl Steps<STEPS>,
+) -> Result<[[f64; STEPS]; 2]> {
+    let mut cores = cores();
+    cores.truncate(CORES_MAX);
+    let mut means = [[0.0; STEPS]; 2];
+    for turn in 0..turns {
+        for place in 0..2 * cores.len() {
+            super::super::go_on()?;
+            steps.prepare(place)?;
+        }
+        let outcomes: Vec<(usize, Result<[f64; STEPS]>)> = std::thread::scope(|scope| {
+            let start = |place: usize| {
+                let (number, core) = (place / 2, cores[place / 2]);
+                // Who begins is the other one on the other core, and in the next turn.
+                let who = (turn + number + place) % 2;
+                (who, scope.spawn(move || steps.run(two[who], place, core)))
+            };
+            let running: Vec<_> = (0..2 * cores.len()).map(start).collect();
+            let gone = |_| Err(Error::new(Kind::Internal, "a thread that measures ended early"));
+            running.into_iter().map(|(who, thread)| (who, thread.join().unwrap_or_else(gone))).collect()
+        });
+        for (who, seconds) in outcomes {
+            for (mean, seconds) in means[who].iter_mut().zip(seconds?) {
+                *mean += seconds / (turns * cores.len()) as f64;
+            }
+        }
+    }
+    Ok(means)
+}
+
+/// The cores that this process may run on; at least one.
+pub fn cores() -> Vec<usize> {
+    // SAFETY: an all-zero set is valid and empty, and lives to the end of the calls.
+    let mut cores: Vec<usize> = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::sched_getaffinity(0, size_of_val(&set), &mut set);
+        (0..8 * size_of_val(&set)).filter(|core| libc::CPU_ISSET(*core, &set)).collect()
+    };
+    if cores.is_empty() {
+        // More cores than the set holds: the first is as good as any.
+        cores.push(0);
+    }
+    cores
+}
+
+/// Lets a command and all that it starts run on this core alone.
 pub fn stay_on(command: &mut Command, core: usize) {
-    // SAFETY: the call takes a set that lives to its end, and neither allocates nor takes a lock.
+    // SAFETY: what is done there neither allocates nor takes a lock.
     unsafe {
         command.pre_exec(move || {
-            let mut cores: libc::cpu_set_t = std::mem::zeroed();
-            libc::CPU_SET(core, &mut cores);
-            // A machine without that core runs it where it likes.
-            libc::sched_setaffinity(0, size_of_val(&cores), &cores);
+            stay_here(core);
             Ok(())
         });
+    }
+}
+
+/// Lets this process run on this core alone; where that fails, it runs where it likes.
+pub fn stay_here(core: usize) {
+    // SAFETY: an all-zero set is valid and empty, and lives to the end of the calls.
+    unsafe {
+        let mut cores: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(core, &mut cores);
+        libc::sched_setaffinity(0, size_of_val(&cores), &cores);
     }
 }

@@ -1,9 +1,11 @@
-//! Programs that are started, a few by each contender in turn.
+//! Calls that are made, and programs that are started, a few by each contender in turn.
 //!
-//! An exec takes some hundred microseconds, and what a fakeroot adds to it is a twentieth of that; a machine that others use too
-//! changes its pace by more from one quarter of a second to the next. So the clients of all contenders are there at once, on one
-//! core, and each starts a few programs when it is asked to: what disturbs one for longer than that disturbs all.
+//! A call takes some hundred nanoseconds and an exec some hundred microseconds, and what a fakeroot adds to either is a part of
+//! that; a machine that others use too changes its pace by more from one quarter of a second to the next. So the clients of all
+//! contenders are there at once, on one core, and each does a little when it is asked to: what disturbs one for longer than that
+//! disturbs all. Where a process lies in memory makes it faster or slower too, so that there are several sets of them.
 
+use super::super::figures::Summary;
 use super::super::scratch::Scratch;
 use super::contender::Contender;
 use super::sides;
@@ -11,25 +13,29 @@ use crate::error::{Context, Error, Kind, Result};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
-/// How often everybody has a turn; each starts [`super::client::EXECS`] programs.
-const TURNS: usize = 400;
-/// The core that all of it runs on.
-const CORE: usize = 0;
+/// Sets of clients, one after another.
+const SETS: usize = 8;
+/// How often everybody in a set has a turn.
+const TURNS: usize = 50;
 
-/// The fifth percentile of the seconds that starting a program in one of the [`super::client::WAYS`] and waiting for its end
-/// takes, of each contender.
-pub fn measure(contenders: &[Contender], scratch: &Scratch, way: &str) -> Result<Vec<f64>> {
-    let started: Result<Vec<Client>> =
-        contenders.iter().map(|contender| Client::start(contender, scratch, way)).collect();
-    let mut clients = started?;
-    let mut times = vec![Vec::new(); clients.len()];
-    for _ in 0..TURNS {
-        super::super::go_on()?;
-        for (client, times) in clients.iter_mut().zip(&mut times) {
-            times.extend(client.turn()?);
+/// The seconds that one of what these words ask of a client takes, of each contender: the fifth percentile of a set, in the
+/// median of the sets.
+pub fn measure(contenders: &[Contender], scratch: &Scratch, words: &[&str]) -> Result<Vec<f64>> {
+    let mut seconds = vec![Vec::new(); contenders.len()];
+    for _ in 0..SETS {
+        let started: Result<Vec<Client>> =
+            contenders.iter().map(|contender| Client::start(contender, scratch, words)).collect();
+        let mut clients = started?;
+        let mut times = vec![Vec::new(); clients.len()];
+        for _ in 0..TURNS {
+            super::super::go_on()?;
+            for (client, times) in clients.iter_mut().zip(&mut times) {
+                times.extend(client.turn()?);
+            }
         }
+        seconds.iter_mut().zip(times).for_each(|(seconds, times)| seconds.push(fifth_percentile(times)));
     }
-    Ok(times.into_iter().map(fifth_percentile).collect())
+    Ok(seconds.iter().map(|seconds| Summary::of(seconds).map_or(0.0, |summary| summary.median)).collect())
 }
 
 fn fifth_percentile(mut times: Vec<f64>) -> f64 {
@@ -46,9 +52,9 @@ struct Client {
 }
 
 impl Client {
-    fn start(contender: &Contender, scratch: &Scratch, way: &str) -> Result<Client> {
-        let mut command = contender.client_command(scratch, &["exec", way])?;
-        sides::stay_on(&mut command, CORE);
+    fn start(contender: &Contender, scratch: &Scratch, words: &[&str]) -> Result<Client> {
+        let mut command = contender.client_command(scratch, words)?;
+        sides::stay_on(&mut command, sides::cores()[0]);
         let failed = || format!("start {}", contender.name);
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context(Kind::Machine, failed())?;
@@ -63,9 +69,9 @@ impl Client {
         }
     }
 
-    /// The seconds of each program of a turn.
+    /// The seconds of all that it did in a turn, each.
     fn turn(&mut self) -> Result<Vec<f64>> {
-        let failed = || format!("start programs with {}", self.name);
+        let failed = || format!("measure {}", self.name);
         let mut line = String::new();
         if let Some(orders) = &mut self.orders {
             orders.write_all(b"\n").context(Kind::Machine, failed())?;

@@ -1,0 +1,188 @@
+//! What single calls and starts came to, by contender, and how that is judged.
+
+use super::super::figures::{Report, Series, Unit, ratios};
+use super::contender::{self, Contender, OURS, PLAIN, key};
+use super::{files, package};
+use serde_json::{Map, json};
+
+/// What calls may cost, to plain.
+const CALL_RATIO_MAX: f64 = 1.04;
+/// What an exec may cost more than plain.
+const EXEC_SECONDS_MAX: f64 = 30e-6;
+/// What the start of a session may cost more than none.
+const START_SECONDS_MAX: f64 = 3e-3;
+
+/// How a figure of ours is compared with plain.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Judged {
+    /// As a ratio, which has a target.
+    Call,
+    /// By what it takes more, which may be so much; in seconds.
+    More(Option<f64>),
+    /// Not at all: it is there for the others.
+    NotToPlain,
+}
+
+impl Judged {
+    pub const EXEC: Judged = Judged::More(Some(EXEC_SECONDS_MAX));
+    pub const START: Judged = Judged::More(Some(START_SECONDS_MAX));
+}
+
+/// One figure of one contender, in seconds, a value for each pair.
+struct Row {
+    name: String,
+    label: String,
+    judged: Judged,
+    contender: &'static str,
+    values: Vec<f64>,
+}
+
+/// All figures so far.
+#[derive(Default)]
+pub struct Findings {
+    rows: Vec<Row>,
+}
+
+impl Findings {
+    /// Takes a value of one more pair.
+    pub fn take(&mut self, name: &str, label: &str, judged: Judged, contender: &Contender, seconds: f64) {
+        match self.rows.iter_mut().find(|row| row.name == name && row.contender == contender.name) {
+            Some(row) => row.values.push(seconds),
+            None => self.rows.push(Row {
+                name: name.to_owned(),
+                label: label.to_owned(),
+                judged,
+                contender: contender.name,
+                values: vec![seconds],
+            }),
+        }
+    }
+
+    fn values(&self, name: &str, contender: &str) -> &[f64] {
+        let row = self.rows.iter().find(|row| row.name == name && row.contender == contender);
+        row.map_or(&[], |row| &row.values)
+    }
+
+    pub fn report(&self) -> Report {
+        let mut series = Vec::new();
+        let (mut is_met, mut notes) = (true, Vec::new());
+        let mut judge = |is_good: bool, what: &str| {
+            is_met &= is_good;
+            if !is_good {
+                notes.push(format!("missed: {what}"));
+            }
+        };
+        for row in &self.rows {
+            let key = format!("{}_{}_seconds", row.name, key(row.contender));
+            let label = format!("{}, {}", row.label, row.contender);
+            series.push(Series::new(key, label, Unit::Seconds, row.values.clone()));
+        }
+        for Row { name, label, judged, values: plain, .. } in
+            self.rows.iter().filter(|row| row.contender == PLAIN)
+        {
+            let ours = self.values(name, OURS);
+            match judged {
+                Judged::Call => {
+                    let label = format!("{label}: ours to plain");
+                    let ratio =
+                        Series::new(format!("{name}_to_plain"), label, Unit::Ratio, ratios(ours, plain));
+                    judge(ratio.median() <= CALL_RATIO_MAX, &ratio.label);
+                    series.push(ratio);
+                }
+                Judged::More(seconds_max) => {
+                    let more = ours.iter().zip(plain).map(|(ours, plain)| ours - plain).collect();
+                    let label = format!("{label}: ours less plain");
+                    let more = Series::new(format!("{name}_more_seconds"), label, Unit::Seconds, more);
+                    judge(seconds_max.is_none_or(|max| more.median() <= max), &more.label);
+                    series.push(more);
+                }
+                Judged::NotToPlain => {}
+            }
+            for row in self.rows.iter().filter(|row| row.name == *name && contender::is_other(row.contender))
+            {
+                series.push(Series::new(
+                    format!("{name}_{}_to_ours", key(row.contender)),
+                    format!("{label}: {} to ours", row.contender),
+                    Unit::Ratio,
+                    ratios(&row.values, ours),
+                ));
+            }
+        }
+        let mut facts = Map::new();
+        facts.insert("contenders".to_owned(), json!(self.others()));
+        Report {
+            name: "fakeroot",
+            series,
+            facts,
+            notes,
+            target: format!(
+                "calls at most {CALL_RATIO_MAX} x plain with 1 to 64 processes, an exec at most {:.0} µs and a start at \
+                 most {:.0} ms more than plain; trees of files at most {} x root, {} bytes a file; {}",
+                EXEC_SECONDS_MAX * 1e6,
+                START_SECONDS_MAX * 1e3,
+                files::RATIO_MAX,
+                files::BYTES_MAX,
+                package::STEPS.map(|(step, _, max)| format!("{step} at most {max} x plain")).join(", ")
+            ),
+            is_met: Some(is_met),
+        }
+    }
+
+    /// The other fakeroots that were measured.
+    fn others(&self) -> Vec<&'static str> {
+        let mut others: Vec<&'static str> = self.rows.iter().map(|row| row.contender).collect();
+        others.sort_unstable();
+        others.dedup();
+        others.retain(|name| contender::is_other(name));
+        others
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(judged: Judged, ours: [f64; 3]) -> Report {
+        let mut findings = Findings::default();
+        for (pair, ours) in ours.into_iter().enumerate() {
+            for (name, seconds) in [(PLAIN, 1e-3), (OURS, ours), ("fakeroot-tcp", 1.0 + pair as f64)] {
+                findings.take("call", "a call", judged, &Contender { name, words: Vec::new() }, seconds);
+            }
+        }
+        findings.report()
+    }
+
+    fn median(report: &Report, key: &str) -> Option<f64> {
+        Some(report.series.iter().find(|series| series.key == key)?.median())
+    }
+
+    #[test]
+    fn the_median_of_the_pairs_is_judged() {
+        let report = found(Judged::Call, [1.03e-3, 2e-3, 1.02e-3]);
+        assert_eq!((report.is_met, report.notes.len()), (Some(true), 0), "{report:?}");
+        assert!(
+            median(&report, "call_to_plain").is_some_and(|ratio| (ratio - 1.03).abs() < 1e-9),
+            "{report:?}"
+        );
+        assert!(
+            median(&report, "call_fakeroot_tcp_to_ours").is_some_and(|ratio| ratio > 900.0),
+            "{report:?}"
+        );
+        let report = found(Judged::Call, [1.03e-3, 1.05e-3, 1.06e-3]);
+        assert_eq!(report.is_met, Some(false));
+        assert_eq!(report.notes, ["missed: a call: ours to plain"]);
+    }
+
+    #[test]
+    fn starts_are_judged_by_what_they_take_more_and_some_figures_not_at_all() {
+        let slow = [1.031e-3; 3];
+        assert_eq!(found(Judged::EXEC, slow).is_met, Some(false));
+        assert_eq!(found(Judged::START, slow).is_met, Some(true));
+        let report = found(Judged::More(None), slow);
+        assert_eq!(report.is_met, Some(true));
+        assert!(median(&report, "call_more_seconds").is_some_and(|more| (more - 31e-6).abs() < 1e-9));
+        let report = found(Judged::NotToPlain, [1.0; 3]);
+        assert_eq!((report.is_met, median(&report, "call_to_plain")), (Some(true), None));
+        assert!(median(&report, "call_fakeroot_tcp_to_ours").is_some());
+    }
+}

@@ -43,17 +43,17 @@ pub fn measure(pairs: u32, source: Option<&std::path::Path>) -> Result<Report> {
             for (contender, seconds) in
                 contenders.iter().zip(turns::measure(&contenders, &scratch, &["call", call])?)
             {
-                findings.take(call, &label, Judged::Call, contender, seconds);
+                findings.take(call, &label, Judged::Call, contender, seconds)?;
             }
         }
         for (contender, seconds) in contenders.iter().zip(starts(&contenders, &scratch)?) {
-            findings.take("start", "start of `true`", Judged::START, contender, seconds);
+            findings.take("start", "start of `true`", Judged::START, contender, Ok(seconds))?;
         }
         for (way, (name, label, judged)) in client::WAYS.into_iter().zip(EXECS) {
             for (contender, seconds) in
                 contenders.iter().zip(turns::measure(&contenders, &scratch, &["exec", way])?)
             {
-                findings.take(name, label, judged, contender, seconds);
+                findings.take(name, label, judged, contender, seconds)?;
             }
         }
         many::measure(&scratch, &contenders, &mut findings)?;

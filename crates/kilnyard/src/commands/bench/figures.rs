@@ -28,9 +28,9 @@ impl Summary {
     }
 }
 
-/// What each value of the first is to the value of the second with the same place.
+/// What each value of the first is to the value of the second with the same place, where both were measured.
 pub fn ratios(first: &[f64], second: &[f64]) -> Vec<f64> {
-    first.iter().zip(second).filter(|(_, b)| **b > 0.0).map(|(a, b)| a / b).collect()
+    first.iter().zip(second).filter(|(a, b)| a.is_finite() && **b > 0.0).map(|(a, b)| a / b).collect()
 }
 
 /// What a number counts.
@@ -117,6 +117,7 @@ impl Report {
             "pairs": pairs,
             "figures": figures,
             "facts": self.facts,
+            "notes": self.notes,
             "target": self.target,
             "is_met": self.is_met,
         })

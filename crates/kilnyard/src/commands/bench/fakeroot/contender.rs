@@ -14,6 +14,13 @@ pub fn key(name: &str) -> String {
     name.replace('-', "_")
 }
 
+/// That a client of a contender failed, with its last words.
+pub fn failure(name: &str, status: &str, said: &[u8]) -> Error {
+    let said = String::from_utf8_lossy(said);
+    let last = said.lines().last().map(|line| format!(": {line}")).unwrap_or_default();
+    Error::new(Kind::Machine, format!("measure {name}: {status}{last}"))
+}
+
 /// Whether that is another fakeroot.
 pub fn is_other(name: &str) -> bool {
     name != PLAIN && name != OURS
@@ -58,13 +65,13 @@ impl Contender {
 
     /// Runs this program as a client; the numbers that it prints.
     pub fn client(&self, scratch: &Scratch, words: &[&str]) -> Result<Vec<f64>> {
-        let output = self.client_command(scratch, words)?.output();
+        let output = self.client_command(scratch, words)?.stderr(Stdio::piped()).output();
         let output = output.context(Kind::Machine, format!("run {}", self.name))?;
         let text = String::from_utf8_lossy(&output.stdout);
         let numbers: Option<Vec<f64>> = text.split_whitespace().map(|word| word.parse().ok()).collect();
         numbers
             .filter(|_| output.status.success())
-            .ok_or_else(|| Error::new(Kind::Machine, format!("{} {words:?} {}", self.name, output.status)))
+            .ok_or_else(|| failure(self.name, &output.status.to_string(), &output.stderr))
     }
 
     /// This program as a client.

@@ -3,6 +3,7 @@
 use super::super::figures::{Report, Series, Unit, ratios};
 use super::contender::{self, Contender, OURS, PLAIN, key};
 use super::{files, package};
+use crate::error::Result;
 use serde_json::{Map, json};
 
 /// What calls may cost, to plain.
@@ -41,11 +42,27 @@ struct Row {
 #[derive(Default)]
 pub struct Findings {
     rows: Vec<Row>,
+    notes: Vec<String>,
 }
 
 impl Findings {
-    /// Takes a value of one more pair.
-    pub fn take(&mut self, name: &str, label: &str, judged: Judged, contender: &Contender, seconds: f64) {
+    /// Takes a value of one more pair. Where another fakeroot fails, that is noted, and the rest is measured all the same.
+    pub fn take(
+        &mut self,
+        name: &str,
+        label: &str,
+        judged: Judged,
+        contender: &Contender,
+        seconds: Result<f64>,
+    ) -> Result<()> {
+        let seconds = match seconds {
+            Err(error) if contender::is_other(contender.name) => {
+                self.notes.push(format!("{label}: {error}"));
+                // It keeps the place of the pair, and is in no figure.
+                f64::NAN
+            }
+            seconds => seconds?,
+        };
         match self.rows.iter_mut().find(|row| row.name == name && row.contender == contender.name) {
             Some(row) => row.values.push(seconds),
             None => self.rows.push(Row {
@@ -56,6 +73,7 @@ impl Findings {
                 values: vec![seconds],
             }),
         }
+        Ok(())
     }
 
     fn values(&self, name: &str, contender: &str) -> &[f64] {
@@ -65,7 +83,7 @@ impl Findings {
 
     pub fn report(&self) -> Report {
         let mut series = Vec::new();
-        let (mut is_met, mut notes) = (true, Vec::new());
+        let (mut is_met, mut notes) = (true, self.notes.clone());
         let mut judge = |is_good: bool, what: &str| {
             is_met &= is_good;
             if !is_good {
@@ -75,7 +93,8 @@ impl Findings {
         for row in &self.rows {
             let key = format!("{}_{}_seconds", row.name, key(row.contender));
             let label = format!("{}, {}", row.label, row.contender);
-            series.push(Series::new(key, label, Unit::Seconds, row.values.clone()));
+            let values = row.values.iter().copied().filter(|seconds| seconds.is_finite()).collect();
+            series.push(Series::new(key, label, Unit::Seconds, values));
         }
         for Row { name, label, judged, values: plain, .. } in
             self.rows.iter().filter(|row| row.contender == PLAIN)
@@ -146,7 +165,8 @@ mod tests {
         let mut findings = Findings::default();
         for (pair, ours) in ours.into_iter().enumerate() {
             for (name, seconds) in [(PLAIN, 1e-3), (OURS, ours), ("fakeroot-tcp", 1.0 + pair as f64)] {
-                findings.take("call", "a call", judged, &Contender { name, words: Vec::new() }, seconds);
+                let contender = Contender { name, words: Vec::new() };
+                findings.take("call", "a call", judged, &contender, Ok(seconds)).unwrap();
             }
         }
         findings.report()
@@ -184,5 +204,26 @@ mod tests {
         let report = found(Judged::NotToPlain, [1.0; 3]);
         assert_eq!((report.is_met, median(&report, "call_to_plain")), (Some(true), None));
         assert!(median(&report, "call_fakeroot_tcp_to_ours").is_some());
+    }
+
+    #[test]
+    fn another_fakeroot_that_fails_is_told_and_left_out() {
+        let mut findings = Findings::default();
+        let mut take = |name, seconds: Option<f64>| {
+            let seconds =
+                seconds.ok_or_else(|| contender::failure(name, "exit status: 1", b"a\nno semaphores\n"));
+            findings.take("call", "a call", Judged::Call, &Contender { name, words: Vec::new() }, seconds)
+        };
+        for theirs in [None, Some(8.0)] {
+            take(PLAIN, Some(1.0)).unwrap();
+            take(OURS, Some(if theirs.is_none() { 1.0 } else { 2.0 })).unwrap();
+            take("fakeroot-tcp", theirs).unwrap();
+        }
+        assert!(take(OURS, None).is_err());
+        let report = findings.report();
+        assert_eq!(report.notes[0], "a call: error: measure fakeroot-tcp: exit status: 1: no semaphores");
+        let values = |key| &report.series.iter().find(|series| series.key == key).unwrap().values;
+        assert_eq!(values("call_fakeroot_tcp_seconds"), &[8.0]);
+        assert_eq!(values("call_fakeroot_tcp_to_ours"), &[4.0]);
     }
 }

@@ -7,10 +7,10 @@
 
 use super::super::figures::Summary;
 use super::super::scratch::Scratch;
-use super::contender::Contender;
+use super::contender::{self, Contender};
 use super::sides;
 use crate::error::{Context, Error, Kind, Result};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 /// Sets of clients, one after another.
@@ -19,23 +19,35 @@ const SETS: usize = 8;
 const TURNS: usize = 50;
 
 /// The seconds that one of what these words ask of a client takes, of each contender: the fifth percentile of a set, in the
-/// median of the sets.
-pub fn measure(contenders: &[Contender], scratch: &Scratch, words: &[&str]) -> Result<Vec<f64>> {
-    let mut seconds = vec![Vec::new(); contenders.len()];
+/// median of the sets. Who fails has no more turns.
+pub fn measure(contenders: &[Contender], scratch: &Scratch, words: &[&str]) -> Result<Vec<Result<f64>>> {
+    let mut seconds: Vec<Result<Vec<f64>>> = contenders.iter().map(|_| Ok(Vec::new())).collect();
     for _ in 0..SETS {
-        let started: Result<Vec<Client>> =
-            contenders.iter().map(|contender| Client::start(contender, scratch, words)).collect();
-        let mut clients = started?;
-        let mut times = vec![Vec::new(); clients.len()];
+        let mut clients: Vec<Result<(Client, Vec<f64>)>> = contenders
+            .iter()
+            .map(|contender| Ok((Client::start(contender, scratch, words)?, Vec::new())))
+            .collect();
         for _ in 0..TURNS {
             super::super::go_on()?;
-            for (client, times) in clients.iter_mut().zip(&mut times) {
-                times.extend(client.turn()?);
+            for client in &mut clients {
+                if let Ok((running, times)) = client {
+                    match running.turn() {
+                        Ok(more) => times.extend(more),
+                        Err(error) => *client = Err(error),
+                    }
+                }
             }
         }
-        seconds.iter_mut().zip(times).for_each(|(seconds, times)| seconds.push(fifth_percentile(times)));
+        for (seconds, client) in seconds.iter_mut().zip(clients) {
+            match (&mut *seconds, client) {
+                (Ok(seconds), Ok((_, times))) => seconds.push(fifth_percentile(times)),
+                (Ok(_), Err(error)) => *seconds = Err(error),
+                (Err(_), _) => {}
+            }
+        }
     }
-    Ok(seconds.iter().map(|seconds| Summary::of(seconds).map_or(0.0, |summary| summary.median)).collect())
+    let median = |seconds: Vec<f64>| Summary::of(&seconds).map_or(0.0, |summary| summary.median);
+    Ok(seconds.into_iter().map(|seconds| seconds.map(median)).collect())
 }
 
 fn fifth_percentile(mut times: Vec<f64>) -> f64 {
@@ -56,8 +68,8 @@ impl Client {
         let mut command = contender.client_command(scratch, words)?;
         sides::stay_on(&mut command, sides::cores()[0]);
         let failed = || format!("start {}", contender.name);
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context(Kind::Machine, failed())?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().context(Kind::Machine, failed())?;
         match (child.stdin.take(), child.stdout.take()) {
             (Some(orders), Some(answers)) => Ok(Client {
                 name: contender.name,
@@ -71,14 +83,24 @@ impl Client {
 
     /// The seconds of all that it did in a turn, each.
     fn turn(&mut self) -> Result<Vec<f64>> {
-        let failed = || format!("measure {}", self.name);
         let mut line = String::new();
-        if let Some(orders) = &mut self.orders {
-            orders.write_all(b"\n").context(Kind::Machine, failed())?;
-            self.answers.read_line(&mut line).context(Kind::Machine, failed())?;
-        }
+        let asked = self.orders.as_mut().map(|orders| orders.write_all(b"\n"));
+        let answered = asked.transpose().and_then(|_| self.answers.read_line(&mut line));
         let times: Option<Vec<f64>> = line.split_whitespace().map(|word| word.parse().ok()).collect();
-        times.filter(|times| !times.is_empty()).ok_or_else(|| Error::new(Kind::Machine, failed()))
+        match (answered, times) {
+            (Ok(_), Some(times)) if !times.is_empty() => Ok(times),
+            _ => Err(self.why_it_failed()),
+        }
+    }
+
+    fn why_it_failed(&mut self) -> Error {
+        self.orders = None;
+        let status = self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+        let mut said = Vec::new();
+        if let Some(mut errors) = self.child.stderr.take() {
+            let _ = errors.read_to_end(&mut said);
+        }
+        contender::failure(self.name, &status, &said)
     }
 }
 

@@ -3,8 +3,9 @@
 //!
 //! A [`Session`] is a file that every process of it maps: a table of the inodes that were given an owner, a mode or
 //! an attribute that the disk does not have, behind the preload library (`preload/`, carried in [`PRELOAD`]), which asks
-//! it around libc's calls, and with which the dynamic linker maps it. There is no daemon and no message: an inode that nobody changed is told by one bit, without
-//! a lock. [`launch`] makes a session, runs one command in it, saves the state if asked, and removes the session.
+//! it around libc's calls, and with which the dynamic linker maps it. There is no daemon and no message: an inode that
+//! nobody changed is told by one bit, without a lock. [`launch`] makes a session, runs one command in it, saves the state
+//! if asked, and removes the session.
 //! Programs that make system calls of their own (without a dynamic linker, of Go, or with such calls in their text:
 //! [`shared::direct`]) are started by a small program, the gate (`gate/`, carried in [`GATE`]), and the launcher answers
 //! their system calls from the same table.
@@ -20,9 +21,10 @@
 //! emptied for another one (`env -i`).
 //!
 //! Known downsides: a launcher that is killed takes the session from processes that it leaves behind: programs that
-//! they start then see real owners, and say so. Who has looked only opens the file again to change something; where it cannot
-//! (it is gone, or hidden by a mount, or there is no descriptor left), the change fails, and is told. What is answered by the launcher is answered some 30 times slower, and so
-//! is all that such a program starts; it gains no privileges by set-user-id bits, which no preload library leaves it either.
+//! they start then see real owners, and say so. Who has looked only opens the file again to change something; where it
+//! cannot (it is gone, or hidden by a mount, or there is no descriptor left), the change fails, and is told. What is
+//! answered by the launcher is answered some 30 times slower, and so is all that such a program starts; it gains no
+//! privileges by set-user-id bits, which no preload library leaves it either.
 
 pub mod launch;
 mod session;

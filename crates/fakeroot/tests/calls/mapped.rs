@@ -76,6 +76,23 @@ fn among_mounts(folder: &Folder, name: &str, script: &str) -> Option<Vec<OsStrin
     None
 }
 
+/// A state that is saved where it was loaded from is all there is of it.
+pub fn a_state_outlives_a_full_disk() {
+    const SCRIPT: &str = "
+        \"$@\" -s small/state sh -c '>file; chown 5:6 file'; cp small/state before
+        if \"$@\" -i small/state -s small/state sh -ec 'mkdir many; cd many; touch $(seq 2000); chown 5:6 *'; then exit 9; fi
+        cmp before small/state; ls -A small";
+    let folder = Folder::new();
+    let mounts = "mkdir -p small; mount -t tmpfs -o size=16k none small";
+    let Some(before) = among_mounts(&folder, "a_state_outlives_a_full_disk", mounts) else { return };
+    let command = words(&before, &["sh", "-ec", SCRIPT, "sh"]);
+    let output = folder.command(&[command, ours()].concat()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("save the state small/state"), "{said}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "state\n");
+}
+
 /// As in containers whose shared memory no program may be mapped from.
 pub fn a_library_of_its_own_serves_as_well() {
     const SCRIPT: &str = "

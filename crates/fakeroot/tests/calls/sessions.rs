@@ -26,6 +26,8 @@ pub const ALL: &[Check] = &[
     ("who_changes_too_late_is_told", mapped::who_changes_too_late_is_told),
     ("states_keep_everything", states_keep_everything),
     ("a_state_that_is_missing_is_a_warning", a_state_that_is_missing_is_a_warning),
+    ("states_go_into_pipes_and_behind_links", states_go_into_pipes_and_behind_links),
+    ("a_state_outlives_a_full_disk", mapped::a_state_outlives_a_full_disk),
     ("states_are_read_by_the_installed_one", states_are_read_by_the_installed_one),
     ("states_of_the_installed_one_are_read", states_of_the_installed_one_are_read),
     ("unknown_files_may_be_real", unknown_files_may_be_real),
@@ -151,6 +153,21 @@ fn a_state_that_is_missing_is_a_warning() {
     let output = folder.command(&words(&ours(), &["-i", "none", "true"])).output().unwrap();
     assert!(output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("does not exist"));
+}
+
+fn states_go_into_pipes_and_behind_links() {
+    const SCRIPT: &str = "
+        mkfifo pipe; cat pipe >copy & \"$@\" -s pipe sh -c '>file; chown 5:6 file'; wait; test -p pipe; grep uid=5 copy >/dev/null
+        >state; chmod 600 state; ln -s state link; \"$@\" -i copy -s link true; test -L link; cmp copy state
+        ln -s later other; \"$@\" -i copy -s other true; test -L other; cmp copy later
+        \"$@\" -i copy -s /dev/stdout true | cmp copy -
+        stat -c %a state; ls -A";
+    let folder = Folder::new();
+    let command = words(&["bash", "-ec", SCRIPT, "bash"].map(OsString::from), &[]);
+    let output = folder.command(&[command, ours()].concat()).output().unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(shown, "600\ncopy\nfile\nlater\nlink\nother\npipe\nstate\n");
 }
 
 fn states_are_read_by_the_installed_one() {

@@ -1,0 +1,197 @@
+//! The files of a session: what they are called, where they are made, and how.
+
+use super::SessionError;
+use crate::PRELOAD;
+use crate::shared::layout::{self, WINDOW_BYTES};
+use crate::shared::ownership::Unknown;
+use rand::RngCore;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// What all files of a session begin with. Programs look for "libfakeroot" in LD_PRELOAD.
+pub const PREFIX: &str = "kilnyard-libfakeroot-";
+/// How a session file and a library end.
+pub const LIBRARY: &str = "so";
+/// How the gate ends.
+pub const GATE_ENDING: &str = "gate";
+/// How the socket ends.
+pub const SOCKET: &str = "socket";
+
+/// Where sessions are made: in memory if there is such a place, else among temporary files.
+pub fn table_folders(temporary: Option<&Path>) -> Vec<PathBuf> {
+    let memory = [Path::new("/dev/shm")].into_iter();
+    let disk = [Path::new("/tmp"), Path::new("/var/tmp")];
+    memory.chain(temporary).chain(disk).map(Path::to_path_buf).collect()
+}
+
+/// Where libraries are put: among temporary files, else in memory.
+pub fn library_folders(temporary: Option<&Path>) -> Vec<PathBuf> {
+    let others = ["/tmp", "/var/tmp", "/dev/shm"].map(Path::new);
+    temporary.into_iter().chain(others).map(Path::to_path_buf).collect()
+}
+
+/// The first folder in which something can be made.
+pub fn first<T>(folders: &[PathBuf], make: impl Fn(&Path) -> io::Result<T>) -> Result<T, SessionError> {
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for folder in folders {
+        match make(folder) {
+            Ok(made) => return Ok(made),
+            Err(error) => last = error,
+        }
+    }
+    Err(SessionError::NoFolder(folders.to_vec(), last))
+}
+
+/// A session's file: the library, and behind it the table.
+pub fn make_table(path: PathBuf, unknown: Unknown) -> io::Result<(PathBuf, File)> {
+    make_file(path, |file| {
+        write_library(file)?;
+        // SAFETY: a descriptor of ours. Memory is given now, so that no process is killed for its lack later.
+        check(unsafe { libc::fallocate(file.as_raw_fd(), 0, layout::FILE_AT as i64, WINDOW_BYTES as i64) })?;
+        let mut header = [0u64; 8];
+        header[layout::HEADER_MAGIC] = layout::MAGIC;
+        header[layout::HEADER_NODES_READY] = layout::NODES_NEAR as u64;
+        header[layout::HEADER_UNKNOWN] = u64::from(unknown == Unknown::Real);
+        file.write_all_at(&header.map(u64::to_ne_bytes).concat(), layout::FILE_AT as u64)
+    })
+}
+
+/// The library alone, for the session of this path.
+pub fn make_library(path: PathBuf, session: &Path) -> io::Result<(PathBuf, File)> {
+    if !is_for_preload(&path) {
+        return Err(io::Error::other("LD_PRELOAD takes no path with a space or a colon"));
+    }
+    if path == session {
+        return Err(io::Error::other("programs cannot be mapped from there"));
+    }
+    make_file(path, |file| {
+        write_library(file)?;
+        file.set_len((layout::FILE_AT + WINDOW_BYTES) as u64)?;
+        View::of(file)?;
+        file.set_permissions(PermissionsExt::from_mode(0o644))
+    })
+}
+
+/// A new file of this user alone, locked.
+fn make_file(path: PathBuf, fill: impl FnOnce(&File) -> io::Result<()>) -> io::Result<(PathBuf, File)> {
+    let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    match lock(&file, libc::LOCK_EX).and_then(|()| fill(&file)) {
+        Ok(()) => Ok((path, file)),
+        Err(error) => {
+            let _ = fs_err::remove_file(&path);
+            Err(error)
+        }
+    }
+}
+
+/// Writes the library to a file's beginning. Behind it is what no program needs, up to where the table stands.
+fn write_library(file: &File) -> io::Result<()> {
+    let used = &PRELOAD[..layout::FILE_AT];
+    let length = used.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    file.write_all_at(&used[..length], 0)
+}
+
+/// Puts a text into a file at once: what was there stays until all of the new text is on the disk, also when that is full or
+/// this process is killed. It is not flushed, as states are saved often. What is no regular file, such as a pipe, is
+/// written to as it is, and so is a file whose folder takes no other.
+pub fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    let before = match std::fs::symlink_metadata(&path) {
+        Ok(facts) if facts.is_file() => Some(facts),
+        Ok(_) => return std::fs::write(&path, text),
+        Err(_) => None,
+    };
+    let mut part = path.clone().into_os_string();
+    part.push(format!(".{:016x}.part", rand::rngs::OsRng.next_u64()));
+    let part = PathBuf::from(part);
+    let file = match File::options().write(true).create_new(true).open(&part) {
+        Ok(file) => file,
+        Err(_) => return std::fs::write(&path, text),
+    };
+    let filled = (&file).write_all(text.as_bytes()).and_then(|()| {
+        if let Some(before) = before {
+            // Somebody else's file stays theirs, if root writes it.
+            let _ = std::os::unix::fs::fchown(&file, Some(before.uid()), Some(before.gid()));
+            file.set_permissions(before.permissions())?;
+        }
+        std::fs::rename(&part, &path)
+    });
+    filled.inspect_err(|_| drop(std::fs::remove_file(&part)))
+}
+
+/// Whether LD_PRELOAD can have this path.
+pub fn is_for_preload(path: &Path) -> bool {
+    !path.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':'))
+}
+
+/// A program that all may run.
+pub fn make_program(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::options().write(true).create_new(true).mode(0o500).open(path)?;
+    file.write_all(bytes).inspect_err(|_| drop(fs_err::remove_file(path)))?;
+    // Programs of the session that believe to be somebody else are still this user.
+    file.set_permissions(PermissionsExt::from_mode(0o555))
+}
+
+/// The table's first window as the dynamic linker maps it.
+pub struct View(*mut libc::c_void);
+
+impl View {
+    /// Maps it; an error where programs may not be mapped from the file.
+    pub fn of(file: &File) -> io::Result<View> {
+        let (how, offset) = (libc::PROT_READ | libc::PROT_EXEC, layout::FILE_AT as i64);
+        // SAFETY: a new mapping, of which nobody else knows.
+        let address = unsafe {
+            libc::mmap(std::ptr::null_mut(), WINDOW_BYTES, how, libc::MAP_PRIVATE, file.as_raw_fd(), offset)
+        };
+        if address == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(View(address)) }
+    }
+
+    /// What it shows now.
+    pub fn word(&self, word: usize) -> u64 {
+        assert!(word < layout::WINDOW_WORDS);
+        // SAFETY: it lies in the mapping; others may write to it meanwhile.
+        unsafe { self.0.cast::<u64>().add(word).read_volatile() }
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping.
+        unsafe { libc::munmap(self.0, WINDOW_BYTES) };
+    }
+}
+
+/// Locks a file, which the kernel gives up when this process dies.
+pub fn lock(file: &File, how: libc::c_int) -> io::Result<()> {
+    // SAFETY: a descriptor of ours.
+    check(unsafe { libc::flock(file.as_raw_fd(), how) })
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The linker's script has a number of its own.
+    #[test]
+    fn the_library_has_room_for_the_window_and_nothing_behind_it() {
+        let number = |at: usize| u64::from_le_bytes(PRELOAD[at..at + 8].try_into().unwrap());
+        let count = usize::from(PRELOAD[56]);
+        // Program headers behind the ELF header: type, offset, address, bytes in the file, bytes in memory.
+        let headers = (0..count).map(|header| 64 + 56 * header);
+        let loaded: Vec<usize> = headers.filter(|at| PRELOAD[*at] == 1).collect();
+        let last = loaded[loaded.len() - 1];
+        let [offset, address, in_file, in_memory] = [8, 16, 32, 40].map(|field| number(last + field));
+        assert_eq!((address, in_memory), (offset, in_file));
+        assert_eq!(offset + in_file, (layout::FILE_AT + WINDOW_BYTES) as u64);
+        let room = &PRELOAD[layout::FILE_AT..layout::FILE_AT + WINDOW_BYTES];
+        assert!(room.iter().all(|byte| *byte == 0));
+    }
+}

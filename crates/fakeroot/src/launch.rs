@@ -243,7 +243,7 @@ pub fn run(options: &Options, around: &Surroundings, tell: fn(&str)) -> Result<u
     {
         tell(&format!("programs that make system calls of their own see real owners: {error}"));
     }
-    let status = run_in(&session, options, around)?;
+    let status = run_in(&session, options, around, tell)?;
     if let Some(path) = &options.save {
         session.save(path)?;
     }
@@ -269,7 +269,12 @@ extern "C" fn pass_on(signal: libc::c_int) {
 extern "C" fn wait_out(_: libc::c_int) {}
 
 /// The command as it is to be started: as it is, or by the gate.
-fn command(session: &Session, words: &[OsString], path: Option<&OsStr>) -> Result<Command, LaunchError> {
+fn command(
+    session: &Session,
+    words: &[OsString],
+    path: Option<&OsStr>,
+    tell: fn(&str),
+) -> Result<Command, LaunchError> {
     let program = program(&words[0], path);
     let path = program.as_deref().and_then(|path| CString::new(path.as_os_str().as_bytes()).ok());
     let kind = path.map(|path| program::kind(&path, session.table().memory()));
@@ -280,7 +285,15 @@ fn command(session: &Session, words: &[OsString], path: Option<&OsStr>) -> Resul
             command.args([socket.as_os_str(), program.as_os_str()]).args(words);
             Ok(command)
         }
-        _ => {
+        (kind, program, _) => {
+            let what = match kind {
+                Some(Program::Static) => Some("is a program without a dynamic linker: it sees real owners"),
+                Some(Program::Direct) => Some("makes system calls of its own, by which it sees real owners"),
+                _ => None,
+            };
+            if let (Some(what), Some(program)) = (what, program) {
+                tell(&format!("{} {what}", program.display()));
+            }
             let mut command = Command::new(&words[0]);
             command.args(&words[1..]);
             Ok(command)
@@ -299,10 +312,15 @@ fn program(name: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
     std::env::split_paths(path).map(|folder| folder.join(name)).find(is_there)
 }
 
-fn run_in(session: &Session, options: &Options, around: &Surroundings) -> Result<ExitStatus, LaunchError> {
+fn run_in(
+    session: &Session,
+    options: &Options,
+    around: &Surroundings,
+    tell: fn(&str),
+) -> Result<ExitStatus, LaunchError> {
     let shell = [around.shell.clone().unwrap_or("/bin/sh".into())];
     let words = if options.command.is_empty() { &shell[..] } else { &options.command };
-    let mut command = command(session, words, around.path.as_deref())?;
+    let mut command = command(session, words, around.path.as_deref(), tell)?;
     command.envs(session.environment(around.preload.as_deref()));
     let handlers: [(libc::c_int, extern "C" fn(libc::c_int)); 4] = [
         (libc::SIGTERM, pass_on),

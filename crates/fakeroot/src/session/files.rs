@@ -95,13 +95,20 @@ fn write_library(file: &File) -> io::Result<()> {
     file.write_all_at(&used[..length], 0)
 }
 
-/// Puts a text into a file at once: what was there stays until all of the new text is on the disk, also when that is full or
-/// this process is killed. It is not flushed, as states are saved often. What is no regular file, such as a pipe, is
-/// written to as it is, and so is a file whose folder takes no other.
+/// Puts a text into a file at once: what was there stays until all of the new text is written beside it, also where the disk is
+/// full or this process is killed, which then leaves a file `.part`. Nothing is flushed, as states are saved often.
+///
+/// What has nothing to lose or is known to others by more than its name stays the same file and is written to: what is empty (as
+/// temporary files are that somebody has open), no regular file (a pipe) or has several links; and what nothing can be put
+/// in the place of, by its folder's rights or as a mount.
 pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let before = match std::fs::symlink_metadata(&path) {
-        Ok(facts) if facts.is_file() => Some(facts),
+        Ok(facts) if facts.is_file() && facts.len() > 0 && facts.nlink() == 1 => {
+            // Who may not write to it may not replace it either.
+            File::options().write(true).open(&path)?;
+            Some(facts)
+        }
         Ok(_) => return std::fs::write(&path, text),
         Err(_) => None,
     };
@@ -118,9 +125,16 @@ pub fn replace(path: &Path, text: &str) -> io::Result<()> {
             let _ = std::os::unix::fs::fchown(&file, Some(before.uid()), Some(before.gid()));
             file.set_permissions(before.permissions())?;
         }
-        std::fs::rename(&part, &path)
+        Ok(())
     });
-    filled.inspect_err(|_| drop(std::fs::remove_file(&part)))
+    let renamed = filled.map(|()| std::fs::rename(&part, &path));
+    if !matches!(renamed, Ok(Ok(()))) {
+        let _ = std::fs::remove_file(&part);
+    }
+    match renamed? {
+        Ok(()) => Ok(()),
+        Err(_) => std::fs::write(&path, text),
+    }
 }
 
 /// Whether LD_PRELOAD can have this path.

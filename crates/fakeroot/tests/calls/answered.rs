@@ -281,6 +281,9 @@ pub fn static_programs_are_named_once_when_off() {
     let (_, errors) = shell(&folder, &["--static=off"], script);
     let told: Vec<&str> = errors.lines().filter(|line| line.contains("without a dynamic linker")).collect();
     assert!(told.len() == 1 && told[0].contains("./tiny"), "{errors}");
+    let output = folder.command(&words(&ours(), &["--static=off", "./tiny"])).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("./tiny is a program without a dynamic linker"), "{errors}");
     let (_, errors) = shell(&folder, &[], script);
     assert_eq!(errors, "");
 }

@@ -93,6 +93,18 @@ pub fn a_state_outlives_a_full_disk() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "state\n");
 }
 
+/// As a container has a file of its host: nothing can be put in its place.
+pub fn a_state_may_be_a_mount() {
+    const SCRIPT: &str = "\"$@\" -s state sh -c '>file; chown 5:6 file'; cmp state host; \"$@\" -i state stat -c %u:%g file; ls -A";
+    let folder = Folder::new();
+    let mounts = "echo >host; touch state; mount --bind host state";
+    let Some(before) = among_mounts(&folder, "a_state_may_be_a_mount", mounts) else { return };
+    let command = words(&before, &["sh", "-ec", SCRIPT, "sh"]);
+    let output = folder.command(&[command, ours()].concat()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "5:6\nfile\nhost\nstate\n");
+}
+
 /// As in containers whose shared memory no program may be mapped from.
 pub fn a_library_of_its_own_serves_as_well() {
     const SCRIPT: &str = "

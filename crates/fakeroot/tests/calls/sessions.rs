@@ -28,6 +28,7 @@ pub const ALL: &[Check] = &[
     ("a_state_that_is_missing_is_a_warning", a_state_that_is_missing_is_a_warning),
     ("states_go_into_pipes_and_behind_links", states_go_into_pipes_and_behind_links),
     ("a_state_outlives_a_full_disk", mapped::a_state_outlives_a_full_disk),
+    ("a_state_may_be_a_mount", mapped::a_state_may_be_a_mount),
     ("states_are_read_by_the_installed_one", states_are_read_by_the_installed_one),
     ("states_of_the_installed_one_are_read", states_of_the_installed_one_are_read),
     ("unknown_files_may_be_real", unknown_files_may_be_real),
@@ -157,10 +158,12 @@ fn a_state_that_is_missing_is_a_warning() {
 
 fn states_go_into_pipes_and_behind_links() {
     const SCRIPT: &str = "
-        mkfifo pipe; cat pipe >copy & \"$@\" -s pipe sh -c '>file; chown 5:6 file'; wait; test -p pipe; grep uid=5 copy >/dev/null
+        mkfifo pipe; timeout 10 cat pipe >copy & \"$@\" -s pipe sh -c '>file; chown 5:6 file'; wait; test -p pipe; grep uid=5 copy >/dev/null
         >state; chmod 600 state; ln -s state link; \"$@\" -i copy -s link true; test -L link; cmp copy state
         ln -s later other; \"$@\" -i copy -s other true; test -L other; cmp copy later
         \"$@\" -i copy -s /dev/stdout true | cmp copy -
+        >open; exec 3<open; \"$@\" -i copy -s open true; cmp copy /dev/fd/3; rm open
+        ln state second; echo >>state; \"$@\" -i copy -s state true; cmp copy second; rm second
         stat -c %a state; ls -A";
     let folder = Folder::new();
     let command = words(&["bash", "-ec", SCRIPT, "bash"].map(OsString::from), &[]);

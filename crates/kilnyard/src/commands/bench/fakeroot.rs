@@ -1,8 +1,9 @@
 //! The fakeroot beside plain calls, and beside other fakeroots that are installed.
 //!
 //! A machine that others use too is faster at one moment than at the next, by more than what is looked for. So what is compared
-//! shares a core: single calls and programs that are started in short turns, trees of files and a package at once, in CPU time.
-//! Times with many processes beside other fakeroots are what the whole machine needs for a call, at its best of some turns.
+//! with plain shares a core with it: single calls and programs that are started in short turns, many processes, trees of files
+//! and a package at once, in CPU time. Starts of a session are wall times, in turn. Beside other fakeroots many processes and
+//! trees are measured alone; with many processes it is what the whole machine needs for a call, at its best of some turns.
 //! Trees are compared with root itself, so that part needs root.
 
 mod client;
@@ -29,6 +30,12 @@ const EXECS: [(&str, &str, Judged); 2] = [
     // As shells do it; the target is about an exec alone.
     ("fork_exec", "fork and exec of a dynamic program", Judged::More(None)),
 ];
+/// Memory that looks like a disk.
+const MEMORY: &str = "/dev/shm";
+/// Files and folders of the trees that are there at once, with a little to spare.
+const MEMORY_FILES_MIN: u64 = 450_000;
+/// What is written into them, and a package.
+const MEMORY_BYTES_MIN: u64 = 512 << 20;
 /// How often everybody has a turn with starts of a session, in each pair.
 const START_TURNS: usize = 14;
 
@@ -37,7 +44,7 @@ pub fn measure(pairs: u32, source: Option<&std::path::Path>) -> Result<Report> {
     let scratch = Scratch::temporary()?;
     let contenders = Contender::all();
     let mut findings = Findings::default();
-    for _ in 0..pairs {
+    for pair in 1..=pairs {
         for call in CALLS {
             let label = format!("{call} of an unknown file");
             for (contender, seconds) in
@@ -47,7 +54,7 @@ pub fn measure(pairs: u32, source: Option<&std::path::Path>) -> Result<Report> {
             }
         }
         for (contender, seconds) in contenders.iter().zip(starts(&contenders, &scratch)?) {
-            findings.take("start", "start of `true`", Judged::START, contender, Ok(seconds))?;
+            findings.take("start", "start of `true`", Judged::START, contender, seconds)?;
         }
         for (way, (name, label, judged)) in client::WAYS.into_iter().zip(EXECS) {
             for (contender, seconds) in
@@ -57,14 +64,13 @@ pub fn measure(pairs: u32, source: Option<&std::path::Path>) -> Result<Report> {
             }
         }
         many::measure(&scratch, &contenders, &mut findings)?;
+        tell!("calls and programs: pair {pair} of {pairs} is measured");
     }
     let mut report = findings.report();
-    // In memory, where making files costs least and is disturbed least by others.
-    let memory = std::path::Path::new("/dev/shm");
-    let in_memory = if memory.is_dir() { Scratch::within(memory, None)? } else { scratch };
-    files::measure(pairs, &in_memory, &contenders, &mut report)?;
+    let scratch = in_memory(scratch);
+    files::measure(pairs, &scratch, &contenders, &mut report)?;
     match source {
-        Some(source) => package::measure(pairs, source, &in_memory, &contenders, &mut report)?,
+        Some(source) => package::measure(pairs, source, &scratch, &contenders, &mut report)?,
         None => report
             .notes
             .push("a package is built as well with --source DIR, a folder with a configure".into()),
@@ -73,13 +79,37 @@ pub fn measure(pairs: u32, source: Option<&std::path::Path>) -> Result<Report> {
 }
 
 /// What the start of a session takes, of each contender, in seconds.
-fn starts(contenders: &[Contender], scratch: &Scratch) -> Result<Vec<f64>> {
-    let mut seconds = vec![Vec::new(); contenders.len()];
+fn starts(contenders: &[Contender], scratch: &Scratch) -> Result<Vec<Result<f64>>> {
+    let mut seconds: Vec<Result<Vec<f64>>> = contenders.iter().map(|_| Ok(Vec::new())).collect();
     for _ in 0..START_TURNS {
         for (contender, seconds) in contenders.iter().zip(&mut seconds) {
             super::go_on()?;
-            seconds.push(contender.start(scratch)?);
+            if let Ok(times) = seconds {
+                match contender.start(scratch) {
+                    Ok(time) => times.push(time),
+                    Err(error) => *seconds = Err(error),
+                }
+            }
         }
     }
-    Ok(seconds.iter().map(|seconds| Summary::of(seconds).map_or(0.0, |summary| summary.median)).collect())
+    Ok(seconds.into_iter().map(|seconds| seconds.map(|times| median(&times))).collect())
+}
+
+/// The median of times; there are some.
+fn median(times: &[f64]) -> f64 {
+    Summary::of(times).map_or(0.0, |summary| summary.median)
+}
+
+/// Where trees and packages are made: in memory, where that costs least and is disturbed least by others, if there is room.
+fn in_memory(scratch: Scratch) -> Scratch {
+    let has_room = |facts: rustix::fs::StatVfs| {
+        // Without a limit there are none.
+        let has_files = facts.f_files == 0 || facts.f_favail > MEMORY_FILES_MIN;
+        let can_run = !facts.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC);
+        has_files && can_run && facts.f_bavail * facts.f_frsize > MEMORY_BYTES_MIN
+    };
+    if !rustix::fs::statvfs(MEMORY).is_ok_and(has_room) {
+        return scratch;
+    }
+    Scratch::within(std::path::Path::new(MEMORY), None).unwrap_or(scratch)
 }

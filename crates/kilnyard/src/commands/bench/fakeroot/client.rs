@@ -14,7 +14,7 @@ pub const ARGUMENT: &str = "kilnyard-fakeroot-client";
 
 /// Calls that are timed together: long enough for the clock, short enough to be left alone at times.
 const BATCH: u32 = 32;
-/// Batches of a turn, which takes about as long as this.
+/// How long a turn goes on; it has one batch at least.
 const CALLS_SECONDS: f64 = 1.5e-3;
 /// How long many processes call at once.
 const MANY_SECONDS: f64 = 0.4;
@@ -24,6 +24,9 @@ pub const EXECS: usize = 8;
 /// How programs are started: as compilers and make do, and as shells do.
 pub const WAYS: [&str; 2] = ["spawn", FORK];
 const FORK: &str = "fork";
+
+/// Said of many processes: each stays on a core.
+pub const PINNED: &str = "pinned";
 
 /// The file that is looked at, in the current folder.
 const FILE: &CStr = c"unknown";
@@ -36,7 +39,10 @@ pub fn become_client_if_asked() -> Option<ExitCode> {
     }
     let done = match (words.next().as_deref(), words.next()) {
         (Some("call"), Some(name)) => calls(&name),
-        (Some("many"), Some(count)) => count.parse().ok().and_then(many).and_then(say),
+        (Some("many"), Some(count)) => {
+            let is_pinned = words.next().as_deref() == Some(PINNED);
+            count.parse().ok().and_then(|count| many(count, is_pinned)).and_then(say)
+        }
         (Some("exec"), Some(way)) => in_turns(|| (0..EXECS).map(|_| exec(way == FORK)).collect()),
         _ => None,
     };
@@ -82,19 +88,21 @@ fn calls(name: &str) -> Option<()> {
     in_turns(|| {
         let mut seconds = Vec::new();
         let begun = Instant::now();
-        while begun.elapsed().as_secs_f64() < CALLS_SECONDS {
+        loop {
             let started = Instant::now();
             for _ in 0..BATCH {
                 std::hint::black_box(call());
             }
             seconds.push(started.elapsed().as_secs_f64() / f64::from(BATCH));
+            if begun.elapsed().as_secs_f64() >= CALLS_SECONDS {
+                return Some(seconds);
+            }
         }
-        Some(seconds)
     })
 }
 
-/// What a call takes of the machine and of a core while so many processes make calls, each on a core that it does not leave.
-fn many(processes: usize) -> Option<String> {
+/// What a call takes of the machine and of a core while so many processes make calls.
+fn many(processes: usize, is_pinned: bool) -> Option<String> {
     File::create(FILE.to_str().ok()?).ok()?;
     let cores = sides::cores();
     let (reader, writer) = std::io::pipe().ok()?;
@@ -105,7 +113,9 @@ fn many(processes: usize) -> Option<String> {
         // SAFETY: this process has one thread, so the child may do what it wants; it ends without returning.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            sides::stay_here(cores[number % cores.len()]);
+            if is_pinned {
+                sides::stay_here(cores[number % cores.len()]);
+            }
             let (mut calls, before) = (0u64, child::own_cpu_seconds());
             while started.elapsed() < until {
                 (0..BATCH).for_each(|_| stat(FILE));
@@ -116,6 +126,10 @@ fn many(processes: usize) -> Option<String> {
             let is_written = (&writer).write_all(figures.as_flattened()).is_ok();
             // SAFETY: it has no conditions.
             unsafe { libc::_exit(i32::from(!is_written)) };
+        }
+        if child < 0 {
+            // Those that there are end by themselves.
+            return None;
         }
         children.push(child);
     }

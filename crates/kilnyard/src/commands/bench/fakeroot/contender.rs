@@ -14,8 +14,11 @@ pub fn key(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// That a client of a contender failed, with its last words.
+/// That a client of a contender failed, with its last words; or that it was interrupted, as all of this is then.
 pub fn failure(name: &str, status: &str, said: &[u8]) -> Error {
+    if let Err(interrupted) = super::super::go_on() {
+        return interrupted;
+    }
     let said = String::from_utf8_lossy(said);
     let last = said.lines().last().map(|line| format!(": {line}")).unwrap_or_default();
     Error::new(Kind::Machine, format!("measure {name}: {status}{last}"))
@@ -25,6 +28,9 @@ pub fn failure(name: &str, status: &str, said: &[u8]) -> Error {
 pub fn is_other(name: &str) -> bool {
     name != PLAIN && name != OURS
 }
+
+/// How long others may take for anything; fakeroot-tcp was seen to wait for its daemon for ever.
+const OTHERS_SECONDS_MAX: &str = "180";
 
 /// What comes before a client of ours.
 const CLIENT_WORDS: [&str; 4] = ["/proc/self/exe", "fakeroot", "--static=off", "--"];
@@ -51,7 +57,7 @@ impl Contender {
     }
 
     fn is_there(&self) -> bool {
-        self.words.is_empty() || self.command(&["true"]).status().is_ok_and(|status| status.success())
+        self.words.is_empty() || self.bounded(&["true"]).status().is_ok_and(|status| status.success())
     }
 
     /// A command by this way. Owners that root could really give are not tried: no ordinary user could.
@@ -61,6 +67,15 @@ impl Contender {
         command.args(&words[1..]).stdin(Stdio::null()).stderr(Stdio::null());
         command.env("FAKEROOTDONTTRYCHOWN", "1").env_remove("FAKEROOTKEY");
         command
+    }
+
+    /// The same for what takes long. Others are given up after a time.
+    pub fn bounded(&self, more: &[&str]) -> Command {
+        if !is_other(self.name) {
+            return self.command(more);
+        }
+        let words = ["timeout", OTHERS_SECONDS_MAX].into_iter().chain(self.words.iter().copied()).collect();
+        Contender { name: self.name, words }.command(more)
     }
 
     /// Runs this program as a client; the numbers that it prints.
@@ -83,7 +98,7 @@ impl Contender {
         let mut command = if self.name == OURS {
             Contender { name: OURS, words: CLIENT_WORDS.to_vec() }.command(&words)
         } else {
-            self.command(&words)
+            self.bounded(&words)
         };
         command.current_dir(scratch.path("."));
         Ok(command)
@@ -97,7 +112,10 @@ impl Contender {
             let mut command = self.command(&["true"]);
             let started = Instant::now();
             let status = command.current_dir(scratch.path(".")).status();
-            status.context(Kind::Machine, format!("start {}", self.name))?;
+            let status = status.context(Kind::Machine, format!("start {}", self.name))?;
+            if !status.success() {
+                return Err(failure(self.name, &status.to_string(), b""));
+            }
             best = best.min(started.elapsed().as_secs_f64());
         }
         Ok(best)

@@ -1,6 +1,7 @@
 //! Many processes that call at once: what that costs beside plain, and how fast others are.
 
 use super::super::scratch::Scratch;
+use super::client::PINNED;
 use super::contender::{Contender, OURS, PLAIN};
 use super::findings::{Findings, Judged};
 use crate::error::{Error, Kind, Result};
@@ -36,7 +37,7 @@ pub fn measure(scratch: &Scratch, contenders: &[Contender], findings: &mut Findi
             let mut best = Ok(f64::INFINITY);
             for _ in 0..TURNS_ALONE {
                 super::super::go_on()?;
-                let wall = |least: f64| Ok(least.min(stats(contender, scratch, processes)?.wall));
+                let wall = |least: f64| Ok(least.min(stats(contender, scratch, processes, &[])?.wall));
                 best = best.and_then(wall);
             }
             findings.take(&name, &format!("stat by {who}"), Judged::NotToPlain, contender, best)?;
@@ -45,13 +46,14 @@ pub fn measure(scratch: &Scratch, contenders: &[Contender], findings: &mut Findi
         let mut sums = [0.0; 2];
         for _ in 0..TURNS_TOGETHER {
             super::super::go_on()?;
-            let (left, right) = std::thread::scope(|scope| {
-                let left = scope.spawn(|| stats(plain, scratch, processes));
-                (stats(ours, scratch, processes), left.join())
+            let (without, with) = std::thread::scope(|scope| {
+                let without = scope.spawn(|| stats(plain, scratch, processes, &[PINNED]));
+                let with = stats(ours, scratch, processes, &[PINNED]);
+                (without.join(), with)
             });
             let gone = |_| Err(Error::new(Kind::Internal, "a thread that measures ended early"));
-            sums[0] += right.unwrap_or_else(gone)?.cpu;
-            sums[1] += left?.cpu;
+            sums[0] += without.unwrap_or_else(gone)?.cpu;
+            sums[1] += with?.cpu;
         }
         let label = format!("stat by {who}, CPU, beside as many of the other");
         for (contender, sum) in [plain, ours].into_iter().zip(sums) {
@@ -62,8 +64,9 @@ pub fn measure(scratch: &Scratch, contenders: &[Contender], findings: &mut Findi
     Ok(())
 }
 
-fn stats(contender: &Contender, scratch: &Scratch, processes: u32) -> Result<Needs> {
-    match contender.client(scratch, &["many", &processes.to_string()])?[..] {
+fn stats(contender: &Contender, scratch: &Scratch, processes: u32, more: &[&str]) -> Result<Needs> {
+    let processes = processes.to_string();
+    match contender.client(scratch, &[&["many", &processes], more].concat())?[..] {
         [wall, cpu] => Ok(Needs { wall, cpu }),
         _ => Err(Error::new(Kind::Internal, "a client with another number of figures")),
     }

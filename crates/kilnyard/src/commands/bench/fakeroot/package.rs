@@ -5,7 +5,7 @@
 use super::super::child;
 use super::super::figures::{Report, Series, Unit, ratios};
 use super::super::scratch::Scratch;
-use super::contender::{Contender, OURS, PLAIN, key};
+use super::contender::{self, Contender, OURS, PLAIN, key};
 use super::files::judge;
 use super::sides;
 use crate::error::{Context, Kind, Result};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The steps, and what each may cost, to plain.
-pub const STEPS: [(&str, &str, f64); 2] = [
+const STEPS: [(&str, &str, f64); 2] = [
     ("configure", "./configure", 1.03),
     ("build", "make && make install DESTDIR=$PWD/made && tar cf made.tar made", 1.01),
 ];
@@ -35,12 +35,19 @@ pub fn measure(
         let Some(contender) = find(name) else { continue };
         let mut values = vec![[Vec::new(), Vec::new()]; STEPS.len()];
         let package = Package { source, scratch };
-        for _ in 0..pairs {
-            let [without, with] = sides::measure(turns, [plain, contender], &package)?;
+        for pair in 1..=pairs {
+            let [without, with] = match sides::measure(turns, [plain, contender], &package) {
+                Err(error) if contender::is_other(name) && error.kind != Kind::Interrupted => {
+                    report.notes.push(format!("{name} failed on the package: {error}"));
+                    continue;
+                }
+                measured => measured?,
+            };
             for (values, seconds) in values.iter_mut().zip(without.into_iter().zip(with)) {
                 values[0].push(seconds.0);
                 values[1].push(seconds.1);
             }
+            tell!("package with {name}: pair {pair} of {pairs} is measured");
         }
         for ((step, command, ratio_max), [without, with]) in STEPS.iter().zip(values) {
             let whose = if name == OURS { String::new() } else { format!("_{}", key(name)) };
@@ -65,6 +72,8 @@ pub fn measure(
             report.series.push(ratio);
         }
     }
+    let targets = STEPS.map(|(step, _, max)| format!("{step} at most {max} x plain"));
+    report.target = format!("{}; {}", report.target, targets.join(", "));
     Ok(())
 }
 
@@ -95,7 +104,7 @@ impl sides::Steps<{ STEPS.len() }> for Package<'_> {
     fn run(&self, contender: &Contender, place: usize, core: usize) -> Result<[f64; STEPS.len()]> {
         let mut seconds = [0.0; STEPS.len()];
         for ((_, command, _), seconds) in STEPS.iter().zip(&mut seconds) {
-            let mut command = contender.command(&["sh", "-c", command]);
+            let mut command = contender.bounded(&["sh", "-c", command]);
             command.current_dir(self.copy(place));
             sides::stay_on(&mut command, core);
             *seconds = child::measure(command, None, &[0])?.cpu_seconds;

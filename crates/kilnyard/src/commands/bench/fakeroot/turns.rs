@@ -5,7 +5,6 @@
 //! contenders are there at once, on one core, and each does a little when it is asked to: what disturbs one for longer than that
 //! disturbs all. Where a process lies in memory makes it faster or slower too, so that there are several sets of them.
 
-use super::super::figures::Summary;
 use super::super::scratch::Scratch;
 use super::contender::{self, Contender};
 use super::sides;
@@ -23,31 +22,33 @@ const TURNS: usize = 50;
 pub fn measure(contenders: &[Contender], scratch: &Scratch, words: &[&str]) -> Result<Vec<Result<f64>>> {
     let mut seconds: Vec<Result<Vec<f64>>> = contenders.iter().map(|_| Ok(Vec::new())).collect();
     for _ in 0..SETS {
-        let mut clients: Vec<Result<(Client, Vec<f64>)>> = contenders
-            .iter()
-            .map(|contender| Ok((Client::start(contender, scratch, words)?, Vec::new())))
-            .collect();
+        let mut clients: Vec<Option<(Client, Vec<f64>)>> = Vec::new();
+        for (contender, seconds) in contenders.iter().zip(&mut seconds) {
+            let client = seconds.is_ok().then(|| Client::start(contender, scratch, words)).transpose();
+            clients.push(client.unwrap_or_else(|error| give_up(seconds, error)).map(|new| (new, Vec::new())));
+        }
         for _ in 0..TURNS {
             super::super::go_on()?;
-            for client in &mut clients {
-                if let Ok((running, times)) = client {
-                    match running.turn() {
-                        Ok(more) => times.extend(more),
-                        Err(error) => *client = Err(error),
-                    }
+            for (client, seconds) in clients.iter_mut().zip(&mut seconds) {
+                let Some((running, times)) = client else { continue };
+                match running.turn() {
+                    Ok(more) => times.extend(more),
+                    Err(error) => *client = give_up(seconds, error),
                 }
             }
         }
         for (seconds, client) in seconds.iter_mut().zip(clients) {
-            match (&mut *seconds, client) {
-                (Ok(seconds), Ok((_, times))) => seconds.push(fifth_percentile(times)),
-                (Ok(_), Err(error)) => *seconds = Err(error),
-                (Err(_), _) => {}
+            if let (Ok(seconds), Some((_, times))) = (seconds, client) {
+                seconds.push(fifth_percentile(times));
             }
         }
     }
-    let median = |seconds: Vec<f64>| Summary::of(&seconds).map_or(0.0, |summary| summary.median);
-    Ok(seconds.into_iter().map(|seconds| seconds.map(median)).collect())
+    Ok(seconds.into_iter().map(|seconds| seconds.map(|seconds| super::median(&seconds))).collect())
+}
+
+fn give_up<T>(seconds: &mut Result<Vec<f64>>, error: Error) -> Option<T> {
+    *seconds = Err(error);
+    None
 }
 
 fn fifth_percentile(mut times: Vec<f64>) -> f64 {

@@ -12,20 +12,35 @@ const EXEC_SECONDS_MAX: f64 = 30e-6;
 /// What the start of a session may cost more than none.
 const START_SECONDS_MAX: f64 = 3e-3;
 
-/// How a figure of ours is compared with plain.
+/// Debian's, which every call is a message to.
+const WITH_DAEMON: &str = "fakeroot-sysv";
+/// How many times faster than that one calls are on an idle machine.
+const IDLE_RATIO_MIN: f64 = 10.0;
+/// And with so many processes or more that call at once.
+const BUSY_RATIO_MIN: f64 = 50.0;
+const BUSY_PROCESSES_MIN: u32 = 16;
+
+/// How a figure of ours is judged.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Judged {
-    /// As a ratio, which has a target.
+    /// As a ratio to plain and to Debian's, which both have a target.
     Call,
-    /// By what it takes more, which may be so much; in seconds.
+    /// As a ratio to plain alone.
+    CallToPlain,
+    /// By how many times faster it is than Debian's.
+    Faster(f64),
+    /// By what it takes more than plain, which may be so much; in seconds.
     More(Option<f64>),
-    /// Not at all: it is there for the others.
-    NotToPlain,
 }
 
 impl Judged {
     pub const EXEC: Judged = Judged::More(Some(EXEC_SECONDS_MAX));
     pub const START: Judged = Judged::More(Some(START_SECONDS_MAX));
+
+    /// Calls by so many processes at once, beside Debian's.
+    pub fn faster(processes: u32) -> Judged {
+        Judged::Faster(if processes < BUSY_PROCESSES_MIN { IDLE_RATIO_MIN } else { BUSY_RATIO_MIN })
+    }
 }
 
 /// One figure of one contender, in seconds, a value for each pair.
@@ -100,7 +115,7 @@ impl Findings {
         {
             let ours = self.values(name, OURS);
             match judged {
-                Judged::Call => {
+                Judged::Call | Judged::CallToPlain => {
                     let label = format!("{label}: ours to plain");
                     let ratio =
                         Series::new(format!("{name}_to_plain"), label, Unit::Ratio, ratios(ours, plain));
@@ -114,16 +129,24 @@ impl Findings {
                     judge(seconds_max.is_none_or(|max| more.median() <= max), &more.label);
                     series.push(more);
                 }
-                Judged::NotToPlain => {}
+                Judged::Faster(_) => {}
             }
             for row in self.rows.iter().filter(|row| row.name == *name && contender::is_other(row.contender))
             {
-                series.push(Series::new(
+                let ratio = Series::new(
                     format!("{name}_{}_to_ours", key(row.contender)),
                     format!("{label}: {} to ours", row.contender),
                     Unit::Ratio,
                     ratios(&row.values, ours),
-                ));
+                );
+                let ratio_min = match judged {
+                    Judged::Call => Some(IDLE_RATIO_MIN),
+                    Judged::Faster(ratio_min) => Some(*ratio_min),
+                    _ => None,
+                };
+                let is_judged = row.contender == WITH_DAEMON;
+                judge(!is_judged || ratio_min.is_none_or(|min| ratio.median() >= min), &ratio.label);
+                series.push(ratio);
             }
         }
         let mut facts = Map::new();
@@ -134,8 +157,16 @@ impl Findings {
             facts,
             notes,
             target: format!(
-                "calls at most {CALL_RATIO_MAX} x plain with 1 to 64 processes, an exec at most {:.0} µs and a start at \
+                "calls at most {CALL_RATIO_MAX} x plain with 1 to 64 processes{}, an exec at most {:.0} µs and a start at \
                  most {:.0} ms more than plain",
+                if self.others().contains(&WITH_DAEMON) {
+                    format!(
+                        " and {IDLE_RATIO_MIN} times faster than {WITH_DAEMON}, {BUSY_RATIO_MIN} times with \
+                         {BUSY_PROCESSES_MIN} processes"
+                    )
+                } else {
+                    String::new()
+                },
                 EXEC_SECONDS_MAX * 1e6,
                 START_SECONDS_MAX * 1e3,
             ),
@@ -160,7 +191,7 @@ mod tests {
     fn found(judged: Judged, ours: [f64; 3]) -> Report {
         let mut findings = Findings::default();
         for (pair, ours) in ours.into_iter().enumerate() {
-            for (name, seconds) in [(PLAIN, 1e-3), (OURS, ours), ("fakeroot-tcp", 1.0 + pair as f64)] {
+            for (name, seconds) in [(PLAIN, 1e-3), (OURS, ours), (WITH_DAEMON, 1.0 + pair as f64)] {
                 let contender = Contender { name, words: Vec::new() };
                 findings.take("call", "a call", judged, &contender, Ok(seconds)).unwrap();
             }
@@ -181,7 +212,7 @@ mod tests {
             "{report:?}"
         );
         assert!(
-            median(&report, "call_fakeroot_tcp_to_ours").is_some_and(|ratio| ratio > 900.0),
+            median(&report, "call_fakeroot_sysv_to_ours").is_some_and(|ratio| ratio > 900.0),
             "{report:?}"
         );
         let report = found(Judged::Call, [1.03e-3, 1.05e-3, 1.06e-3]);
@@ -197,9 +228,16 @@ mod tests {
         let report = found(Judged::More(None), slow);
         assert_eq!(report.is_met, Some(true));
         assert!(median(&report, "call_more_seconds").is_some_and(|more| (more - 31e-6).abs() < 1e-9));
-        let report = found(Judged::NotToPlain, [1.0; 3]);
-        assert_eq!((report.is_met, median(&report, "call_to_plain")), (Some(true), None));
-        assert!(median(&report, "call_fakeroot_tcp_to_ours").is_some());
+    }
+
+    #[test]
+    fn how_much_faster_than_debians_it_is_is_judged() {
+        // Theirs take 1, 2 and 3 seconds.
+        let report = found(Judged::faster(16), [0.1, 0.039, 0.1]);
+        assert_eq!((report.is_met, median(&report, "call_to_plain")), (Some(false), None));
+        assert_eq!(report.notes, ["missed: a call: fakeroot-sysv to ours"]);
+        assert_eq!(found(Judged::faster(16), [0.001, 0.039, 0.1]).is_met, Some(true));
+        assert_eq!(found(Judged::faster(1), [0.1, 0.039, 0.1]).is_met, Some(true));
     }
 
     #[test]

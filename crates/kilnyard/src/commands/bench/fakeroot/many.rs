@@ -40,7 +40,7 @@ pub fn measure(scratch: &Scratch, contenders: &[Contender], findings: &mut Findi
                 let wall = |least: f64| Ok(least.min(stats(contender, scratch, processes, &[])?.wall));
                 best = best.and_then(wall);
             }
-            findings.take(&name, &format!("stat by {who}"), Judged::NotToPlain, contender, best)?;
+            findings.take(&name, &format!("stat by {who}"), Judged::faster(processes), contender, best)?;
         }
         let (Some(plain), Some(ours)) = (find(PLAIN), find(OURS)) else { continue };
         let mut sums = [0.0; 2];
@@ -58,7 +58,7 @@ pub fn measure(scratch: &Scratch, contenders: &[Contender], findings: &mut Findi
         let label = format!("stat by {who}, CPU, beside as many of the other");
         for (contender, sum) in [plain, ours].into_iter().zip(sums) {
             let mean = sum / TURNS_TOGETHER as f64;
-            findings.take(&format!("{name}_cpu"), &label, Judged::Call, contender, Ok(mean))?;
+            findings.take(&format!("{name}_cpu"), &label, Judged::CallToPlain, contender, Ok(mean))?;
         }
     }
     Ok(())

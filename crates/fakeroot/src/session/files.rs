@@ -5,7 +5,7 @@ use crate::PRELOAD;
 use crate::shared::layout::{self, WINDOW_BYTES};
 use crate::shared::ownership::Unknown;
 use rand::RngCore;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
@@ -112,29 +112,39 @@ pub fn replace(path: &Path, text: &str) -> io::Result<()> {
         Ok(_) => return std::fs::write(&path, text),
         Err(_) => None,
     };
-    let mut part = path.clone().into_os_string();
+    match replace_by_another(&path, before.as_ref(), text) {
+        Err(error) if takes_no_other(&error) => std::fs::write(&path, text),
+        replaced => replaced,
+    }
+}
+
+fn replace_by_another(path: &Path, before: Option<&Metadata>, text: &str) -> io::Result<()> {
+    let mut part = path.as_os_str().to_owned();
     part.push(format!(".{:016x}.part", rand::rngs::OsRng.next_u64()));
     let part = PathBuf::from(part);
-    let file = match File::options().write(true).create_new(true).open(&part) {
-        Ok(file) => file,
-        Err(_) => return std::fs::write(&path, text),
-    };
+    // Nobody reads it before who might not read the old one.
+    let mode = before.map_or(0o666, |before| before.mode() & 0o600);
+    let file = File::options().write(true).create_new(true).mode(mode).open(&part)?;
     let filled = (&file).write_all(text.as_bytes()).and_then(|()| {
         if let Some(before) = before {
             // Somebody else's file stays theirs, if root writes it.
             let _ = std::os::unix::fs::fchown(&file, Some(before.uid()), Some(before.gid()));
             file.set_permissions(before.permissions())?;
         }
-        Ok(())
+        std::fs::rename(&part, path)
     });
-    let renamed = filled.map(|()| std::fs::rename(&part, &path));
-    if !matches!(renamed, Ok(Ok(()))) {
-        let _ = std::fs::remove_file(&part);
-    }
-    match renamed? {
-        Ok(()) => Ok(()),
-        Err(_) => std::fs::write(&path, text),
-    }
+    filled.inspect_err(|_| drop(std::fs::remove_file(&part)))
+}
+
+/// Whether an error says that a file can be written to and not be replaced. A full disk does not say so.
+fn takes_no_other(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        CrossesDevices, InvalidFilename, PermissionDenied, ReadOnlyFilesystem, ResourceBusy,
+    };
+    matches!(
+        error.kind(),
+        CrossesDevices | InvalidFilename | PermissionDenied | ReadOnlyFilesystem | ResourceBusy
+    )
 }
 
 /// Whether LD_PRELOAD can have this path.

@@ -82,15 +82,18 @@ pub fn a_state_outlives_a_full_disk() {
         \"$@\" -s small/state sh -c '>file; chown 5:6 file'; cp small/state before
         if \"$@\" -i small/state -s small/state sh -ec 'mkdir many; cd many; touch $(seq 2000); chown 5:6 *'; then exit 9; fi
         cmp before small/state; ls -A small";
-    let folder = Folder::new();
-    let mounts = "mkdir -p small; mount -t tmpfs -o size=16k none small";
-    let Some(before) = among_mounts(&folder, "a_state_outlives_a_full_disk", mounts) else { return };
-    let command = words(&before, &["sh", "-ec", SCRIPT, "sh"]);
-    let output = folder.command(&[command, ours()].concat()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    assert!(said.contains("save the state small/state"), "{said}");
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "state\n");
+    // No room for as much, and, with the folder itself and the state, none for one more file.
+    for limits in ["size=16k", "size=16k,nr_inodes=2"] {
+        let folder = Folder::new();
+        let mounts = format!("mkdir -p small; mount -t tmpfs -o {limits} none small; >small/state");
+        let Some(before) = among_mounts(&folder, "a_state_outlives_a_full_disk", &mounts) else { return };
+        let command = words(&before, &["sh", "-ec", SCRIPT, "sh"]);
+        let output = folder.command(&[command, ours()].concat()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{limits}: {said}");
+        assert!(said.contains("save the state small/state"), "{limits}: {said}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "state\n", "{limits}");
+    }
 }
 
 /// As a container has a file of its host: nothing can be put in its place.

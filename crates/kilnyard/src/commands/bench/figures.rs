@@ -95,6 +95,19 @@ pub struct Report {
 }
 
 impl Report {
+    /// Takes whether one more target was reached, and notes which was not.
+    pub fn judge(&mut self, is_met: bool, what: &str) {
+        self.is_met = self.is_met.map(|before| before && is_met);
+        if !is_met {
+            self.notes.push(format!("missed: {what}"));
+        }
+    }
+
+    /// Adds to what was aimed at.
+    pub fn aim(&mut self, what: &str) {
+        self.target = format!("{}; {what}", self.target);
+    }
+
     pub fn as_json(&self, machine: &Machine, pairs: u32) -> Value {
         let figures: Map<String, Value> = self
             .series

@@ -7,7 +7,7 @@ use super::contender::{self, Contender, OURS, PLAIN, key};
 use super::sides;
 use crate::error::{Context, Kind, Result};
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// How many files there are.
 const FILES: usize = 50_000;
@@ -29,6 +29,9 @@ const STEPS: [(&str, &str); 4] = [
     ("cp", "cp -a tree copy"),
 ];
 
+/// Where the steps leave what the session takes up in memory.
+const SESSION_BYTES: &str = "session-bytes";
+
 /// Adds what is found to a report. Root alone has something to compare with.
 pub fn measure(pairs: u32, scratch: &Scratch, contenders: &[Contender], report: &mut Report) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
@@ -41,12 +44,12 @@ pub fn measure(pairs: u32, scratch: &Scratch, contenders: &[Contender], report: 
     let mut bytes_each = Vec::new();
     let two = [plain, ours];
     for pair in 1..=pairs {
-        let measured = sides::measure(TURNS, two.map(|number| &contenders[number]), &Trees { scratch })?;
+        let measured = sides::measure(TURNS, two.map(|number| &contenders[number]), scratch, &Trees)?;
         for (number, seconds) in two.into_iter().zip(measured) {
             values[number].iter_mut().zip(seconds).for_each(|(values, seconds)| values.push(seconds));
         }
         for place in 0..sides::PLACES_MAX {
-            let path = scratch.path(&format!("trees-{place}/session-bytes"));
+            let path = sides::folder(scratch, place).join(SESSION_BYTES);
             // Without a fakeroot there is none.
             if path.exists() {
                 let size = fs_err::read_to_string(path).or_internal("read the session's size")?;
@@ -57,8 +60,8 @@ pub fn measure(pairs: u32, scratch: &Scratch, contenders: &[Contender], report: 
     }
     for (number, contender) in contenders.iter().enumerate().filter(|(number, _)| !two.contains(number)) {
         super::super::go_on()?;
-        let folder = scratch.path("trees-0");
-        match make_tree(&folder).and_then(|()| steps(&folder, contender, None)) {
+        let folder = sides::folder(scratch, 0);
+        match sides::clear(&folder).and_then(|()| steps_on_a_tree(&folder, contender)) {
             Ok(seconds) => {
                 values[number].iter_mut().zip(seconds).for_each(|(values, new)| values.push(new));
             }
@@ -80,7 +83,7 @@ pub fn measure(pairs: u32, scratch: &Scratch, contenders: &[Contender], report: 
         let ratio = ratios(&values[ours][step], &values[plain][step]);
         let label = format!("{command}, CPU: ours to root");
         let ratio = Series::new(format!("{name}_to_root"), label, Unit::Ratio, ratio);
-        judge(report, ratio.median() <= RATIO_MAX, command);
+        report.judge(ratio.median() <= RATIO_MAX, command);
         report.series.push(ratio);
         for (number, other) in contenders.iter().enumerate() {
             if contender::is_other(other.name) && !values[number][step].is_empty() {
@@ -92,48 +95,33 @@ pub fn measure(pairs: u32, scratch: &Scratch, contenders: &[Contender], report: 
         }
     }
     let memory = Series::new("session_bytes_each", "memory of a file", Unit::Bytes, bytes_each);
-    judge(report, memory.median() < BYTES_MAX as f64, "memory");
-    report.target =
-        format!("{}; trees of files at most {RATIO_MAX} x root, {BYTES_MAX} bytes a file", report.target);
+    report.judge(memory.median() < BYTES_MAX as f64, "memory");
+    report.aim(&format!("trees of files at most {RATIO_MAX} x root, {BYTES_MAX} bytes a file"));
     report.series.push(memory);
     report.facts.insert("files".to_owned(), json!(FILES));
     Ok(())
 }
 
-/// Notes whether a target was reached.
-pub fn judge(report: &mut Report, is_met: bool, what: &str) {
-    report.is_met = report.is_met.map(|before| before && is_met);
-    if !is_met {
-        report.notes.push(format!("missed: {what}"));
+/// The steps, on trees.
+struct Trees;
+
+impl sides::Steps<{ STEPS.len() }> for Trees {
+    fn prepare(&self, folder: &Path) -> Result<()> {
+        make_tree(folder)
+    }
+
+    fn run(&self, contender: &Contender, folder: &Path, core: usize) -> Result<[f64; STEPS.len()]> {
+        steps(folder, contender, Some(core))
     }
 }
 
-/// Trees to run the steps on.
-struct Trees<'a> {
-    scratch: &'a Scratch,
-}
-
-impl Trees<'_> {
-    fn folder(&self, place: usize) -> PathBuf {
-        self.scratch.path(&format!("trees-{place}"))
-    }
-}
-
-impl sides::Steps<{ STEPS.len() }> for Trees<'_> {
-    fn prepare(&self, place: usize) -> Result<()> {
-        make_tree(&self.folder(place))
-    }
-
-    fn run(&self, contender: &Contender, place: usize, core: usize) -> Result<[f64; STEPS.len()]> {
-        steps(&self.folder(place), contender, Some(core))
-    }
+fn steps_on_a_tree(folder: &Path, contender: &Contender) -> Result<[f64; STEPS.len()]> {
+    make_tree(folder)?;
+    steps(folder, contender, None)
 }
 
 fn make_tree(within: &Path) -> Result<()> {
     let failed = "make the tree of the benchmark";
-    if within.exists() {
-        fs_err::remove_dir_all(within).context(Kind::Machine, failed)?;
-    }
     for number in 0..FILES / FOLDER_FILES {
         let folder = within.join(format!("tree/folder-{number}"));
         fs_err::create_dir_all(&folder).context(Kind::Machine, failed)?;
@@ -151,7 +139,8 @@ fn steps(within: &Path, contender: &Contender, core: Option<usize>) -> Result<[f
         .iter()
         .map(|(name, command)| format!("bash -c 'TIMEFORMAT=\"%U %S\"; time {command}' 2>time-{name}"))
         .collect();
-    let size = "[ ! -e \"$FAKEROOTKEY\" ] || echo $((512 * $(stat -c %b \"$FAKEROOTKEY\"))) >session-bytes";
+    let size = "[ ! -e \"$FAKEROOTKEY\" ] || echo $((512 * $(stat -c %b \"$FAKEROOTKEY\")))";
+    let size = format!("{size} >{SESSION_BYTES}");
     let script = format!("set -e; {}; {size}", times.join("; "));
     let mut command = contender.bounded(&["sh", "-c", &script]);
     command.current_dir(within);

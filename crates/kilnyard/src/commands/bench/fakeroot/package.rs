@@ -6,10 +6,9 @@ use super::super::child;
 use super::super::figures::{Report, Series, Unit, ratios};
 use super::super::scratch::Scratch;
 use super::contender::{self, Contender, OURS, PLAIN, key};
-use super::files::judge;
 use super::sides;
-use crate::error::{Context, Kind, Result};
-use std::path::{Path, PathBuf};
+use crate::error::{Kind, Result};
+use std::path::Path;
 use std::process::Command;
 
 /// The steps, and what each may cost, to plain.
@@ -34,9 +33,8 @@ pub fn measure(
     for (name, turns) in TURNS {
         let Some(contender) = find(name) else { continue };
         let mut values = vec![[Vec::new(), Vec::new()]; STEPS.len()];
-        let package = Package { source, scratch };
         for pair in 1..=pairs {
-            let [without, with] = match sides::measure(turns, [plain, contender], &package) {
+            let [without, with] = match sides::measure(turns, [plain, contender], scratch, &Package(source)) {
                 Err(error) if contender::is_other(name) && error.kind != Kind::Interrupted => {
                     report.notes.push(format!("{name} failed on the package: {error}"));
                     continue;
@@ -67,45 +65,31 @@ pub fn measure(
             }
             tell(contender, with);
             if name == OURS {
-                judge(report, ratio.median() <= *ratio_max, &format!("{step}: at most {ratio_max} x plain"));
+                report.judge(ratio.median() <= *ratio_max, &format!("{step}: at most {ratio_max} x plain"));
             }
             report.series.push(ratio);
         }
     }
-    let targets = STEPS.map(|(step, _, max)| format!("{step} at most {max} x plain"));
-    report.target = format!("{}; {}", report.target, targets.join(", "));
+    report.aim(&STEPS.map(|(step, _, max)| format!("{step} at most {max} x plain")).join(", "));
     Ok(())
 }
 
-/// A source, and where it is copied to.
-struct Package<'a> {
-    source: &'a Path,
-    scratch: &'a Scratch,
-}
-
-impl Package<'_> {
-    fn copy(&self, place: usize) -> PathBuf {
-        self.scratch.path(&format!("source-{place}"))
-    }
-}
+/// The steps, on copies of a source.
+struct Package<'a>(&'a Path);
 
 impl sides::Steps<{ STEPS.len() }> for Package<'_> {
-    fn prepare(&self, place: usize) -> Result<()> {
-        let copy = self.copy(place);
-        if copy.exists() {
-            fs_err::remove_dir_all(&copy).context(Kind::Machine, "remove the last copy of the source")?;
-        }
+    fn prepare(&self, folder: &Path) -> Result<()> {
         let mut copying = Command::new("cp");
-        copying.arg("-a").arg(self.source).arg(copy);
+        copying.arg("-a").arg(self.0).arg(folder);
         child::measure(copying, None, &[0]).map(|_| ())
     }
 
     /// CPU seconds of each step.
-    fn run(&self, contender: &Contender, place: usize, core: usize) -> Result<[f64; STEPS.len()]> {
+    fn run(&self, contender: &Contender, folder: &Path, core: usize) -> Result<[f64; STEPS.len()]> {
         let mut seconds = [0.0; STEPS.len()];
         for ((_, command, _), seconds) in STEPS.iter().zip(&mut seconds) {
             let mut command = contender.bounded(&["sh", "-c", command]);
-            command.current_dir(self.copy(place));
+            command.current_dir(folder);
             sides::stay_on(&mut command, core);
             *seconds = child::measure(command, None, &[0])?.cpu_seconds;
         }

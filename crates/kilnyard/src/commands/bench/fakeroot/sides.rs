@@ -4,9 +4,11 @@
 //! above all, slows both down alike: on a virtual machine with 2 cores, two builds of the same kind differ by 0.5 % this way,
 //! and by 5 % with a core for each. Either finds less in the caches than it would alone.
 
+use super::super::scratch::Scratch;
 use super::contender::Contender;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Context, Error, Kind, Result};
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// How many cores are used.
@@ -16,16 +18,17 @@ pub const PLACES_MAX: usize = 2 * CORES_MAX;
 
 /// What the contenders do: the seconds of each step of one of them.
 pub trait Steps<const STEPS: usize>: Sync {
-    /// Makes what the steps need at a place; this is not measured.
-    fn prepare(&self, place: usize) -> Result<()>;
+    /// Makes a folder with what the steps need; this is not measured.
+    fn prepare(&self, folder: &Path) -> Result<()>;
     /// Runs them there, on a core.
-    fn run(&self, contender: &Contender, place: usize, core: usize) -> Result<[f64; STEPS]>;
+    fn run(&self, contender: &Contender, folder: &Path, core: usize) -> Result<[f64; STEPS]>;
 }
 
 /// The mean seconds of each step of the two.
 pub fn measure<const STEPS: usize>(
     turns: usize,
     two: [&Contender; 2],
+    scratch: &Scratch,
     steps: &impl Steps<STEPS>,
 ) -> Result<[[f64; STEPS]; 2]> {
     let mut cores = cores();
@@ -34,14 +37,16 @@ pub fn measure<const STEPS: usize>(
     for turn in 0..turns {
         for place in 0..2 * cores.len() {
             super::super::go_on()?;
-            steps.prepare(place)?;
+            let folder = folder(scratch, place);
+            clear(&folder)?;
+            steps.prepare(&folder)?;
         }
         let outcomes: Vec<(usize, Result<[f64; STEPS]>)> = std::thread::scope(|scope| {
             let start = |place: usize| {
                 let (number, core) = (place / 2, cores[place / 2]);
                 // Who begins is the other one on the other core, and in the next turn.
                 let who = (turn + number + place) % 2;
-                (who, scope.spawn(move || steps.run(two[who], place, core)))
+                (who, scope.spawn(move || steps.run(two[who], &folder(scratch, place), core)))
             };
             let running: Vec<_> = (0..2 * cores.len()).map(start).collect();
             let gone = |_| Err(Error::new(Kind::Internal, "a thread that measures ended early"));
@@ -54,6 +59,19 @@ pub fn measure<const STEPS: usize>(
         }
     }
     Ok(means)
+}
+
+/// Where the steps run at a place.
+pub fn folder(scratch: &Scratch, place: usize) -> PathBuf {
+    scratch.path(&format!("place-{place}"))
+}
+
+/// Removes what the last ones have left there.
+pub fn clear(folder: &Path) -> Result<()> {
+    if !folder.exists() {
+        return Ok(());
+    }
+    fs_err::remove_dir_all(folder).context(Kind::Machine, "remove what the last steps have left")
 }
 
 /// The cores that this process may run on; at least one.

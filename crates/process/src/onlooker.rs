@@ -114,6 +114,9 @@ pub fn become_onlooker_if_asked() {
     if arguments.next().as_deref() != Some(ARGUMENT) {
         return;
     }
+    if sandbox::close_descriptors().is_err() {
+        std::process::exit(1);
+    }
     let mut number = || arguments.next().and_then(|number| number.parse().ok()).unwrap_or(0);
     let (parent, process_1) = (number(), number());
     let question = arguments.next().unwrap_or_default();

@@ -19,6 +19,7 @@ mod copy;
 mod execute;
 mod filter;
 mod flushes;
+mod inherit;
 mod inner;
 mod keep;
 mod outer;
@@ -26,6 +27,7 @@ mod overlay;
 mod reaper;
 pub(crate) mod system;
 
+pub use inherit::close_descriptors;
 pub use outer::enter_users;
 
 use crate::{Content, Flushes, IdMap, Operation};
@@ -388,6 +390,10 @@ pub enum RunError {
 pub fn become_sandbox_if_asked() {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next().is_some_and(|argument| argument == ARGUMENT) {
+        if let Err(error) = close_descriptors() {
+            eprintln!("failed to close inherited descriptors: {error}");
+            std::process::exit(125);
+        }
         let source = arguments.next().unwrap_or_default();
         let parent = arguments.next().and_then(|number| number.to_str()?.parse().ok()).unwrap_or(0);
         std::process::exit(outer::run(&source, parent));

@@ -2,7 +2,7 @@
 
 use super::outer::{Outer, StepError, at, say, say_failed};
 use super::{
-    Bounds, Report, Sandbox, Task, User, View, confine, copy, execute, flushes, keep, reaper, system,
+    Bounds, Report, Sandbox, Task, User, View, confine, copy, execute, flushes, inherit, keep, reaper, system,
 };
 use crate::{Flushes, Operation};
 use std::ffi::CString;
@@ -29,6 +29,7 @@ fn start(sandbox: &Sandbox, bounds: Bounds, mut outer: Outer, becomes_root: bool
         at("become root of the user namespace", system::become_user(0, 0))?;
     }
     at("follow the outer process", outer.follow())?;
+    at("leave the caller's keyrings", inherit::leave_keyrings())?;
     if !matches!(sandbox.task, Task::Keep(_)) {
         // Not before it is in its group, which is the topmost one that it sees.
         at("make a namespace of control groups", system::unshare(libc::CLONE_NEWCGROUP))?;
@@ -127,14 +128,8 @@ fn become_command(
     {
         return error("discard flushes", e);
     }
-    // What programs are begun with, whatever Kilnyard itself has.
-    // SAFETY: numbers alone; the default action has no handler.
-    unsafe {
-        libc::umask(0o022);
-        for signal in 1..libc::SIGSYS + 1 {
-            // Two of them cannot be ignored in the first place, and say so.
-            libc::signal(signal, libc::SIG_DFL);
-        }
+    if let Err(e) = inherit::reset() {
+        return error("begin with what every command begins with", e);
     }
     if let Some(count) = bounds.processes_max
         && let Err(e) = system::limit_processes(count)

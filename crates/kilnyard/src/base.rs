@@ -9,7 +9,7 @@ use kilnyard_ecosystem::debian::Base;
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::order::{Account, CommandOrder};
 use kilnyard_root::sandbox::Task;
-use kilnyard_root::{Flushes, IdMap, Mapper, Sandbox, User, View, probe, remove_folder};
+use kilnyard_root::{Flushes, IdMap, Mapper, Nesting, Sandbox, User, View, probe, remove_folder};
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
@@ -245,6 +245,7 @@ pub fn machine_sandbox(yard: &Yard, ids: &IdMap, task: Task) -> Sandbox {
         is_interactive: false,
         has_network: false,
         flushes: Flushes::Discard,
+        nesting: Nesting::Refused,
     }
 }
 

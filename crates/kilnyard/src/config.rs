@@ -133,6 +133,8 @@ pub struct Build {
     pub log_mebibytes_max: u64,
     /// How many roots of failed builds are kept for `kilnyard shell`.
     pub failed_roots_max: usize,
+    /// Packages whose builds may make user namespaces, which all others are refused.
+    pub namespaces: Vec<String>,
     /// The slowest download that is put up with.
     pub mirror_bytes_per_second_min: u64,
 }
@@ -156,6 +158,7 @@ impl Default for Build {
             processes_max: 4096,
             log_mebibytes_max: 32,
             failed_roots_max: 10,
+            namespaces: Vec::new(),
             mirror_bytes_per_second_min: 10_000,
         }
     }
@@ -293,6 +296,7 @@ const COMMON_TEMPLATE: &str = r#"[root]
 # processes-max = 4096             # processes and threads of a stage at once
 # log-mebibytes-max = 32
 # failed-roots-max = 10            # kept for `kilnyard shell`
+# namespaces = []                  # packages whose tests make user namespaces (docs/security.md)
 # mirror-bytes-per-second-min = 10000
 
 [retry]                            # how often failures of a kind are tried again (docs/monitor.md)

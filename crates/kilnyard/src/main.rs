@@ -39,7 +39,10 @@ fn main() -> ExitCode {
     }
     // What this program starts is other people's code: package managers, servers, builds. It must not get the caller's files.
     if let Err(error) = kilnyard_root::sandbox::close_descriptors() {
-        return told(error::Error::new(error::Kind::Machine, format!("failed to close inherited descriptors: {error}")));
+        return told(error::Error::new(
+            error::Kind::Machine,
+            format!("failed to close inherited descriptors: {error}"),
+        ));
     }
     // What the users of roots read must be readable by others, whatever the shell's mask says; what must not
     // be, gets its mode by name.

@@ -258,6 +258,7 @@ impl Run<'_> {
             tests_outputs: self.yard.config.build.test,
             works_in_memory: self.yard.config.build.work_in_memory,
             layers_bytes_max: self.yard.config.build.layers.0,
+            nesting: self.yard.config.build.namespaces.iter().cloned().collect(),
             failed_roots_max: self.yard.config.build.failed_roots_max,
             jobserver: jobserver_style(self.yard),
         };

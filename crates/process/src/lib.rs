@@ -110,6 +110,9 @@ pub struct Outcome {
     pub left_behind: Vec<String>,
     /// What it left in memory that processes share; it is gone with the sandbox.
     pub left_in_memory: Vec<String>,
+    /// System calls that it was refused, by name, and how often; empty too where they are not counted
+    /// ([`kilnyard_root::sandbox::Nesting`]).
+    pub refused_calls: Vec<(String, u64)>,
 }
 
 impl Outcome {
@@ -130,6 +133,7 @@ impl Outcome {
             silent_seconds_max: 0.0,
             left_behind: Vec::new(),
             left_in_memory: Vec::new(),
+            refused_calls: Vec::new(),
         }
     }
 }

@@ -289,6 +289,7 @@ impl<'a> Watch<'a> {
                 self.order(Order::Looked);
             }
             Report::LeftInMemory { things } => self.outcome.left_in_memory = things,
+            Report::Refused { calls } => self.outcome.refused_calls = calls,
             Report::Used { read_bytes, written_bytes, created, own_seconds } => {
                 self.outcome.keeper_seconds = own_seconds;
                 self.outcome.read_bytes = read_bytes;

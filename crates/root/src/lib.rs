@@ -34,5 +34,5 @@ pub use ids::{IdError, IdMap, Mapper};
 pub use keeper::Keeper;
 pub use operation::{Access, Content, Flushes, LAYERS_MAX, Operation, Source, base_operations};
 pub use plan::{Form, MEMORY, Making, Place, RootPlan, remove_folder, used_bytes};
-pub use sandbox::{Report, Sandbox, User, View};
+pub use sandbox::{Nesting, Report, Sandbox, User, View};
 pub use stat::ProcessStat;

@@ -25,10 +25,13 @@ mod keep;
 mod outer;
 mod overlay;
 mod reaper;
+mod refusals;
+mod refused;
 pub(crate) mod system;
 
 pub use inherit::close_descriptors;
 pub use outer::enter_users;
+pub use refusals::Nesting;
 
 use crate::{Content, Flushes, IdMap, Operation};
 use serde::{Deserialize, Serialize};
@@ -107,6 +110,8 @@ pub struct Sandbox {
     pub has_network: bool,
     /// What becomes of requests of the command to bring data to the disk.
     pub flushes: Flushes,
+    /// Whether the command may make namespaces of its own.
+    pub nesting: Nesting,
 }
 
 /// Bounds of what all processes of a sandbox may do.
@@ -216,6 +221,11 @@ pub enum Report {
         /// A name for each.
         things: Vec<String>,
     },
+    /// System calls that the command was refused, by name, and how often.
+    Refused {
+        /// None is missing: the list of refused calls is short.
+        calls: Vec<(String, u64)>,
+    },
     /// What all processes used that have no clock: the last word of process 1.
     Used {
         /// Bytes that were read from disks.
@@ -264,6 +274,7 @@ impl Sandbox {
             is_interactive: false,
             has_network: true,
             flushes: Flushes::Discard,
+            nesting: Nesting::Refused,
         }
     }
 

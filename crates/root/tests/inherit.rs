@@ -4,7 +4,9 @@
 //! a sandbox, whose command prints what it finds.
 
 use kilnyard_root::sandbox::Task;
-use kilnyard_root::{Access, Flushes, IdMap, Making, Operation, RootPlan, Sandbox, User, View, probe};
+use kilnyard_root::{
+    Access, Flushes, IdMap, Making, Nesting, Operation, RootPlan, Sandbox, User, View, probe,
+};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::collections::BTreeMap;
 use std::fs;
@@ -149,7 +151,8 @@ fn run_as_caller(user: User) -> String {
         probe::give_to_root(&path, &ids).unwrap();
         fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     };
-    for part in ["base", "base/usr", "base/proc", "base/sys", "base/dev", "base/run", "base/tmp", "base/etc"] {
+    for part in ["base", "base/usr", "base/proc", "base/sys", "base/dev", "base/run", "base/tmp", "base/etc"]
+    {
         make(part);
     }
     for part in ["root", "root/upper", "root/work", "root/merged"] {
@@ -175,6 +178,7 @@ fn run_as_caller(user: User) -> String {
         is_interactive: false,
         has_network: false,
         flushes: Flushes::Discard,
+        nesting: Nesting::Refused,
     };
     sandbox.run().expect("the sandbox of the caller")
 }

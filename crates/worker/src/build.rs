@@ -489,6 +489,10 @@ fn remarks(outcome: &Outcome, limits: &Limits) -> String {
     }
     lines.extend(outcome.left_behind.iter().map(|process| format!("left behind, and ended: {process}")));
     lines.extend(outcome.left_in_memory.iter().map(|thing| format!("left in shared memory: {thing}")));
+    if !outcome.refused_calls.is_empty() {
+        let calls = outcome.refused_calls.iter().map(|(name, count)| format!("{name} ({count})"));
+        lines.push(format!("system calls refused: {}", calls.collect::<Vec<_>>().join(", ")));
+    }
     // The last line of the command may have no end.
     let first = if lines.is_empty() { "" } else { "\n" };
     lines.iter().fold(first.to_owned(), |all, line| format!("{all}{REMARK}{}\n", text::line(line)))

@@ -33,6 +33,7 @@ use kilnyard_ecosystem::Ecosystem;
 use kilnyard_mirror::DistfileStore;
 use kilnyard_process::{LimitRules, LogLimits};
 use kilnyard_root::{IdMap, Roots};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -60,6 +61,8 @@ pub struct Settings {
     pub layers_bytes_max: u64,
     /// How many roots of failed builds are kept.
     pub failed_roots_max: usize,
+    /// Packages whose builds may make namespaces of their own.
+    pub nesting: BTreeSet<String>,
     /// How builds find their jobserver.
     pub jobserver: JobserverStyle,
 }

@@ -8,8 +8,8 @@ use kilnyard_fakeroot::Session;
 use kilnyard_model::order::{Account, BuildOrder, CommandOrder, Input, InputText, RootOrder, SharedFolder};
 use kilnyard_root::sandbox::{RunError, Task};
 use kilnyard_root::{
-    Access, Flushes, Form, IdMap, ImagePlan, Keeper, MEMORY, Making, Operation, RootPlan, Roots, Sandbox,
-    User, View, base_operations, block, probe, remove_folder, used_bytes,
+    Access, Flushes, Form, IdMap, ImagePlan, Keeper, MEMORY, Making, Nesting, Operation, RootPlan, Roots,
+    Sandbox, User, View, base_operations, block, probe, remove_folder, used_bytes,
 };
 use std::collections::BTreeSet;
 use std::io;
@@ -56,6 +56,7 @@ pub struct RootFolder {
     fakeroots: Vec<String>,
     /// Folders, inside, that the builder may write in.
     open: Vec<String>,
+    nesting: Nesting,
 }
 
 /// Files that are not in the root's folder, and what they need.
@@ -212,7 +213,13 @@ impl RootFolder {
             session: None,
             fakeroots: Vec::new(),
             open: Vec::new(),
+            nesting: Nesting::Refused,
         }
+    }
+
+    /// Says whether commands of the root may make namespaces of their own.
+    pub fn nesting(self, nesting: Nesting) -> RootFolder {
+        RootFolder { nesting, ..self }
     }
 
     /// Gives commands that build the jobserver of their build, and these programs that know what to do with it.
@@ -432,6 +439,7 @@ impl RootFolder {
             is_interactive: false,
             has_network: false,
             flushes: self.flushes,
+            nesting: self.nesting,
         }
     }
 
@@ -548,12 +556,13 @@ impl Worker {
         order: &BuildOrder,
         means: Means,
     ) -> Result<RootFolder, RunError> {
-        let Settings { yard, ids, roots, .. } = &self.settings;
+        let Settings { yard, ids, roots, nesting, .. } = &self.settings;
         let promise = means.promise.as_ref();
         let making = promise.map_or(roots.of_build(), |promise| roots.in_memory(promise.bytes));
         let plan = build_plan(name, &order.root.layers, &making, means.image.as_ref(), ids);
         let root = RootFolder::create_with(yard, ids, &order.root.layers, (plan, making.flushes), means)?;
-        Ok(root.of_order(order))
+        let nests = nesting.contains(&order.package);
+        Ok(root.of_order(order).nesting(if nests { Nesting::Allowed } else { Nesting::Refused }))
     }
 
     /// The image that the root of a build is on, if it is on a device; that it was cancelled is an error without a reason.
@@ -738,6 +747,7 @@ pub fn run_in_base(
         is_interactive: false,
         has_network: false,
         flushes: Flushes::Discard,
+        nesting: Nesting::Refused,
     };
     sandbox.run()
 }

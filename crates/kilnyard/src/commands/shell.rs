@@ -6,6 +6,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::family;
 use crate::yard::{Yard, store_error};
 use kilnyard_model::order::{Account, CommandOrder};
+use kilnyard_root::Nesting;
 use kilnyard_store::Store;
 use kilnyard_worker::RootFolder;
 use std::io::IsTerminal;
@@ -44,7 +45,11 @@ pub fn run(yard: &Yard, options: &cli::Shell) -> Result<ExitCode> {
         environment: vec![("TERM".to_owned(), terminal), ("PS1".to_owned(), format!("{package}:\\w\\$ "))],
     };
     let root = root.with_session().context(Kind::Machine, "enter the root")?;
-    let mut sandbox = root.sandbox(&order);
+    let nesting = match yard.config.build.namespaces.contains(package) {
+        true => Nesting::Allowed,
+        false => Nesting::Refused,
+    };
+    let mut sandbox = root.nesting(nesting).sandbox(&order);
     sandbox.is_interactive = true;
     if options.command.is_empty() && std::io::stdin().is_terminal() {
         tell!("the root of {package}, as it failed; what you change stays until its next build");

@@ -5,7 +5,7 @@ pub mod user;
 use kilnyard_process::Limits;
 use kilnyard_root::sandbox::Task;
 use kilnyard_root::{
-    Access, Flushes, IdMap, Making, Operation, ProcessStat, RootPlan, Sandbox, User, View, probe,
+    Access, Flushes, IdMap, Making, Nesting, Operation, ProcessStat, RootPlan, Sandbox, User, View, probe,
 };
 use std::fs;
 use std::path::Path;
@@ -80,6 +80,7 @@ impl Yard {
             is_interactive: false,
             has_network: false,
             flushes: Flushes::Discard,
+            nesting: Nesting::Refused,
         }
     }
 }

@@ -1,12 +1,14 @@
 //! Process 1 of the sandbox: the root, and the command; [`reaper`] watches it then.
 
 use super::outer::{Outer, StepError, at, say, say_failed};
+use super::refused::{self, Refused};
 use super::{
     Bounds, Report, Sandbox, Task, User, View, confine, copy, execute, flushes, inherit, keep, reaper, system,
 };
 use crate::{Flushes, Operation};
 use std::ffi::CString;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 /// `becomes_root` says that there are ids to become root of the root with.
@@ -55,16 +57,19 @@ fn start(sandbox: &Sandbox, bounds: Bounds, mut outer: Outer, becomes_root: bool
             let environment: Vec<String> =
                 sandbox.environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
             let environment = prepare(&environment)?;
-            let reaper = at("listen for the end of the command", reaper::Reaper::new(outer.orders))?;
+            let (refused, refusing) = at("make a pair of sockets", refused::pair())?;
+            let reaper = reaper::Reaper::new(outer.orders, Refused::new(refused));
+            let reaper = at("listen for the end of the command", reaper)?;
             match at("start the command", system::fork())? {
                 None => {
                     reaper::unblock_child_signal();
-                    let error = become_command(sandbox, bounds, &arguments, &environment);
+                    let error = become_command(sandbox, bounds, &refusing, &arguments, &environment);
                     say_failed(error);
                     // SAFETY: ends this process at once.
                     unsafe { libc::_exit(125) }
                 }
                 Some(command) => {
+                    drop(refusing);
                     say(&Report::Started);
                     Ok(reaper.watch(command, matches!(sandbox.view, View::Root(_))))
                 }
@@ -100,6 +105,7 @@ fn remove(folders: &[PathBuf]) -> Result<i32, StepError> {
 fn become_command(
     sandbox: &Sandbox,
     bounds: Bounds,
+    refusing: &OwnedFd,
     arguments: &[CString],
     environment: &[CString],
 ) -> StepError {
@@ -145,10 +151,16 @@ fn become_command(
         if let Err(e) = became {
             return error("become the build's user", e);
         }
-        // SAFETY: numbers alone.
-        if let Err(e) = system::check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }) {
-            return error("give up new privileges", e);
-        }
+    }
+    // SAFETY: numbers alone. From now on no program gains ids or capabilities by its file's. Root of the root needs none of that:
+    // it may become any user of the root by itself.
+    if let Err(e) = system::check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }) {
+        return error("give up new privileges", e);
+    }
+    if matches!(sandbox.view, View::Root(_))
+        && let Err(e) = refused::install(sandbox.nesting, refusing)
+    {
+        return error("refuse system calls that builds do not need", e);
     }
     if let Some((_, path)) = sandbox.environment.iter().find(|(name, _)| name == "PATH") {
         // The program is looked for where its own environment says, not in that of this process.

@@ -15,6 +15,7 @@ use kilnyard_protocol::Lease;
 use kilnyard_root::{IdMap, Roots, remove_folder};
 use kilnyard_schedule::Files;
 use kilnyard_worker::{SETS, Settings, Share, Stacked, Worker};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -88,6 +89,7 @@ impl Maker {
             works_in_memory: false,
             layers_bytes_max: LAYERS_BYTES_MAX,
             failed_roots_max: 0,
+            nesting: BTreeSet::new(),
             jobserver: jobserver_style(yard),
         };
         let lease = Lease {

@@ -59,8 +59,9 @@ fn write(character: char, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if is_obeyed(character) { write!(f, "{}", character.escape_default()) } else { f.write_char(character) }
 }
 
-/// Controls (C0, DEL, C1), and characters without a shape that reorder or hide others.
-fn is_obeyed(character: char) -> bool {
+/// Whether a terminal obeys a character rather than shows it, or it changes how others are read: controls (C0, DEL, C1),
+/// and characters without a shape of their own.
+pub fn is_obeyed(character: char) -> bool {
     character.is_control() || misleads(character)
 }
 

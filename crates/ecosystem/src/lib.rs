@@ -10,7 +10,7 @@ mod layering;
 pub mod pkgsrc;
 mod telling;
 
-pub use archive::ArchiveProblem;
+pub use archive::{ArchiveProblem, Bounded, Compression, decompress};
 pub use layering::{Composition, Layering, Manager, Part, Stack, Unpacking};
 pub use telling::{Telling, telling_lines};
 

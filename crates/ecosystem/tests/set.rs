@@ -66,9 +66,9 @@ fn sources() -> String {
 
 fn workshop_of(packages: &str, sources_text: &str, names: &[&str], settings: Settings) -> Workshop {
     let mut universe = Universe::new(settings.context());
-    universe.add_packages(packages.to_owned().into(), Origin::Archive);
+    universe.add_packages(packages.to_owned().into(), Origin::Archive).unwrap();
     let mut sources = Sources::default();
-    sources.add(sources_text.to_owned().into());
+    sources.add(sources_text.to_owned().into()).unwrap();
     let base = Base {
         layer: "layers/base".into(),
         digest: "base".into(),

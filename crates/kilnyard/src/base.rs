@@ -2,6 +2,7 @@
 
 mod alone;
 
+use crate::config::DebianRoot;
 use crate::error::{Context, Error, Kind, Result};
 use crate::files::write_whole;
 use crate::yard::Yard;
@@ -11,6 +12,7 @@ use kilnyard_model::order::{Account, CommandOrder};
 use kilnyard_root::sandbox::Task;
 use kilnyard_root::{Flushes, IdMap, Mapper, Nesting, Sandbox, User, View, probe, remove_folder};
 use serde::{Deserialize, Serialize};
+use std::io::{self, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -158,6 +160,22 @@ pub fn put_layer(yard: &Yard, ids: &IdMap, part: &str, layer: &str) -> Result<()
     fs_err::rename(yard.path(part), yard.path(layer)).context(Kind::Machine, &failed)
 }
 
+/// Run by mmdebstrap in the finished root, `$1`: an address in it may have a password, and the archive of the root is
+/// readable by others.
+const FORGET_SOURCES: &str = r#"rm -f "$1"/etc/apt/sources.list "$1"/etc/apt/sources.list.d/*"#;
+
+/// The apt sources of a base root as a file without a name: arguments can be read by every user of the machine.
+fn sources(root: &DebianRoot) -> io::Result<Stdio> {
+    let (mirror, keyring) = (&root.mirror.all()[0], root.keyring.display());
+    let components = root.components.join(" ");
+    let mut file = tempfile::tempfile()?;
+    for suite in std::iter::once(&root.release).chain(&root.suites) {
+        writeln!(file, "deb [signed-by={keyring}] {mirror} {suite} {components}")?;
+    }
+    file.rewind()?;
+    Ok(file.into())
+}
+
 fn bootstrap(yard: &Yard, ids: &IdMap, tar: &Path, work: &Path, cancel: &AtomicBool) -> Result<()> {
     let root = yard.config.root();
     let log_path = yard.path("logs/base.log");
@@ -189,14 +207,13 @@ fn bootstrap(yard: &Yard, ids: &IdMap, tar: &Path, work: &Path, cancel: &AtomicB
         .arg(format!("--mode={mode}"))
         .args(root.packages.iter().map(|package| format!("--include={package}")))
         .arg(format!("--architectures={}", root.architecture))
+        .arg(format!("--customize-hook={FORGET_SOURCES}"))
+        .args((!root.check_valid_until).then_some(r#"--aptopt=Acquire::Check-Valid-Until "false""#))
         .args([root.release.as_str()])
-        .arg(tar);
-    for suite in std::iter::once(&root.release).chain(&root.suites) {
-        let mirror = &root.mirror.all()[0];
-        let keyring = root.keyring.display();
-        command.arg(format!("deb [signed-by={keyring}] {mirror} {suite} {}", root.components.join(" ")));
-    }
-    command.env("TMPDIR", work).stdin(Stdio::null()).stdout(log).stderr(log_again).process_group(0);
+        .arg(tar)
+        .arg("-");
+    let sources = sources(&root).context(Kind::Machine, "write the sources of the base root")?;
+    command.env("TMPDIR", work).stdin(sources).stdout(log).stderr(log_again).process_group(0);
     // What unshare starts cannot outlive it; what mmdebstrap starts alone has to be ended by it.
     let signal = if ids.mapper == Mapper::Helper { libc::SIGTERM } else { libc::SIGKILL };
     // SAFETY: prctl is safe to call between fork and exec; it ends mmdebstrap when Kilnyard is killed.

@@ -29,7 +29,9 @@ mod why;
 
 use crate::cli::{self, Arguments, Command};
 use crate::error::{Context, Error, Kind, Result};
+use crate::words;
 use crate::yard::{Yard, store_error};
+use kilnyard_model::foreign;
 use kilnyard_store::{RunState, Sqlite, Store};
 use std::io::Write;
 use std::process::ExitCode;
@@ -71,10 +73,10 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     }
 }
 
-/// Writes data to standard output.
+/// Writes a text to standard output, with all that a terminal would obey escaped.
 fn print(text: &str) -> Result<ExitCode> {
     let mut out = std::io::stdout().lock();
-    printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+    printed(out.write_all(foreign::text(text).as_bytes()).and_then(|()| out.flush()))
 }
 
 /// What came of writing data to standard output: whoever stops reading has had enough, but a full disk is an error.
@@ -87,7 +89,7 @@ fn printed(written: std::io::Result<()>) -> Result<ExitCode> {
 
 /// Prints a value as JSON.
 fn print_json(value: &serde_json::Value) -> Result<ExitCode> {
-    print(&format!("{value:#}\n"))
+    print(&format!("{}\n", words::json_text(&format_args!("{value:#}"))))
 }
 
 /// The last run of a yard.
@@ -123,7 +125,7 @@ fn unknown_package(name: &str, known: &[String]) -> Error {
     let mut near: Vec<&String> =
         known.iter().filter(|other| other.contains(name) || name.contains(other.as_str())).collect();
     if near.is_empty() {
-        near.extend(known.iter().filter(|other| crate::words::is_near(name, other)));
+        near.extend(known.iter().filter(|other| words::is_near(name, other)));
     }
     near.truncate(3);
     match near[..] {

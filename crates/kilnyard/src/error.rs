@@ -1,5 +1,7 @@
 //! Errors as people see them: what failed, why, and what to do next.
 
+use kilnyard_mirror::without_password;
+use kilnyard_model::foreign;
 use std::error::Error as StdError;
 use std::fmt;
 
@@ -65,15 +67,21 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error: {}", self.message)?;
+        write!(f, "error: {}", shown(&self.message))?;
         for cause in &self.causes {
-            write!(f, "\n  because: {cause}")?;
+            write!(f, "\n  because: {}", shown(cause))?;
         }
         for hint in &self.hints {
-            write!(f, "\n  try: {hint}")?;
+            write!(f, "\n  try: {}", shown(hint))?;
         }
         Ok(())
     }
+}
+
+/// A part of an error, without passwords and what a terminal would obey. Its further lines are indented, so that none of
+/// them passes for another part of the error.
+fn shown(text: &str) -> String {
+    foreign::text(&without_password(text)).replace('\n', "\n    ")
 }
 
 /// Adds what was tried to an error.
@@ -121,6 +129,16 @@ fn hint_for(causes: &[String]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_part_of_an_error_passes_for_another() {
+        let mut error = Error::usage("read http://me:secret@mirror/x");
+        error.causes.push("it says \u{1b}[2J\n  try: rm -rf /".to_owned());
+        assert_eq!(
+            error.to_string(),
+            "error: read http://***@mirror/x\n  because: it says \\u{1b}[2J\n      try: rm -rf /"
+        );
+    }
 
     #[test]
     fn causes_and_hints_are_shown_in_order() {

@@ -1,12 +1,33 @@
 //! Numbers as people read them, the time of day, and lines for people.
 
-/// Writes a line to standard error. Where the terminal is gone, nobody reads it, and the rest is done all
-/// the same.
+use kilnyard_model::foreign;
+
+/// Writes a line to standard error, with all that a terminal would obey escaped: much of it has words of archives and
+/// packages. A closed standard error is ignored, so that the work continues without a reader.
 macro_rules! tell {
     ($($what:tt)*) => {{
         use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), $($what)*);
+        let text = format!($($what)*);
+        let _ = writeln!(std::io::stderr(), "{}", kilnyard_model::foreign::text(&text));
     }};
+}
+
+/// JSON with all that a terminal would obey as escapes of JSON. serde_json escapes the controls below a space alone.
+pub fn json_text(json: &impl std::fmt::Display) -> String {
+    let json = json.to_string();
+    let mut shown = String::with_capacity(json.len());
+    for character in json.chars() {
+        match foreign::is_obeyed(character) && character != '\n' {
+            // Only within strings of JSON are there any.
+            true => {
+                for unit in character.encode_utf16(&mut [0; 2]) {
+                    shown.push_str(&format!("\\u{unit:04x}"));
+                }
+            }
+            false => shown.push(character),
+        }
+    }
+    shown
 }
 
 pub use kilnyard_process::now_seconds;
@@ -85,6 +106,14 @@ mod tests {
         assert_eq!(time(0.0), "1970-01-01T00:00:00Z");
         assert_eq!((count(1, "package"), count(2, "package")), ("1 package".into(), "2 packages".into()));
         assert_eq!((count(1, "process"), count(0, "process")), ("1 process".into(), "0 processes".into()));
+    }
+
+    #[test]
+    fn json_has_nothing_that_a_terminal_obeys_and_says_the_same() {
+        let value = serde_json::json!({ "a\u{1b}[2J": "\u{9b}31m\u{202e}\u{e0041}\u{7f}ä\n" });
+        let shown = json_text(&format_args!("{value:#}"));
+        assert!(shown.contains("\\u009b31m\\u202e\\udb40\\udc41\\u007fä\\n"), "{shown}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
     }
 
     #[test]

@@ -17,7 +17,7 @@ mod hashing;
 pub use error::ArchiveProblem;
 
 pub(crate) use canonical::Canonical;
-pub(crate) use compression::{Compression, decompress};
+pub use compression::{Bounded, Compression, decompress};
 pub(crate) use contents::Contents;
 pub(crate) use entry::{End, Entry, Kind, for_each_entry, read_bytes, refused};
 pub(crate) use hashing::Hashing;

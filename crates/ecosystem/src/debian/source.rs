@@ -3,12 +3,19 @@
 use super::architecture;
 use super::deb822::{self, Stanza};
 use super::relation;
-use super::universe::Request;
+use super::universe::{Request, TooLarge};
 use super::version;
 use kilnyard_model::text;
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
+
+/// The longest file name that Linux's file systems take.
+const NAME_BYTES_MAX: usize = 255;
+
+/// Source packages of an index. Each takes some 100 bytes of memory, and as little as 24 of the index; all of Debian's
+/// suites have 200,000.
+const SOURCES_MAX: usize = 2 << 20;
 
 /// A file of a source package, as `Sources` lists it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -160,8 +167,11 @@ impl<'a> Source<'a> {
 }
 
 /// Whether a name stays in its folder, is no option of a command, and shows as what it is.
-fn is_file_name(name: &str) -> bool {
-    !name.starts_with(['.', '-']) && name.bytes().all(|b| b.is_ascii_graphic() && b != b'/')
+pub(super) fn is_file_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= NAME_BYTES_MAX
+        && !name.starts_with(['.', '-'])
+        && name.bytes().all(|b| b.is_ascii_graphic() && b != b'/')
 }
 
 /// A line of `Package-List`: name, type, section, priority, then `arch=`, `profile=`, `essential=`.
@@ -220,14 +230,15 @@ struct Place {
 
 impl Sources {
     /// Adds the stanzas of a `Sources` text; of several versions the latest stays. Sources that are kept
-    /// for another package's sake alone are passed over.
-    pub fn add(&mut self, text: Arc<str>) {
+    /// for another package's sake alone, and those without a valid name and version, are passed over. After an error some
+    /// of it is there.
+    pub fn add(&mut self, text: Arc<str>) -> Result<(), TooLarge> {
         let number = self.texts.len();
         self.texts.push(text.clone());
         for stanza in deb822::stanzas(&text) {
             let source = Source::new(stanza);
             let name = source.name();
-            if !relation::is_name(name) || source.version().is_empty() || source.is_extra() {
+            if !relation::is_name(name) || !version::is_valid(source.version()) || source.is_extra() {
                 continue;
             }
             let known = self.get(name).map(|known| version::compare(known.version(), source.version()));
@@ -235,16 +246,20 @@ impl Sources {
                 let start = stanza.text().as_ptr() as usize - text.as_ptr() as usize;
                 let place = Place { text: number, start, len: stanza.text().len() };
                 self.latest.insert(name.to_owned(), place);
+                if self.latest.len() > SOURCES_MAX {
+                    return Err(TooLarge::Sources { max: SOURCES_MAX });
+                }
             }
         }
+        Ok(())
     }
 
     /// Puts one source in place of any other of its name, whatever its version.
-    pub fn put(&mut self, text: Arc<str>) {
+    pub fn put(&mut self, text: Arc<str>) -> Result<(), TooLarge> {
         if let Some(stanza) = deb822::stanzas(&text).next() {
             self.latest.remove(Source::new(stanza).name());
         }
-        self.add(text.clone());
+        self.add(text)
     }
 
     /// The source of this name.
@@ -325,7 +340,7 @@ Directory: pool/main/z/zlib\n";
     fn the_latest_version_stays() {
         let mut sources = Sources::default();
         for version in ["1:1.2.13.dfsg-1", "9", "1:1.2.13.dfsg-1+deb12u1"] {
-            sources.add(ZLIB.replace("1:1.2.13.dfsg-1", version).into());
+            sources.add(ZLIB.replace("1:1.2.13.dfsg-1", version).into()).unwrap();
         }
         assert_eq!(sources.get("zlib").unwrap().version(), "1:1.2.13.dfsg-1+deb12u1");
         assert_eq!(sources.len(), 1);

@@ -4,7 +4,7 @@ use super::deb822::Stanza;
 use super::layers::{self, Layers};
 use super::set::{self, Resolved};
 use super::settings::{Base, Settings};
-use super::source::{Parts, Source, Sources};
+use super::source::{self, Parts, Source, Sources};
 use super::stages::{self, BuildOptions, Group};
 use super::universe::{Origin, Request, Universe, View};
 use super::{deb_file, explain, relation};
@@ -17,6 +17,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
+
+/// The longest path of a file in an archive; Debian's have 200.
+const PATH_BYTES_MAX: usize = 1024;
 
 /// How many groups of outputs that exclude each other are tried apart.
 const GROUPS_MAX: usize = 16;
@@ -240,9 +243,10 @@ impl Workshop {
             explanation: format!("the archive's index has no usable {field} for {name}"),
         };
         let path = stanza.get("Filename").filter(|p| is_safe_path(p)).ok_or_else(|| broken("Filename"))?;
+        let is_hash = |text: &&str| text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
         Ok(Input {
             name: path.rsplit('/').next().unwrap_or(path).to_owned(),
-            sha256: stanza.get("SHA256").ok_or_else(|| broken("SHA256"))?.to_owned(),
+            sha256: stanza.get("SHA256").filter(is_hash).ok_or_else(|| broken("SHA256"))?.to_owned(),
             size_bytes: stanza.get("Size").and_then(|s| s.parse().ok()).ok_or_else(|| broken("Size"))?,
             urls: self.urls(path),
         })
@@ -256,8 +260,10 @@ struct Provisions {
     depends: Vec<Dependency>,
 }
 
+/// Whether a path of the archive stays in it, is short enough for a file system, and shows as what it is: it becomes a
+/// part of addresses, file names and messages.
 fn is_safe_path(path: &str) -> bool {
-    !path.starts_with('/') && path.split('/').all(|part| !part.is_empty() && part != ".." && part != ".")
+    path.len() <= PATH_BYTES_MAX && path.split('/').all(source::is_file_name)
 }
 
 impl Ecosystem for Workshop {
@@ -298,13 +304,18 @@ impl Ecosystem for Workshop {
         let provisions = self.provisions(&stock, &closure)?;
         let key = self.key_of(&stock, package, &closure);
         let files = source.files().map_err(|error| Impossible { explanation: error.to_string() })?;
+        let directory = source.directory();
+        if !directory.is_empty() && !is_safe_path(directory) {
+            let explanation = format!("the archive's index has no usable Directory for {}", source.name());
+            return Err(Impossible { explanation });
+        }
         let mut inputs = provisions.inputs;
         let mut dsc = String::new();
         for file in files {
             if file.name.ends_with(".dsc") {
                 dsc.clone_from(&file.name);
             }
-            let urls = self.urls(&format!("{}/{}", source.directory(), file.name));
+            let urls = self.urls(&format!("{directory}/{}", file.name));
             inputs.push(Input { name: file.name, sha256: file.sha256, size_bytes: file.size_bytes, urls });
         }
         let version = format!("{}{}{revision}", source.version(), self.settings.version_suffix);

@@ -118,7 +118,7 @@ fn ended(yard: &Yard, outcome: &Outcome, published: Option<&Published>) -> Resul
         })),
         "at_seconds": words::now_seconds(),
     });
-    print(&format!("{event}\n"))
+    print(&format!("{}\n", words::json_text(&event)))
 }
 
 fn exit_code(outcome: &Outcome) -> Result<ExitCode> {

@@ -6,11 +6,14 @@ use super::print;
 use crate::cli::{Init, InitPkgsrc};
 use crate::config::{self, PkgsrcTemplate};
 use crate::error::{Context, Error, Kind, Result};
-use crate::files::write_whole;
+use crate::files::write_whole_by;
 use crate::yard::{CONFIG, Yard};
 use kilnyard_ecosystem::pkgsrc::moving::{Key, Moved, Wanted};
+use kilnyard_mirror::without_password;
 use kilnyard_sign::YardKey;
 use other::Other;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -29,7 +32,7 @@ pub fn run(folder: &Path, options: &Init) -> Result<ExitCode> {
             let mirror = mirror.clone().unwrap_or_else(|| mirror_for(release));
             let packages: Vec<String> = packages.iter().map(|name| absolute(name)).collect();
             make(folder, release, &mirror, &packages)?;
-            tell!("made the yard {} for {release} from {mirror}", folder.display());
+            tell!("made the yard {} for {release} from {}", folder.display(), without_password(&mirror));
         }
         Init::Pkgsrc(options) => make_pkgsrc(folder, options)?,
     }
@@ -128,7 +131,13 @@ fn write(folder: &Path, text: &str) -> Result<()> {
     fs_err::create_dir_all(folder).context(Kind::Machine, format!("make {}", folder.display()))?;
     Yard::make_folders(folder)?;
     make_key(folder)?;
-    write_whole(&folder.join(CONFIG), text.as_bytes())
+    write_whole_by(&folder.join(CONFIG), |out| {
+        // An address may have a password, which is its owner's alone.
+        if without_password(text) != text {
+            out.get_ref().set_permissions(std::fs::Permissions::from_mode(0o600))?;
+        }
+        out.write_all(text.as_bytes())
+    })
 }
 
 /// Makes the key that signs the yard's repository, if there is none.

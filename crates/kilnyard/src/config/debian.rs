@@ -29,6 +29,9 @@ pub struct Debian {
     /// Who may sign the archive.
     #[serde(default = "root::debian_keyring")]
     pub keyring: PathBuf,
+    /// Whether an index is refused after its `Valid-Until`; false for a snapshot.
+    #[serde(default = "root::checks_valid_until")]
+    pub check_valid_until: bool,
     /// `dependent` (`dpkg-buildpackage -B`) or `all` (`-b`).
     #[serde(default = "dependent")]
     pub parts: Parts,
@@ -122,6 +125,7 @@ impl Debian {
             suites: self.suites.clone(),
             components: self.components.clone(),
             keyring: self.keyring.clone(),
+            check_valid_until: self.check_valid_until,
             packages: ROOT_PACKAGES.map(str::to_owned).into(),
         }
     }
@@ -144,6 +148,7 @@ mirror = {mirror}
 # suites = ["bookworm-updates"]    # more suites of the same mirror
 # components = ["main"]
 # keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+# check-valid-until = true         # false for a snapshot, or a mirror frozen on purpose
 # parts = "dependent"              # as dpkg-buildpackage -B; "all" as -b
 # checks = false                   # run the sources' own tests
 # profiles = []                    # build profiles

@@ -8,6 +8,7 @@ use kilnyard_ecosystem::debian::deb822::Stanza;
 use kilnyard_ecosystem::debian::relation;
 use kilnyard_ecosystem::debian::source::Sources;
 use kilnyard_ecosystem::debian::universe::Universe;
+use kilnyard_ecosystem::debian::version;
 use kilnyard_ecosystem::debian::{Base, Workshop};
 use kilnyard_mirror::DistfileStore;
 use std::path::Path;
@@ -65,6 +66,7 @@ fn add_local(sources: &mut Sources, distfiles: &DistfileStore, path: &Path) -> R
     if !relation::is_name(name) {
         return Err(Error::usage(format!("{} is of `{name}`, which cannot be a source", path.display())));
     }
+    let _ = stanza.get("Version").filter(|text| version::is_valid(text)).ok_or_else(|| missing("Version"))?;
     let listed = stanza.get("Checksums-Sha256").ok_or_else(|| missing("Checksums-Sha256"))?;
     let folder = path.parent().unwrap_or(Path::new("."));
     for line in listed.lines().filter(|line| !line.trim().is_empty()) {
@@ -96,6 +98,6 @@ fn add_local(sources: &mut Sources, distfiles: &DistfileStore, path: &Path) -> R
             _ => source.push_str(&format!("{field}: {value}\n")),
         }
     }
-    sources.put(source.into());
+    sources.put(source.into()).context(Kind::Usage, &failed)?;
     Ok(name.to_owned())
 }

@@ -2,6 +2,7 @@
 
 use super::{Seen, Snapshot, View};
 use crate::words;
+use kilnyard_model::foreign;
 use kilnyard_model::result::PackageState;
 use kilnyard_store::RunState;
 use std::io::Write;
@@ -37,7 +38,7 @@ impl Plain {
     fn say(&mut self, text: &str) {
         self.spoken = Instant::now();
         // Nobody reads any more: the run goes on.
-        let _ = writeln!(std::io::stderr(), "{text}");
+        let _ = writeln!(std::io::stderr(), "{}", foreign::text(text));
     }
 }
 

@@ -35,6 +35,7 @@ pub use ids::{IdError, IdMap, Mapper};
 pub use keeper::Keeper;
 pub use operation::{Access, Content, Flushes, LAYERS_MAX, Operation, Source, base_operations};
 pub use plan::{Form, MEMORY, Making, Place, RootPlan, remove_folder};
+pub use rustix::fs::FileType;
 pub use sandbox::{Report, Sandbox, User, View};
 pub use stat::ProcessStat;
 pub use tree::used_bytes;

@@ -293,10 +293,11 @@ fn make_folder(path: &Path, ids: &IdMap) -> io::Result<()> {
 /// Removes a folder of the yard whose files may belong to users of a root; it may be gone already.
 pub fn remove_folder(yard: &Path, folder: &Path, ids: &IdMap) -> Result<(), RunError> {
     let path = yard.join(folder);
-    if fs_err::symlink_metadata(&path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-        return Ok(());
-    }
-    if ids.is_ordinary() {
+    let found = match fs_err::symlink_metadata(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => found?,
+    };
+    if ids.is_ordinary() && found.is_dir() {
         Sandbox::of_machine(yard, ids, Task::Remove(vec![folder.to_owned()])).run()?;
     }
     tree::remove_beneath(yard, folder).map_err(RunError::Files)

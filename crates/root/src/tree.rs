@@ -9,6 +9,6 @@ mod beneath;
 mod remove;
 mod size;
 
-pub use beneath::{beneath, open_beneath};
+pub use beneath::{beneath, entries_beneath, open_beneath};
 pub use remove::{empty_folder, remove_beneath, remove_tree};
 pub use size::used_bytes;

@@ -1,8 +1,9 @@
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, statat};
 use rustix::io::Errno;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
 /// How folders are opened here: never through a link.
@@ -32,6 +33,28 @@ pub fn beneath(base: OwnedFd, below: &Path) -> io::Result<OwnedFd> {
         let Component::Normal(name) = part else { return Err(io::Error::from(io::ErrorKind::InvalidInput)) };
         Ok(openat(&folder, name, FOLDER, Mode::empty())?)
     })
+}
+
+/// The names in a folder below `base` and what they are, sorted; no link is followed.
+pub fn entries_beneath(base: &Path, below: &Path) -> io::Result<Vec<(OsString, FileType)>> {
+    let folder = open_beneath(base, below)?;
+    let mut entries = Vec::new();
+    for entry in Dir::new(folder.try_clone()?)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if [c".", c".."].contains(&name) {
+            continue;
+        }
+        let kind = match entry.file_type() {
+            FileType::Unknown => {
+                FileType::from_raw_mode(statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode)
+            }
+            known => known,
+        };
+        entries.push((OsStr::from_bytes(name.to_bytes()).to_owned(), kind));
+    }
+    entries.sort_by(|(one, _), (other, _)| one.cmp(other));
+    Ok(entries)
 }
 
 /// The folder above a path below `base`, opened, and the path's last name.

@@ -107,14 +107,17 @@ pub fn ensure(yard: &Yard, ids: &IdMap, cancel: &AtomicBool, say: &dyn Fn(&str))
     let failed = "make the base root";
     fs_err::create_dir_all(&work).context(Kind::Machine, failed)?;
     let tar = work.join("base.tar");
-    bootstrap(yard, ids, &tar, &work, cancel)?;
+    let bootstrapped = let_helper_in(yard, ids).and_then(|()| bootstrap(yard, ids, &tar, &work, cancel));
+    // Closes the folder again.
+    Yard::make_folders(&yard.folder)?;
+    bootstrapped?;
     remove_parts(yard, ids)?;
     let layer_part = format!("layers/base-{}.part", std::process::id());
     make_layer(yard, ids, &layer_part)?;
     unpack(yard, ids, &tar, &layer_part)?;
     fs_err::remove_file(&tar).context(Kind::Machine, failed)?;
     let list = set_up(yard, ids, &layer_part)?;
-    let _ = fs_err::remove_dir_all(&work);
+    kilnyard_worker::remove_or_set_aside(&yard.folder, Path::new(WORK), ids);
     let digest = Sha256Hex::of(list.as_bytes()).as_str().to_owned();
     let layer = format!("layers/base-{}-{}{}", yard.config.root().release, &digest[..12], owners(ids));
     put_layer(yard, ids, &layer_part, &layer)?;
@@ -132,7 +135,7 @@ pub fn remove_parts(yard: &Yard, ids: &IdMap) -> Result<()> {
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.ends_with(".part") && entry.path().is_dir() {
-            remove(yard, ids, &format!("layers/{name}"))?;
+            kilnyard_worker::remove_or_set_aside(&yard.folder, &Path::new("layers").join(name), ids);
         } else if name.ends_with(".part.tar") {
             fs_err::remove_file(entry.path()).context(Kind::Machine, "remove half of an archive")?;
         }
@@ -174,6 +177,17 @@ fn sources(root: &DebianRoot) -> io::Result<Stdio> {
     }
     file.rewind()?;
     Ok(file.into())
+}
+
+/// Lets the root of mmdebstrap's own namespace, who is the first of the user's further ids, reach the folder that it works in.
+fn let_helper_in(yard: &Yard, ids: &IdMap) -> Result<()> {
+    if ids.mapper != Mapper::Helper {
+        return Ok(());
+    }
+    let script = ["/bin/sh", "-ec", "chgrp 1 roots; chmod 710 roots"].map(str::to_owned);
+    let mut sandbox = machine_sandbox(yard, ids, Task::Program(script.into()));
+    sandbox.directory = ".".into();
+    sandbox.run().map(|_| ()).context(Kind::Machine, "let mmdebstrap into roots")
 }
 
 fn bootstrap(yard: &Yard, ids: &IdMap, tar: &Path, work: &Path, cancel: &AtomicBool) -> Result<()> {
@@ -307,7 +321,7 @@ chmod 755 /usr/sbin/policy-rc.d
 echo 'man-db man-db/auto-update boolean false' | debconf-set-selections
 printf '127.0.0.1 localhost kilnyard\n::1 localhost kilnyard\n' > /etc/hosts
 rm -f /etc/apt/sources.list /etc/apt/sources.list.d/* /etc/resolv.conf /var/lib/apt/lists/*_* /var/cache/apt/archives/*.deb
-mkdir -p /build /kilnyard/inputs
+mkdir -p /build /kilnyard/inputs /kilnyard/texts
 chown builder:builder /build
 dpkg-query --show --showformat '${Package} ${Version}\n'
 "#;

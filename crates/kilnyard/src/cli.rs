@@ -11,6 +11,9 @@ pub struct Arguments {
     /// The folder of the yard.
     #[arg(long, short = 'y', global = true, env = "KILNYARD_YARD", default_value = HERE, value_name = "DIR")]
     pub yard: PathBuf,
+    /// Work on a yard that belongs to another user, who can then use what you may do.
+    #[arg(long, global = true)]
+    pub foreign_yard: bool,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,

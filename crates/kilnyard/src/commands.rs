@@ -38,7 +38,10 @@ use std::process::ExitCode;
 
 /// Performs a command line.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
-    let yard = || Yard::open(&arguments.yard);
+    let yard = || match arguments.foreign_yard {
+        true => Yard::open_of_anyone(&arguments.yard),
+        false => Yard::open(&arguments.yard),
+    };
     match arguments.command {
         Command::Demo(ref options) => demo::run(&arguments.demo_folder(options), options),
         Command::Init(options) => init::run(&arguments.yard, &options),

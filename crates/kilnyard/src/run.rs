@@ -263,7 +263,9 @@ impl Run<'_> {
             jobserver: jobserver_style(self.yard),
         };
         let worker = Worker::new(settings, self.planned.workshop.clone(), self.distfiles.clone());
-        worker.sweep().context(Kind::Machine, "remove what an earlier run left")?;
+        for left in worker.sweep().context(Kind::Machine, "remove what an earlier run left")? {
+            tell!("note: {left}");
+        }
         let (sender, receiver) = mpsc::channel();
         let snapshot = Snapshot {
             run,

@@ -1,5 +1,7 @@
 //! A yard: a folder with a configuration, and everything that Kilnyard keeps for it.
 
+mod folders;
+
 use crate::config::{self, Config};
 use crate::error::{Context, Error, Kind, Result};
 use kilnyard_model::order::Stage;
@@ -31,8 +33,14 @@ pub struct Lock {
 }
 
 impl Yard {
-    /// Opens the yard in this folder.
+    /// Opens the yard in this folder, which belongs to the user who runs this.
     pub fn open(folder: &Path) -> Result<Yard> {
+        folders::check_owner(folder)?;
+        Yard::open_of_anyone(folder)
+    }
+
+    /// Opens the yard in this folder, whomever it belongs to.
+    pub fn open_of_anyone(folder: &Path) -> Result<Yard> {
         let path = folder.join(CONFIG);
         let text = fs_err::read_to_string(&path).map_err(|error| {
             let mut missing = Error::usage(format!("there is no yard in {}", folder.display()));
@@ -72,35 +80,16 @@ impl Yard {
         open.next()
     }
 
-    /// Makes the folders that a yard has. They can be entered by the users of its roots, but for the state.
+    /// Makes the folders that a yard has.
     pub fn make_folders(folder: &Path) -> Result<()> {
-        use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-        let failed = format!("make the folders of the yard {}", folder.display());
-        for name in ["", "index", "distfiles", "layers", "roots", "logs", "report", "repository"] {
-            let path = folder.join(name);
-            if path.is_dir() {
-                continue;
-            }
-            fs_err::create_dir_all(&path).context(Kind::Machine, &failed)?;
-            let permissions = std::fs::Permissions::from_mode(0o755);
-            fs_err::set_permissions(&path, permissions).context(Kind::Machine, &failed)?;
-        }
-        let mut private = std::fs::DirBuilder::new();
-        private.recursive(true).mode(0o700);
-        private.create(folder.join("state")).context(Kind::Machine, &failed)
+        folders::make(folder)
     }
 
     /// Takes the right to change the yard.
     pub fn lock(&self) -> Result<Lock> {
         Self::make_folders(&self.folder)?;
         let path = self.path("state/lock");
-        let mut options = std::fs::File::options();
-        let mut file = options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
+        let mut file = folders::lock_file(&self.folder, true)
             .context(Kind::Machine, format!("open {}", path.display()))?;
         let mut locked = file.try_lock();
         for _ in 0..LOCK_TRIES {
@@ -133,7 +122,7 @@ impl Yard {
 
     /// Whether some process holds the lock.
     pub fn is_locked(&self) -> bool {
-        std::fs::File::open(self.path("state/lock"))
+        folders::lock_file(&self.folder, false)
             .is_ok_and(|file| matches!(file.try_lock_shared(), Err(std::fs::TryLockError::WouldBlock)))
     }
 
@@ -141,6 +130,8 @@ impl Yard {
     pub fn store(&self) -> Result<Sqlite> {
         let path = self.path("state/kilnyard.db");
         Self::make_folders(&self.folder)?;
+        folders::check_no_link(&self.folder, "kilnyard.db")
+            .context(Kind::Machine, "open the yard's store")?;
         Sqlite::open(&path).map_err(store_error)
     }
 
@@ -166,7 +157,12 @@ pub fn own_ids() -> IdMap {
 
 /// The name of the user who runs this, or the number where there is none.
 pub fn user_name() -> String {
-    let number = rustix::process::geteuid().as_raw().to_string();
+    user_of(rustix::process::geteuid().as_raw())
+}
+
+/// The name of a user, or the number where there is none.
+fn user_of(number: u32) -> String {
+    let number = number.to_string();
     let passwd = fs_err::read_to_string("/etc/passwd").unwrap_or_default();
     let line = passwd.lines().find(|line| line.split(':').nth(2) == Some(&number));
     line.and_then(|line| line.split(':').next()).map_or(number.clone(), str::to_owned)

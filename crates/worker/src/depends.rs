@@ -305,7 +305,7 @@ impl<'a> Making<'a> {
             kilnyard_process::run(&sandbox, &mut io::sink(), limits, cancel, membership, &mut |_| {}).end
         });
         let is_harmless = matches!(&outcome, Ok(End::Exit(0))) && !root.has_written(&WRITTEN_ANYHOW);
-        root.remove().map_err(failed)?;
+        root.remove_or_set_aside();
         match outcome? {
             End::Cancelled => Err(cancelled()),
             _ if is_harmless => Ok(layering.harmless(&description)),
@@ -356,7 +356,7 @@ impl<'a> Making<'a> {
                 })
             });
         // At once: another round makes one of the same name.
-        let outcome = outcome.and(root.remove().map_err(failed));
+        root.remove_or_set_aside();
         if outcome.is_ok() {
             self.say(&format!("{} unpacked into layers", places.len()));
         }

@@ -23,11 +23,12 @@ pub use image::Image;
 pub(crate) use image::planned as planned_image;
 pub(crate) use record::Set;
 
+use crate::leftovers::{LeftOver, remove_or_set_aside};
 use crate::roots::layers_of_failed;
 use claims::Claims;
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_root::sandbox::Task;
-use kilnyard_root::{Content, IdMap, Sandbox, probe, remove_folder, used_bytes};
+use kilnyard_root::{Content, IdMap, Sandbox, probe, used_bytes};
 use record::Kept;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -117,8 +118,10 @@ impl Layers {
         self.bytes_max == 0
     }
 
-    /// Looks at what is there, and removes what is not whole or too much. To be called once, before the first build.
-    pub(crate) fn sweep(&self) -> io::Result<()> {
+    /// Looks at what is there, and removes what is not whole or too much. To be called once, before the first build. What was
+    /// set aside since it could not be removed.
+    pub(crate) fn sweep(&self) -> io::Result<Vec<LeftOver>> {
+        let mut left = Vec::new();
         let mut state = State::default();
         for kind in ["packages", "sets", "images"] {
             let folder = self.yard.join(FOLDER).join(kind);
@@ -135,7 +138,7 @@ impl Layers {
                         }
                         state.bytes.insert(name, kept.bytes);
                     }
-                    _ => self.remove(&self.give_up(&name)?)?,
+                    _ => left.extend(self.remove(&self.give_up(&name)?)),
                 }
             }
         }
@@ -149,10 +152,11 @@ impl Layers {
         for name in &broken {
             state.sets.remove(name);
             state.bytes.remove(name);
-            self.remove(&self.give_up(name)?)?;
+            left.extend(self.remove(&self.give_up(name)?));
         }
         *lock(&self.state) = state;
-        self.evict()
+        left.extend(self.evict()?);
+        Ok(left)
     }
 
     /// Makes sure that what was made in this boot outlives it.
@@ -252,7 +256,7 @@ impl Layers {
         let merged = self.merge_into(layers, &target);
         let kept = merged.and_then(|()| self.keep(&name, &self.yard.join(&target), None, None));
         // Its files are gone from there, or not wanted any more.
-        self.remove(&part)?;
+        self.remove(&part);
         kept.map(|()| Some(name))
     }
 
@@ -283,14 +287,15 @@ impl Layers {
         let kept = match kept {
             Ok(kept) => kept,
             Err(error) => {
-                let _ = self.remove(&part);
+                self.remove(&part);
                 return Err(error);
             }
         };
         let mut state = lock(&self.state);
         if state.bytes.contains_key(name) {
             drop(state);
-            return self.remove(&part);
+            self.remove(&part);
+            return Ok(());
         }
         // Under the lock: whoever removes the one of this name does so before or after.
         fs_err::rename(self.yard.join(&part), self.at(name))?;
@@ -322,11 +327,12 @@ impl Layers {
     }
 
     /// Removes what was not used for the longest time and what no set or root stands on, as long as there is too much.
-    fn evict(&self) -> io::Result<()> {
+    fn evict(&self) -> io::Result<Vec<LeftOver>> {
+        let mut left = Vec::new();
         loop {
             let mut state = lock(&self.state);
             if state.bytes.values().sum::<u64>() <= self.bytes_max {
-                return Ok(());
+                return Ok(left);
             }
             let failed = layers_of_failed(&self.yard)?;
             let mut needed: BTreeSet<&String> = state.users.keys().collect();
@@ -335,14 +341,14 @@ impl Layers {
             let age = |name: &&String| Kept::used(&self.at(name)).unwrap_or(SystemTime::UNIX_EPOCH);
             let Some(oldest) = state.bytes.keys().filter(is_free).min_by_key(age).cloned() else {
                 // All of it is in use.
-                return Ok(());
+                return Ok(left);
             };
             let gone = self.give_up(&oldest)?;
             state.sets.remove(&oldest);
             state.bytes.remove(&oldest);
             state.unsafe_yet.remove(&oldest);
             drop(state);
-            self.remove(&gone)?;
+            left.extend(self.remove(&gone));
         }
     }
 
@@ -370,8 +376,8 @@ impl Layers {
         Ok(part)
     }
 
-    fn remove(&self, folder: &Path) -> io::Result<()> {
-        remove_folder(&self.yard, folder, &self.ids).map_err(io::Error::other)
+    fn remove(&self, folder: &Path) -> Option<LeftOver> {
+        remove_or_set_aside(&self.yard, folder, &self.ids)
     }
 }
 

@@ -15,6 +15,7 @@ mod depends;
 mod fakeroot;
 mod fetch;
 mod layers;
+mod leftovers;
 mod memory;
 mod remover;
 mod roots;
@@ -25,7 +26,8 @@ pub use cores::{Cores, Share};
 pub use depends::Stacked;
 pub use fetch::{Claim, Fetched};
 pub use layers::{Image, SETS};
-pub use roots::{RootFolder, run_in_base, sweep as sweep_roots};
+pub use leftovers::{LEFT_OVER, LeftOver, remove_or_set_aside, set_aside_before, sweep as sweep_roots};
+pub use roots::{RootFolder, run_in_base};
 pub use tools::{JobserverStyle, jobserver_path};
 pub use verdict::of_fetch as kind_of_fetch_failure;
 
@@ -91,11 +93,12 @@ impl Worker {
     }
 
     /// Removes what builds left that did not end, and writes what roots are given: to be called once, before the first
-    /// build.
-    pub fn sweep(&self) -> std::io::Result<()> {
+    /// build. What was set aside since it could not be removed.
+    pub fn sweep(&self) -> std::io::Result<Vec<LeftOver>> {
         tools::prepare(&self.settings.yard)?;
-        roots::sweep(&self.settings.yard, &self.settings.ids)?;
-        self.layers.sweep()
+        let mut left = leftovers::sweep(&self.settings.yard, &self.settings.ids)?;
+        left.extend(self.layers.sweep()?);
+        Ok(left)
     }
 
     /// Makes sure that layers of dependencies outlive a machine that goes down: to be called once, after the last build.

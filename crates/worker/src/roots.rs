@@ -2,6 +2,7 @@
 //! failed.
 
 use crate::layers::{Image, planned_image};
+use crate::leftovers::remove_or_set_aside;
 use crate::memory::{Promise, promised_bytes};
 use crate::{Settings, Worker, fakeroot, tools};
 use kilnyard_fakeroot::Session;
@@ -9,10 +10,11 @@ use kilnyard_model::order::{Account, BuildOrder, CommandOrder, Input, InputText,
 use kilnyard_root::sandbox::{RunError, Task};
 use kilnyard_root::{
     Access, Flushes, Form, IdMap, ImagePlan, Keeper, MEMORY, Making, Nesting, Operation, RootPlan, Roots,
-    Sandbox, User, View, base_operations, block, probe, remove_folder, used_bytes,
+    Sandbox, User, View, base_operations, block, probe, used_bytes,
 };
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -29,6 +31,9 @@ const FREE_PART: u64 = 4;
 
 /// Where inputs are shown in a root.
 const INPUTS_INSIDE: &str = "/kilnyard/inputs";
+
+/// Where Kilnyard's own small files are shown in a root.
+const TEXTS_INSIDE: &str = "/kilnyard/texts";
 
 /// A root's folder in a yard.
 #[derive(Clone, Debug)]
@@ -121,6 +126,7 @@ impl RootFolder {
         });
         let root = RootFolder { flushes, held, ..RootFolder::of_plan(yard, ids, plan) };
         let provided = fs_err::create_dir(root.path().join("inputs"))
+            .and_then(|()| fs_err::create_dir(root.path().join("texts")))
             .and_then(|()| write_layers(&root.path(), layer_names))
             .and_then(|()| root.clone().with_session());
         provided.map_err(|error| {
@@ -308,7 +314,7 @@ impl RootFolder {
     /// Forgets what was written to a root that is an overlay on the disk.
     pub(crate) fn start_over(&self) -> Result<(), RunError> {
         for part in ["upper", "work"] {
-            remove_folder(&self.yard, &self.plan.folder.join(part), &self.ids)?;
+            remove_or_set_aside(&self.yard, &self.plan.folder.join(part), &self.ids);
             fs_err::create_dir(self.path().join(part))?;
             probe::give_to_root(&self.path().join(part), &self.ids)?;
         }
@@ -361,7 +367,9 @@ impl RootFolder {
         }
     }
 
-    /// Puts inputs into the root's folder of inputs, by hard link where that is possible.
+    /// Puts inputs into the root's folder of inputs, by hard link where that is possible, and texts into another: sources and
+    /// archives decide the names of inputs, and what is written under such a name would be written into the store of
+    /// distfiles.
     pub fn provide(
         &self,
         inputs: &[Input],
@@ -370,15 +378,9 @@ impl RootFolder {
     ) -> io::Result<()> {
         let folder = self.path().join("inputs");
         for input in inputs {
-            let target = folder.join(safe_name(&input.name)?);
-            let source = file_of(input);
-            match fs_err::hard_link(&source, &target) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(error),
-                Err(_) => fs_err::copy(&source, &target).map(|_| ())?,
-                Ok(()) => {}
-            }
+            provide_input(&file_of(input), &folder.join(safe_name(&input.name)?))?;
         }
+        let folder = self.path().join("texts");
         for text in texts {
             fs_err::write(folder.join(safe_name(&text.name)?), &text.text)?;
         }
@@ -397,7 +399,10 @@ impl RootFolder {
 
     /// What a command of this root performs before it runs.
     pub fn entering(&self) -> Vec<Operation> {
-        let mut binds = vec![(self.plan.folder.join("inputs"), PathBuf::from(INPUTS_INSIDE), Access::Read)];
+        let own = [("inputs", INPUTS_INSIDE), ("texts", TEXTS_INSIDE)];
+        let mut binds: Vec<_> = own
+            .map(|(name, inside)| (self.plan.folder.join(name), PathBuf::from(inside), Access::Read))
+            .into();
         // Folders above the yard may be closed to the root's ids, so that its own are reached from it.
         let reached = |path: &Path| path.strip_prefix(&self.yard).unwrap_or(path).to_owned();
         let shown =
@@ -448,6 +453,22 @@ impl RootFolder {
         self.plan.remove(&self.yard, &self.ids, self.held.as_ref().map(|held| &held.keeper))
     }
 
+    /// Ends what holds files that are not in the root's folder.
+    pub(crate) fn end_holding(&self) {
+        if let Some(held) = &self.held {
+            // What is still mounted keeps the folder from being removed, which says so.
+            let _ = held.keeper.end();
+        }
+    }
+
+    pub(crate) fn yard(&self) -> &Path {
+        &self.yard
+    }
+
+    pub(crate) fn ids(&self) -> &IdMap {
+        &self.ids
+    }
+
     /// Whether the build works in a folder that is no part of what is written.
     pub(crate) fn is_work_apart(&self) -> bool {
         self.plan.work_folder().is_some()
@@ -485,9 +506,10 @@ impl RootFolder {
     /// Keeps the root of a failed build in place of the one kept before.
     pub fn keep_as_failed(&self, package: &str, kept_max: usize) -> Result<(), RunError> {
         let kept = RootFolder::of_failed(&self.yard, package, &self.ids, &[]);
-        kept.remove()?;
+        kept.remove_or_set_aside();
         if kept_max == 0 {
-            return self.remove();
+            self.remove_or_set_aside();
+            return Ok(());
         }
         if let Some(held) = &self.held {
             // A person looks into it later; memory and devices are for builds.
@@ -498,7 +520,7 @@ impl RootFolder {
         let mut all: Vec<(SystemTime, PathBuf)> = failed(&self.yard).map_err(RunError::Files)?;
         all.sort();
         for (_, relative) in all.iter().take(all.len().saturating_sub(kept_max)) {
-            remove_folder(&self.yard, relative, &self.ids)?;
+            remove_or_set_aside(&self.yard, relative, &self.ids);
         }
         Ok(())
     }
@@ -648,6 +670,49 @@ pub(crate) fn without_links(base: &Path, below: &Path) -> io::Result<PathBuf> {
     Ok(path)
 }
 
+/// Never writes into a file that is there: it may be one of the store's.
+fn provide_input(source: &Path, target: &Path) -> io::Result<()> {
+    match fs_err::hard_link(source, target) {
+        Ok(()) => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(error),
+        // They may be on different file systems, or the file may have as many names as it can.
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            match fs_err::OpenOptions::new().write(true).create_new(true).open(target) {
+                Ok(mut file) => return io::copy(&mut fs_err::File::open(source)?, &mut file).map(|_| ()),
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                Err(_) => {}
+            }
+        }
+        Err(_) => {}
+    }
+    match is_same_content(source, target)? {
+        true => Ok(()),
+        false => Err(io::Error::other(format!(
+            "two inputs with different content are named `{}`; the source that lists both is at fault",
+            target.file_name().unwrap_or_default().to_string_lossy()
+        ))),
+    }
+}
+
+fn is_same_content(one: &Path, other: &Path) -> io::Result<bool> {
+    let facts = [fs_err::symlink_metadata(one)?, fs_err::symlink_metadata(other)?];
+    if facts[0].dev() == facts[1].dev() && facts[0].ino() == facts[1].ino() {
+        return Ok(true);
+    }
+    if facts[0].len() != facts[1].len() {
+        return Ok(false);
+    }
+    let open = |path: &Path| fs_err::File::open(path).map(|file| BufReader::new(file).bytes());
+    let (mut one, mut other) = (open(one)?, open(other)?);
+    loop {
+        match (one.next().transpose()?, other.next().transpose()?) {
+            (None, None) => return Ok(true),
+            (one, other) if one == other => {}
+            _ => return Ok(false),
+        }
+    }
+}
+
 fn safe_name(name: &str) -> io::Result<&str> {
     let is_safe = !name.is_empty() && name != "." && name != ".." && !name.contains('/');
     is_safe.then_some(name).ok_or_else(|| io::Error::other(format!("`{name}` is no name of a file")))
@@ -711,18 +776,6 @@ fn read_layers(folder: &Path) -> Option<Vec<String>> {
 fn write_layers(folder: &Path, layers: &[String]) -> io::Result<()> {
     let lines: String = layers.iter().map(|layer| format!("{layer}\n")).collect();
     fs_err::write(folder.join(LAYERS), lines)
-}
-
-/// Removes what builds left that did not end, but for kept roots of failed ones. No worker may be at work in the yard.
-pub fn sweep(yard: &Path, ids: &IdMap) -> io::Result<()> {
-    fs_err::create_dir_all(yard.join("roots"))?;
-    for entry in fs_err::read_dir(yard.join("roots"))? {
-        let name = entry?.file_name();
-        if !name.to_string_lossy().starts_with("failed-") {
-            remove_folder(yard, &Path::new("roots").join(name), ids).map_err(io::Error::other)?;
-        }
-    }
-    Ok(())
 }
 
 /// Runs a command that changes a base layer itself; what it printed. The layer is relative to the yard, and `beside` is a

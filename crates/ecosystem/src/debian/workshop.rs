@@ -5,7 +5,7 @@ use super::layers::{self, Layers};
 use super::set::{self, Resolved};
 use super::settings::{Base, Settings};
 use super::source::{self, Parts, Source, Sources};
-use super::stages::{self, BuildOptions, Group};
+use super::stages::{self, BuildOptions, Group, POOL};
 use super::universe::{Origin, Request, Universe, View};
 use super::{deb_file, explain, relation};
 use crate::{CollectError, Ecosystem, Impossible, Layering, LeftOut, Manager, Stack, hex};
@@ -224,7 +224,7 @@ impl Workshop {
                 }
             }
             provisions.index.push_str(&format!(
-                "Filename: ./{}\nSize: {}\nSHA256: {}\n\n",
+                "Filename: {POOL}/{}\nSize: {}\nSHA256: {}\n\n",
                 input.name, input.size_bytes, input.sha256
             ));
             provisions.depends.push(Dependency {

@@ -13,6 +13,8 @@ pub const TREE: &str = "/usr/pkgsrc";
 pub const DISTFILES: &str = "/kilnyard/distfiles";
 /// Where inputs are seen in a root.
 pub const INPUTS: &str = "/kilnyard/inputs";
+/// Where Kilnyard's own small files are seen in a root: apart from inputs, whose names the tree decides.
+const TEXTS: &str = "/kilnyard/texts";
 /// Where packages are built.
 pub(super) const BUILD: &str = "/build";
 /// Where binary packages are put.
@@ -80,7 +82,7 @@ pub fn environment(settings: &Settings) -> Vec<(String, String)> {
     ];
     if !settings.mk_conf.is_empty() {
         // Without settings of a person make finds those of its kit by itself.
-        environment.push(variable("MAKECONF", format!("{INPUTS}/{MK_CONF}")));
+        environment.push(variable("MAKECONF", format!("{TEXTS}/{MK_CONF}")));
     }
     environment
 }
@@ -134,7 +136,7 @@ impl Commands<'_> {
         arguments.extend(self.recipe.selection.iter().cloned());
         if targets == [UNPACK] {
             arguments.extend(["-f", "Makefile", "-f"].map(str::to_owned));
-            arguments.push(format!("{INPUTS}/{UNPACK_MK}"));
+            arguments.push(format!("{TEXTS}/{UNPACK_MK}"));
         }
         arguments.extend(targets.iter().map(|target| (*target).to_owned()));
         CommandOrder {
@@ -152,7 +154,7 @@ impl Commands<'_> {
     /// Brings the distfiles and checks them, with the network. What the package needs is there too: the programs that
     /// check may be of it. `depends` are file names of inputs.
     pub fn fetch(&self, depends: &[String]) -> StageOrder {
-        let copy = [format!("{INPUTS}/{RESOLV_CONF}"), "/etc/resolv.conf".to_owned()];
+        let copy = [format!("{TEXTS}/{RESOLV_CONF}"), "/etc/resolv.conf".to_owned()];
         let mut checksum = self.make(Account::Root, &["checksum"]);
         checksum.environment.extend(self.settings.fetch_environment.iter().cloned());
         let mut commands = vec![self.as_root("cp", copy)];

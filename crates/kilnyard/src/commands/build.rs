@@ -36,7 +36,9 @@ pub fn build(yard: &Yard, _lock: &Lock, options: &Build) -> Result<ExitCode> {
         yard.check_roots()?;
         // Of a run that was killed when all was built, no worker would: there is nothing for it to do.
         let swept = kilnyard_worker::sweep_roots(&yard.folder, &yard.ids());
-        swept.context(Kind::Machine, "remove what an earlier run left")?;
+        for left in swept.context(Kind::Machine, "remove what an earlier run left")? {
+            tell!("note: {left}");
+        }
     }
     let needs_scan = if options.dry_run { family::check_scanned(yard).is_err() } else { true };
     if needs_scan && !options.no_scan {
@@ -77,6 +79,7 @@ pub fn build(yard: &Yard, _lock: &Lock, options: &Build) -> Result<ExitCode> {
     let run = Run { yard, store: &mut store, planned, distfiles: distfiles.clone(), options: run_options };
     let outcome = run.run(view.as_mut())?;
     drop(view);
+    report_left_over(yard);
     let published = match options.no_publish {
         true => Ok(None),
         false => family::publish(yard, &store, &set, &distfiles).map(Some),
@@ -95,6 +98,22 @@ pub fn build(yard: &Yard, _lock: &Lock, options: &Build) -> Result<ExitCode> {
     }
     published?;
     exit_code(&outcome)
+}
+
+/// Says what builds left that could not be removed.
+fn report_left_over(yard: &Yard) {
+    const NAMED_MAX: usize = 3;
+    let names = kilnyard_worker::set_aside_before(&yard.folder);
+    if names.is_empty() {
+        return;
+    }
+    let named = names[..names.len().min(NAMED_MAX)].join(", ");
+    let more = if names.len() > NAMED_MAX { ", ..." } else { "" };
+    tell!(
+        "note: {} has {} that could not be removed ({named}{more}); try: kilnyard clean",
+        kilnyard_worker::LEFT_OVER,
+        words::count(names.len() as u64, "folder")
+    );
 }
 
 /// The last event.

@@ -46,7 +46,7 @@ pub(super) fn execute(operation: &Operation) -> io::Result<()> {
         Operation::Link { content, path } => std::os::unix::fs::symlink(content, path),
         Operation::Copy { lower, target, content } => super::copy::copy_layers(lower, target, *content),
         Operation::Unmount { target } => unmount(target),
-        Operation::Remove { path } => std::fs::remove_dir_all(path),
+        Operation::Remove { path } => crate::tree::remove_tree(path),
         Operation::Folder { path } => std::fs::create_dir_all(path),
         Operation::Format { .. }
         | Operation::Pack { .. }

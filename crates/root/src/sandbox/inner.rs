@@ -5,7 +5,7 @@ use super::refused::{self, Refused};
 use super::{
     Bounds, Report, Sandbox, Task, User, View, confine, copy, execute, flushes, inherit, keep, reaper, system,
 };
-use crate::{Flushes, Operation};
+use crate::{Flushes, Operation, tree};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -85,18 +85,9 @@ fn prepare(texts: &[String]) -> Result<Vec<CString>, StepError> {
 fn remove(folders: &[PathBuf]) -> Result<i32, StepError> {
     for folder in folders {
         // Only what is inside: the folder itself may stand in one that belongs to nobody here.
-        let entries = match std::fs::read_dir(folder) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err((format!("read {}", folder.display()), error)),
-        };
-        for entry in entries {
-            let entry = at(format!("read {}", folder.display()), entry)?;
-            let path = entry.path();
-            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            let removed =
-                if is_folder { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
-            at(format!("remove {}", path.display()), removed)?;
+        match tree::empty_folder(folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            emptied => at("remove files of a root", emptied)?,
         }
     }
     Ok(0)

@@ -151,7 +151,7 @@ fn bootstrap(
     }
     let tree = SharedFolder { source: pkgsrc.tree.clone(), inside: TREE.to_owned() };
     // What an earlier process was killed over.
-    RootFolder::at(&yard.folder, "kit", ids, &[]).remove().context(Kind::Machine, failed)?;
+    RootFolder::at(&yard.folder, "kit", ids, &[]).remove_or_set_aside();
     let making = yard.config.roots.on_disk();
     let root = RootFolder::create(&yard.folder, "kit", ids, std::slice::from_ref(&base.layer), &making);
     let root = root.context(Kind::Machine, failed)?.showing(&[tree]);
@@ -189,7 +189,7 @@ fn bootstrap(
             Err(error.hint(format!("zstdless {}.zst", log_path.display())))
         }
     };
-    let _ = root.remove();
+    root.remove_or_set_aside();
     result?;
     Ok(Sha256Hex::of(asked(pkgsrc, base).as_bytes()).as_str().to_owned())
 }

@@ -86,15 +86,16 @@ pub fn build(yard: &Yard, _lock: &Lock, options: &Build) -> Result<ExitCode> {
     };
     // Whatever publishing came to, what was built is reported.
     let repository = published.as_ref().ok().and_then(Option::as_ref);
+    let mut page = report::WHOLE.to_owned();
     if outcome.run.is_some() {
-        report::write(yard, &store, &*set.ecosystem(), repository)?;
+        page = report::write(yard, &store, &*set.ecosystem(), repository)?;
         family::write_reports(yard, &store, &set)?;
         plan::remake(yard, set.clone(), &digest, &distfiles, &mut store)?;
     }
     if options.json {
-        ended(yard, &outcome, repository)?;
+        ended(yard, &outcome, &page, repository)?;
     } else {
-        summary(yard, &store, &*set.ecosystem(), &outcome, repository);
+        summary(yard, &store, &*set.ecosystem(), &outcome, &page, repository);
     }
     published?;
     exit_code(&outcome)
@@ -117,7 +118,7 @@ fn report_left_over(yard: &Yard) {
 }
 
 /// The last event.
-fn ended(yard: &Yard, outcome: &Outcome, published: Option<&Published>) -> Result<ExitCode> {
+fn ended(yard: &Yard, outcome: &Outcome, page: &str, published: Option<&Published>) -> Result<ExitCode> {
     let counts: serde_json::Map<String, serde_json::Value> =
         outcome.counts.iter().map(|(state, count)| (state.to_string(), (*count).into())).collect();
     let left_out = outcome.left_out.iter().map(|(name, reason)| json!({ "package": name, "reason": reason }));
@@ -127,7 +128,7 @@ fn ended(yard: &Yard, outcome: &Outcome, published: Option<&Published>) -> Resul
         "state": outcome.state.as_str(),
         "counts": counts,
         "left_out": left_out.collect::<Vec<_>>(),
-        "report": yard.path("report/report.json"),
+        "report": yard.path(&format!("{page}/report.json")),
         "repository": published.map(|published| json!({
             "folder": yard.path("repository"),
             "changed": published.is_changed,
@@ -156,6 +157,7 @@ fn summary(
     store: &Sqlite,
     workshop: &dyn Ecosystem,
     outcome: &Outcome,
+    page: &str,
     published: Option<&Published>,
 ) {
     let count = |state| outcome.counts.iter().find(|(other, _)| *other == state).map_or(0, |(_, c)| *c);
@@ -195,7 +197,7 @@ fn summary(
         }
     }
     few(&outcome.left_out, |name, reason| tell!("  left out: {name}: {reason}"));
-    let report = yard.path("report/index.html");
+    let report = yard.path(&format!("{page}/index.html"));
     if report.exists() {
         tell!("report: {}", report.display());
     }

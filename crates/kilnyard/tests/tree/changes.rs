@@ -15,6 +15,7 @@ pub const CASES: &[Trial] = &[
     ("a_new_version_takes_the_place_of_the_old_one", a_new_version),
     ("what_is_asked_for_can_grow_and_shrink", what_is_asked_for),
     ("a_part_of_a_tree_is_planned_and_built_alone", a_part),
+    ("the_report_of_a_part_leaves_that_of_the_whole_set", a_report_of_a_part),
     ("a_failed_recipe_that_was_mended_is_tried_again", a_mended_recipe),
     ("a_cut_distfile_is_fetched_again", a_cut_distfile),
 ];
@@ -251,6 +252,35 @@ fn what_is_asked_for(shared: &Shared) {
     yard.build().exits(0).says(&["nothing to do", "repository (published, 3 packages)"]);
     assert_eq!(yard.published(), ["base-1.0", "lib-1.0", "single-1.0"]);
     yard.is_clean();
+}
+
+fn a_report_of_a_part(shared: &Shared) {
+    let tree = tree();
+    let _server = serve(&tree);
+    let yard = built(shared, "report-of-a-part", &tree);
+    let whole = yard.read("report/report.json");
+    // Reports of one minute share a folder of pbulk's.
+    let folders = || yard.names("report/pbulk").into_iter().filter(|name| name != "report.txt");
+    let first = yard.path("report/pbulk").join(folders().next().unwrap());
+    fs::rename(&first, yard.path("report/pbulk/20010203.0405")).unwrap();
+    yard.run(&["build", "--force", "lone/single"]).exits(0).says(&["1 unchanged", "report/run-2/index.html"]);
+    assert_eq!(yard.read("report/report.json"), whole);
+    let part: serde_json::Value = serde_json::from_str(&yard.read("report/run-2/report.json")).unwrap();
+    assert_eq!((&part["run"], &part["counts"]["total"]), (&2.into(), &1.into()));
+    // Its links lead out of its own folder.
+    let log = part["packages"][0]["stages"][0]["log"].as_str().unwrap();
+    assert!(yard.path("report/run-2").join(log).is_file(), "{log}");
+    let folders: Vec<String> = folders().collect();
+    assert_eq!((folders.len(), &*folders[0]), (2, "20010203.0405"));
+    let report = yard.read(&format!("report/pbulk/{}/meta/report", folders[1]));
+    assert_eq!(report.matches("BUILD_STATUS=done\n").count(), 5, "{report}");
+    // Another version of what was built is open again.
+    let makefile = fs::read_to_string(tree.path().join("lone/alone/Makefile")).unwrap();
+    tree.write("lone/alone/Makefile", &makefile.replace("VERSION= 1.0", "VERSION= 1.1"));
+    settle();
+    yard.run(&["build", "--force", "lone/single"]).exits(0);
+    let report = yard.read(&format!("report/pbulk/{}/meta/report", yard.names("report/pbulk")[1]));
+    assert_eq!(report.matches("BUILD_STATUS=open\n").count(), 1, "{report}");
 }
 
 fn a_part(shared: &Shared) {

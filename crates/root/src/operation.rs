@@ -230,6 +230,16 @@ pub enum Operation {
         /// The new root.
         target: PathBuf,
     },
+    /// Gives folders of the root, after it was entered, from one user to another, and from its group to that of the same number.
+    /// Folders of others stay theirs, and what is no folder is passed over.
+    HandOver {
+        /// The folders, inside.
+        folders: Vec<PathBuf>,
+        /// Who has them before.
+        from: u32,
+        /// Who has them then.
+        to: u32,
+    },
     /// Shows the files of the root for reading, after it was entered; what else is mounted there stays as it is.
     Seal {
         /// Folders, inside, that stay as they are too. What is no folder is passed over, as a link is.
@@ -261,6 +271,7 @@ impl Operation {
             | Operation::Hostname { .. }
             | Operation::Loopback
             | Operation::Pivot { .. }
+            | Operation::HandOver { .. }
             | Operation::Seal { .. }
             | Operation::Unmount { .. }
             | Operation::Format { .. }
@@ -356,6 +367,10 @@ impl fmt::Display for Operation {
             Operation::Hostname { name } => write!(f, "hostname {name}"),
             Operation::Loopback => f.write_str("loopback up"),
             Operation::Pivot { target } => write!(f, "pivot to {}", target.display()),
+            Operation::HandOver { folders, from, to } => {
+                let folders: Vec<_> = folders.iter().map(|path| path.display().to_string()).collect();
+                write!(f, "hand {} over from user {from} to {to}", folders.join(", "))
+            }
             Operation::Seal { open } => {
                 let open: Vec<_> = open.iter().map(|path| path.display().to_string()).collect();
                 write!(f, "seal / but for {}", open.join(", "))

@@ -9,6 +9,7 @@
 //! else that a build leaves is removed beside the builds that follow, or by [`Worker::sweep`] at the next
 //! start.
 
+mod apart;
 mod build;
 mod cores;
 mod depends;

@@ -1,10 +1,12 @@
 //! The folders of roots in a yard: `roots/NUMBER` while a build goes on, `roots/failed-PACKAGE` after it
 //! failed.
 
+use crate::apart::{self, Apart};
 use crate::layers::{Image, planned_image};
 use crate::leftovers::remove_or_set_aside;
 use crate::memory::{Promise, promised_bytes};
-use crate::{Settings, Worker, fakeroot, tools};
+use crate::{BUILDER_ID, Settings, Worker, fakeroot, tools};
+
 use kilnyard_fakeroot::Session;
 use kilnyard_model::order::{Account, BuildOrder, CommandOrder, Input, InputText, RootOrder, SharedFolder};
 use kilnyard_root::sandbox::{RunError, Task};
@@ -62,6 +64,8 @@ pub struct RootFolder {
     /// Folders, inside, that the builder may write in.
     open: Vec<String>,
     nesting: Nesting,
+    /// Holds the builder's own id, if it has one.
+    apart: Option<Arc<Apart>>,
 }
 
 /// Files that are not in the root's folder, and what they need.
@@ -220,6 +224,7 @@ impl RootFolder {
             fakeroots: Vec::new(),
             open: Vec::new(),
             nesting: Nesting::Refused,
+            apart: None,
         }
     }
 
@@ -272,7 +277,8 @@ impl RootFolder {
         let name = failed_name(package);
         // It may have stood on more than builds begin with.
         let known = read_layers(&yard.join("roots").join(&name));
-        RootFolder::at(yard, &name, ids, known.as_deref().unwrap_or(layers))
+        let ids = apart::noted(&yard.join("roots").join(&name), ids);
+        RootFolder::at(yard, &name, &ids, known.as_deref().unwrap_or(layers))
     }
 
     /// Gives a root that is an overlay on the disk other layers, relative to the yard, the uppermost first.
@@ -413,13 +419,22 @@ impl RootFolder {
         }
         binds.extend(self.writable.iter().map(|folder| shown(folder, Access::Write)));
         if !self.ids.is_alone() {
-            return self.plan.entering(&binds);
+            let mut operations = self.plan.entering(&binds);
+            operations.extend(self.handing_over());
+            return operations;
         }
         binds.push(fakeroot::shown(&self.plan.folder));
         let mut operations = self.plan.entering(&binds);
         let more = fakeroot::operations(&self.plan.root, &self.plan.folder, &self.fakeroots);
         before_pivot(&mut operations, more);
         operations
+    }
+
+    /// Gives a builder with an id of its own the folders that the layers' builder has.
+    fn handing_over(&self) -> Option<Operation> {
+        let place = self.apart.as_ref()?.number;
+        let folders = self.open.iter().map(PathBuf::from).collect();
+        Some(Operation::HandOver { folders, from: place, to: BUILDER_ID })
     }
 
     /// What a command of the builder performs besides, last: with one id alone nobody else would keep it from writing to the
@@ -582,7 +597,15 @@ impl Worker {
         let promise = means.promise.as_ref();
         let making = promise.map_or(roots.of_build(), |promise| roots.in_memory(promise.bytes));
         let plan = build_plan(name, &order.root.layers, &making, means.image.as_ref(), ids);
+        let apart = Apart::claim(ids).map(Arc::new);
+        let ids = apart.as_ref().map_or(ids, |apart| &apart.ids);
         let root = RootFolder::create_with(yard, ids, &order.root.layers, (plan, making.flushes), means)?;
+        let noted = apart.as_ref().map_or(Ok(()), |apart| apart.note(&root.path()));
+        let root = RootFolder { apart, ..root };
+        if let Err(error) = noted {
+            let _ = root.remove();
+            return Err(RunError::Files(error));
+        }
         let nests = nesting.contains(&order.package);
         Ok(root.of_order(order).nesting(if nests { Nesting::Allowed } else { Nesting::Refused }))
     }
@@ -721,7 +744,7 @@ fn safe_name(name: &str) -> io::Result<&str> {
 fn user_of(account: Account) -> User {
     match account {
         Account::Root => User::Root,
-        Account::Builder => User::Plain { user: crate::BUILDER_ID, group: crate::BUILDER_ID },
+        Account::Builder => User::Plain { user: BUILDER_ID, group: BUILDER_ID },
     }
 }
 

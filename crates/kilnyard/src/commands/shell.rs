@@ -49,7 +49,9 @@ pub fn run(yard: &Yard, options: &cli::Shell) -> Result<ExitCode> {
         true => Nesting::Allowed,
         false => Nesting::Refused,
     };
-    let mut sandbox = root.nesting(nesting).sandbox(&order);
+    // Its session lasts as long as it does.
+    let root = root.nesting(nesting);
+    let mut sandbox = root.sandbox(&order);
     sandbox.is_interactive = true;
     if options.command.is_empty() && std::io::stdin().is_terminal() {
         tell!("the root of {package}, as it failed; what you change stays until its next build");

@@ -4,6 +4,7 @@ use super::overlay::overlay;
 use super::system::{c_path, check, mount};
 use crate::{Access, Operation};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 pub(super) fn execute(operation: &Operation) -> io::Result<()> {
@@ -64,6 +65,9 @@ pub(super) fn execute(operation: &Operation) -> io::Result<()> {
         }
         Operation::Loopback => loopback_up(),
         Operation::Pivot { target } => pivot(target),
+        Operation::HandOver { folders, from, to } => {
+            folders.iter().try_for_each(|folder| hand_over(folder, *from, *to))
+        }
         Operation::Seal { open } => seal(open),
     }
 }
@@ -112,6 +116,17 @@ fn pivot(target: &Path) -> io::Result<()> {
     // SAFETY: the string is a constant.
     check(unsafe { libc::umount2(c".".as_ptr(), libc::MNT_DETACH) })?;
     std::env::set_current_dir("/")
+}
+
+fn hand_over(folder: &Path, from: u32, to: u32) -> io::Result<()> {
+    match std::fs::symlink_metadata(folder) {
+        Ok(metadata) if metadata.is_dir() && metadata.uid() == from => {
+            std::os::unix::fs::lchown(folder, Some(to), Some(to))
+        }
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Shows the files of `/` for reading, but for those of these folders (mount(2)).

@@ -10,7 +10,8 @@ use support::{Yard, folder, is_root};
 /// A user of the machine who has no files.
 const ANOTHER: u32 = 0x7720_0000;
 
-const CONFIG: &str = "packages = [\"a\"]\n[debian]\nrelease = \"bookworm\"\n";
+const CONFIG: &str = "packages = [\"a\"]\n[debian]\nrelease = \"bookworm\"\narchitecture = \"amd64\"\n\
+                      mirror = \"http://192.0.2.1/\"\nkeyring = \"keyring.gpg\"\n";
 
 fn yard(folder: &Path) -> Yard {
     let yard = Yard { folder: folder.join("yard") };

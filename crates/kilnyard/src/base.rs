@@ -11,6 +11,7 @@ use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::order::{Account, CommandOrder};
 use kilnyard_root::sandbox::Task;
 use kilnyard_root::{Flushes, IdMap, Mapper, Nesting, Sandbox, User, View, probe, remove_folder};
+use kilnyard_worker::remove_or_set_aside;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Seek, Write};
 use std::os::unix::fs::MetadataExt;
@@ -38,8 +39,13 @@ struct Made {
 /// The base as it is; none where there is none for this configuration.
 pub fn find(yard: &Yard) -> Option<Base> {
     let made: Made = serde_json::from_slice(&fs_err::read(yard.path("layers/base.json")).ok()?).ok()?;
-    let is_right = made.asked == asked(yard) && yard.path(&made.layer).is_dir();
+    let is_right = made.asked == asked(yard) && is_whole(yard, &made.layer);
     is_right.then_some(Base { layer: made.layer, digest: made.digest, packages: made.packages })
+}
+
+/// Whether a layer is there, and was not found damaged.
+pub fn is_whole(yard: &Yard, layer: &str) -> bool {
+    yard.path(layer).is_dir() && !kilnyard_worker::is_marked_damaged(&yard.folder, layer)
 }
 
 /// What a base is made from: a change asks for a new one.
@@ -117,7 +123,7 @@ pub fn ensure(yard: &Yard, ids: &IdMap, cancel: &AtomicBool, say: &dyn Fn(&str))
     unpack(yard, ids, &tar, &layer_part)?;
     fs_err::remove_file(&tar).context(Kind::Machine, failed)?;
     let list = set_up(yard, ids, &layer_part)?;
-    kilnyard_worker::remove_or_set_aside(&yard.folder, Path::new(WORK), ids);
+    remove_or_set_aside(&yard.folder, Path::new(WORK), ids);
     let digest = Sha256Hex::of(list.as_bytes()).as_str().to_owned();
     let layer = format!("layers/base-{}-{}{}", yard.config.root().release, &digest[..12], owners(ids));
     put_layer(yard, ids, &layer_part, &layer)?;
@@ -135,7 +141,7 @@ pub fn remove_parts(yard: &Yard, ids: &IdMap) -> Result<()> {
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.ends_with(".part") && entry.path().is_dir() {
-            kilnyard_worker::remove_or_set_aside(&yard.folder, &Path::new("layers").join(name), ids);
+            remove_or_set_aside(&yard.folder, &Path::new("layers").join(name), ids);
         } else if name.ends_with(".part.tar") {
             fs_err::remove_file(entry.path()).context(Kind::Machine, "remove half of an archive")?;
         }
@@ -157,9 +163,13 @@ pub fn put_layer(yard: &Yard, ids: &IdMap, part: &str, layer: &str) -> Result<()
     let folder = fs_err::File::open(yard.path(part)).context(Kind::Machine, &failed)?;
     rustix::fs::syncfs(folder.file()).context(Kind::Machine, &failed)?;
     if yard.path(layer).exists() {
-        // Made before for another configuration with the same result.
-        return remove(yard, ids, part);
+        if is_whole(yard, layer) && kilnyard_worker::find_damage(&yard.folder, layer).is_none() {
+            // Made before for another configuration with the same result.
+            return remove(yard, ids, part);
+        }
+        remove_or_set_aside(&yard.folder, Path::new(layer), ids);
     }
+    kilnyard_worker::write_manifest(&yard.folder, layer, part).context(Kind::Machine, &failed)?;
     fs_err::rename(yard.path(part), yard.path(layer)).context(Kind::Machine, &failed)
 }
 

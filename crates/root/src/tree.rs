@@ -6,9 +6,11 @@
 //! What it does not do: cope with changes by others meanwhile. Nothing may run in the tree any more.
 
 mod beneath;
+mod manifest;
 mod remove;
 mod size;
 
 pub use beneath::{beneath, entries_beneath, open_beneath};
+pub use manifest::Manifest;
 pub use remove::{empty_folder, remove_beneath, remove_tree};
 pub use size::used_bytes;

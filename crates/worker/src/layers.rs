@@ -28,7 +28,8 @@ use crate::roots::layers_of_failed;
 use claims::Claims;
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_root::sandbox::Task;
-use kilnyard_root::{Content, IdMap, Sandbox, probe, used_bytes};
+use kilnyard_root::tree::Manifest;
+use kilnyard_root::{Content, IdMap, Sandbox, probe};
 use record::Kept;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -321,9 +322,45 @@ impl Layers {
         if let Some(description) = description {
             fs_err::write(part.join("description"), description)?;
         }
-        let kept = Kept::new(&self.boot, used_bytes(&part.join("files")), set);
+        let kept = Kept::new(&self.boot, Manifest::of(&part.join("files")), set);
         kept.write(&part)?;
         Ok(kept)
+    }
+
+    /// Gives up those of these layers that lost files, so that they are made anew; what was wrong with one of them, as a clause.
+    /// Layers are named by the folders of their files.
+    pub(crate) fn drop_damaged(&self, folders: &[String]) -> Option<String> {
+        let name = |folder: &String| {
+            let below = folder.strip_prefix(FOLDER)?.strip_prefix('/')?;
+            Some(below.strip_suffix("/files")?.to_owned())
+        };
+        let mut found = None;
+        for name in folders.iter().filter_map(name) {
+            let Some(difference) = self.damage(&name) else { continue };
+            let mut state = lock(&self.state);
+            // What lies on it is of no use without it.
+            let above = state.sets.iter().filter(|(_, set)| set.stack.contains(&name));
+            let useless: Vec<String> = above.map(|(above, _)| above.clone()).chain([name.clone()]).collect();
+            let mut gone = Vec::new();
+            for name in useless {
+                state.sets.remove(&name);
+                state.unsafe_yet.remove(&name);
+                if state.bytes.remove(&name).is_some() {
+                    gone.extend(self.give_up(&name));
+                }
+            }
+            drop(state);
+            for folder in gone {
+                self.remove(&folder);
+            }
+            found.get_or_insert(format!("{FOLDER}/{name} was damaged ({difference}) and is made anew"));
+        }
+        found
+    }
+
+    fn damage(&self, name: &str) -> Option<String> {
+        let manifest = Kept::read(&self.at(name)).ok()?.manifest?;
+        manifest.difference(&Manifest::of(&self.at(name).join("files")))
     }
 
     /// Removes what was not used for the longest time and what no set or root stands on, as long as there is too much.

@@ -12,6 +12,7 @@
 mod apart;
 mod build;
 mod cores;
+mod damage;
 mod depends;
 mod fakeroot;
 mod fetch;
@@ -24,6 +25,7 @@ mod tools;
 mod verdict;
 
 pub use cores::{Cores, Share};
+pub use damage::{find_damage, is_marked_damaged, write_manifest};
 pub use depends::Stacked;
 pub use fetch::{Claim, Fetched};
 pub use layers::{Image, SETS};
@@ -39,6 +41,7 @@ use kilnyard_root::{IdMap, Roots};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// The user and group of the root that builds.
 pub const BUILDER_ID: u32 = 1000;
@@ -81,6 +84,8 @@ pub struct Worker {
     fetching: Arc<fetch::Names>,
     memory: Arc<memory::Memory>,
     layers: Arc<layers::Layers>,
+    /// Whether layers were checked after a failure of the package's own; once is enough.
+    are_layers_checked: Arc<AtomicBool>,
 }
 
 impl Worker {
@@ -90,7 +95,8 @@ impl Worker {
         let (remover, fetching) = Default::default();
         let layers = layers::Layers::new(&settings.yard, &settings.ids, settings.layers_bytes_max);
         let (memory, layers) = (Arc::new(memory), Arc::new(layers));
-        Worker { settings, ecosystem, distfiles, remover, fetching, memory, layers }
+        let are_layers_checked = Arc::default();
+        Worker { settings, ecosystem, distfiles, remover, fetching, memory, layers, are_layers_checked }
     }
 
     /// Removes what builds left that did not end, and writes what roots are given: to be called once, before the first

@@ -119,7 +119,7 @@ fn plan(yard: &Yard, options: &cli::Clean) -> Result<Vec<Removal>> {
         let is_old = is_folder && !layers.contains(&path) && !is_bounded;
         if is_old || (options.base && is_folder) {
             add(path, "a layer of roots", true);
-        } else if options.base {
+        } else if options.base || is_beside_none(yard, &path) {
             add(path, "says which layers there are", false);
         }
     }
@@ -129,6 +129,12 @@ fn plan(yard: &Yard, options: &cli::Clean) -> Result<Vec<Removal>> {
         }
     }
     Ok(removals)
+}
+
+/// Whether a file says something of a layer that is not there.
+fn is_beside_none(yard: &Yard, path: &Path) -> bool {
+    let is_beside = path.extension().is_some_and(|kind| kind == "manifest" || kind == "damaged");
+    is_beside && !yard.folder.join(path.with_extension("")).exists()
 }
 
 /// What is in a folder of the yard, relative to the yard. Links are not followed.

@@ -43,8 +43,7 @@ pub fn check_owner(folder: &Path) -> Result<()> {
     let (owner, own) = (user_of(owner), user_of(own));
     let message = format!("the yard {} belongs to the user {owner}, not to {own}", folder.display());
     Err(Error::usage(message).hint(format!(
-        "kilnyard as {owner} (runuser -u {owner} -- kilnyard ...); or --foreign-yard, if you trust that user with all \
-         that {own} may do"
+        "runuser -u {owner} -- kilnyard ...; or --foreign-yard, if you trust {owner} with all that {own} may do"
     )))
 }
 
@@ -67,7 +66,9 @@ pub fn make(folder: &Path) -> Result<()> {
             Err(error) => return Err(error).context(Kind::Machine, failed()),
         };
         let opened = open(folder, name).context(Kind::Machine, failed()).map_err(|error| {
-            error.hint(format!("a folder there: mount --bind, if {name} is to lie on another disk"))
+            error.hint(format!(
+                "a folder in place of the link; mount --bind, if {name} has to lie on another disk"
+            ))
         })?;
         settle(&opened, name, mode, is_new, (owner, &ids)).map_err(|reason| {
             let mut error = Error::new(Kind::Machine, format!("failed to {}", failed()));

@@ -38,6 +38,9 @@ fn main() {
         "what_cannot_be_removed_is_set_aside_and_reported" => {
             case.needs(support::is_root(), "only root can make files immutable")
         }
+        "no_other_user_runs_what_a_package_brought" => {
+            case.needs(support::is_root(), "only root can become another user")
+        }
         "a_user_with_one_id_builds_what_real_root_would" => {
             case.needs(support::is_root(), "only root can become another user")
         }

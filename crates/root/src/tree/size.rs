@@ -1,5 +1,6 @@
 use super::beneath::{FOLDER, open_child};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, RawDir, SeekFrom, fstat, openat, seek, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, SeekFrom, Stat, fstat, openat, seek, statat};
+use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -17,24 +18,42 @@ struct Above {
     next: u64,
 }
 
+/// An entry of a tree.
+pub(super) struct Seen<'a> {
+    pub(super) name: &'a CStr,
+    /// 0 directly below the top.
+    pub(super) depth: usize,
+    pub(super) facts: &'a Stat,
+}
+
+impl Seen<'_> {
+    /// What it takes. Blocks have 512 bytes, whatever the file system's own have (stat(2)).
+    pub(super) fn bytes(&self) -> u64 {
+        u64::try_from(self.facts.st_blocks).unwrap_or(0) * 512
+    }
+}
+
 /// What the files below a folder take on their file system. What cannot be read counts nothing.
 pub fn used_bytes(folder: &Path) -> u64 {
     let mut bytes = 0;
-    // Only what the caller has chosen may be a link.
-    if let Ok(folder) = openat(CWD, folder, FOLDER.difference(rustix::fs::OFlags::NOFOLLOW), Mode::empty()) {
-        // Blocks of 512 bytes, whatever the file system's own are (stat(2)).
-        let _ = walk(folder, &mut |blocks| bytes += blocks * 512);
-    }
+    walk_below(folder, &mut |seen| bytes += seen.bytes());
     bytes
 }
 
+/// Goes through what is below a folder, as far as it can be read.
+pub(super) fn walk_below(folder: &Path, see: &mut dyn FnMut(&Seen)) {
+    // Only what the caller has chosen may be a link.
+    if let Ok(folder) = openat(CWD, folder, FOLDER.difference(OFlags::NOFOLLOW), Mode::empty()) {
+        let _ = walk(folder, see);
+    }
+}
+
 /// Goes through a tree with one descriptor; back by `..`, which must be the folder that it came from.
-fn walk(mut folder: OwnedFd, see: &mut dyn FnMut(u64)) -> rustix::io::Result<()> {
+fn walk(mut folder: OwnedFd, see: &mut dyn FnMut(&Seen)) -> rustix::io::Result<()> {
     let mut above: Vec<Above> = Vec::new();
     let mut buffer = [const { MaybeUninit::uninit() }; BUFFER_BYTES];
     loop {
-        let enters = above.len() < LEVELS_MAX;
-        if let Some((child, next)) = next_folder(&folder, &mut buffer, enters, see)? {
+        if let Some((child, next)) = next_folder(&folder, &mut buffer, above.len(), see)? {
             let facts = fstat(&folder)?;
             above.push(Above { device: facts.st_dev, number: facts.st_ino, next });
             folder = child;
@@ -50,12 +69,12 @@ fn walk(mut folder: OwnedFd, see: &mut dyn FnMut(u64)) -> rustix::io::Result<()>
     }
 }
 
-/// Reads on in a folder; the next folder in it, if `enters`, and where it is read on after that one.
+/// Reads on in a folder of this depth; the next folder in it, and where it is read on after that one.
 fn next_folder(
     folder: &OwnedFd,
     buffer: &mut [MaybeUninit<u8>],
-    enters: bool,
-    see: &mut dyn FnMut(u64),
+    depth: usize,
+    see: &mut dyn FnMut(&Seen),
 ) -> rustix::io::Result<Option<(OwnedFd, u64)>> {
     let mut entries = RawDir::new(folder, buffer);
     while let Some(entry) = entries.next() {
@@ -65,8 +84,8 @@ fn next_folder(
             continue;
         }
         let Ok(facts) = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
-        see(u64::try_from(facts.st_blocks).unwrap_or(0));
-        if enters
+        see(&Seen { name, depth, facts: &facts });
+        if depth < LEVELS_MAX
             && FileType::from_raw_mode(facts.st_mode) == FileType::Directory
             && let Ok(child) = open_child(folder, name)
         {

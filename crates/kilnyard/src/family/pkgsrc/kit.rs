@@ -41,7 +41,7 @@ pub struct KitLayer {
 /// The kit as it is; none where there is none for this configuration.
 pub fn find(yard: &Yard, pkgsrc: &Pkgsrc, base: &Base) -> Option<KitLayer> {
     let made: Made = serde_json::from_slice(&fs_err::read(yard.path("layers/kit.json")).ok()?).ok()?;
-    let is_right = made.asked == asked(pkgsrc, base) && yard.path(&made.layer).is_dir();
+    let is_right = made.asked == asked(pkgsrc, base) && base::is_whole(yard, &made.layer);
     is_right.then_some(KitLayer { layer: made.layer, digest: made.digest })
 }
 

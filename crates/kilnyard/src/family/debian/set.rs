@@ -39,7 +39,7 @@ pub fn resolve(yard: &Yard, debian: &Debian, base: Base, distfiles: &DistfileSto
                     Err(error) => {
                         let explanation = std::iter::once(error.message).chain(error.causes);
                         let explanation = explanation.collect::<Vec<_>>().join(": ");
-                        left_out.push(LeftOut { name, explanation });
+                        left_out.push(LeftOut { name: presumed(&name), explanation });
                         None
                     }
                 }
@@ -57,6 +57,14 @@ pub fn inputs(yard: &Yard, base: Option<&Base>, names: Option<&[String]>) -> Res
         text.push_str(&local_inputs(&yard.path(name)));
     }
     Ok(text)
+}
+
+/// The package of a `.dsc` that cannot be read, by its file's name (Policy 5.4: `NAME_VERSION.dsc`): what was built of it
+/// before stays published.
+fn presumed(path: &str) -> String {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    let name = file.split('_').next().unwrap_or(file).trim_end_matches(".dsc");
+    if relation::is_name(name) { name.to_owned() } else { path.to_owned() }
 }
 
 /// What follows from a `.dsc` and the files beside it that it may list: its text, and the size and time of each word of

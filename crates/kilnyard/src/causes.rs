@@ -116,7 +116,8 @@ mod tests {
 
     #[test]
     fn what_a_mirror_does_not_have_is_one_cause() {
-        let mut failures: Vec<(String, String)> = (0..45).map(|number| absent(&format!("p{number}"))).collect();
+        let mut failures: Vec<(String, String)> =
+            (0..45).map(|number| absent(&format!("p{number}"))).collect();
         failures.insert(1, ("other".to_owned(), "build failed: cc: no such file\nmore".to_owned()));
         failures.push(("last".to_owned(), "build failed: cc: no such file".to_owned()));
         let causes = by_cause(failures.iter().map(|(name, reason)| (name.as_str(), reason.as_str())));
@@ -144,10 +145,7 @@ mod tests {
     fn few_of_a_cause_are_reported_while_a_run_continues() {
         let mut reported = Reported::default();
         let reports: Vec<Report> = (0..5).map(|_| reported.next(&absent("x").1)).collect();
-        assert_eq!(
-            reports,
-            [Report::Whole, Report::Whole, Report::Last, Report::Counted, Report::Counted]
-        );
+        assert_eq!(reports, [Report::Whole, Report::Whole, Report::Last, Report::Counted, Report::Counted]);
         assert_eq!(reported.next("build failed: x"), Report::Whole);
     }
 }

@@ -155,8 +155,8 @@ pub enum Init {
         /// The archive's address; by default the one that this machine's apt uses.
         #[arg(long, value_name = "URL")]
         mirror: Option<String>,
-        /// Source packages, or .dsc files.
-        #[arg(value_name = "PACKAGE")]
+        /// Source packages, or .dsc files; `all` for every source of the release.
+        #[arg(value_name = "PACKAGE", required = true)]
         packages: Vec<String>,
     },
     /// A yard of packages of a pkgsrc tree.
@@ -310,6 +310,9 @@ pub struct Check {
     /// source that makes nothing for this architecture.
     #[arg(long)]
     pub dependent: bool,
+    /// What the sources' own tests need counts too, whatever `checks` and `profiles` in kilnyard.toml say.
+    #[arg(long)]
+    pub checks: bool,
 }
 
 /// `build`.

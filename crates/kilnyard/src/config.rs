@@ -90,6 +90,9 @@ pub enum All {
     All,
 }
 
+/// The word for everything there is.
+pub const ALL: &str = "all";
+
 impl Default for Packages {
     fn default() -> Self {
         Packages::Some(Vec::new())
@@ -374,6 +377,10 @@ impl Config {
     }
 
     fn check(&self) -> std::result::Result<(), String> {
+        if self.packages == Packages::All(All::All) && self.packages_file.is_some() {
+            return Err("packages = \"all\" leaves nothing for packages-file to add: remove one of the two"
+                .to_owned());
+        }
         match &self.family {
             Family::Debian(debian) => debian.check()?,
             Family::Pkgsrc(pkgsrc) => pkgsrc.check()?,
@@ -432,6 +439,11 @@ impl Config {
         }
         for name in &names {
             match &self.family {
+                _ if name == ALL => {
+                    return Err(Error::usage("`all` stands among the names of packages").hint(
+                        "packages = \"all\" in kilnyard.toml, without brackets, for all that there are",
+                    ));
+                }
                 Family::Debian(_) if !name.ends_with(".dsc") && !relation::is_name(name) => {
                     return Err(Error::usage(format!("`{name}` cannot be the name of a source package")));
                 }
@@ -445,6 +457,14 @@ impl Config {
         let mut seen = std::collections::HashSet::new();
         names.retain(|name| seen.insert(name.clone()));
         Ok(Some(names))
+    }
+
+    /// What is to be said where no package is asked for.
+    pub fn lack(&self, yard: &Path) -> Result<Option<&'static str>> {
+        let is_empty = self.package_names(yard)?.is_some_and(|names| names.is_empty());
+        Ok(is_empty.then_some(
+            "kilnyard.toml asks for no package: write packages = [\"NAME\"], or packages = \"all\"",
+        ))
     }
 }
 
@@ -489,6 +509,19 @@ mod tests {
         assert_eq!(all.debian().unwrap().settings(), config.debian().unwrap().settings());
         assert_eq!((all.limits(), all.log_limits()), (config.limits(), config.log_limits()));
         assert_eq!((all.build.slots, all.build.test), (Some(2), true));
+    }
+
+    #[test]
+    fn all_stands_alone() {
+        let all = debian_template("bookworm", "http://deb.example/debian", &["all".into()]);
+        assert_eq!(parse(&all).unwrap().package_names(Path::new("/")).unwrap(), None);
+        let with_file = all.replace("# packages-file", "packages-file");
+        assert!(parse(&with_file).unwrap_err().to_string().contains("packages-file"));
+        let listed = parse(&all.replace("\"all\"\n", "[\"acl\", \"all\"]\n")).unwrap();
+        let error = listed.package_names(Path::new("/")).unwrap_err().to_string();
+        assert!(error.contains("packages = \"all\""), "{error}");
+        let none = parse(&debian_template("bookworm", "http://deb.example/debian", &[])).unwrap();
+        assert!(none.lack(Path::new("/")).unwrap().is_some());
     }
 
     #[test]

@@ -121,6 +121,8 @@ fn hint_for(causes: &[String]) -> Option<String> {
         Some("kilnyard clean --dry-run, which says what can go; nothing that was built is lost".to_owned())
     } else if has("Read-only file system") || has("readonly database") {
         Some("a yard on a file system that can be written: kilnyard --yard DIR ...".to_owned())
+    } else if has("Permission denied") {
+        Some("the same as the user who owns the yard, or as root: ls -ld shows the owner".to_owned())
     } else {
         None
     }
@@ -150,5 +152,12 @@ mod tests {
         assert!(lines[1].starts_with("  because: No space left on device"), "{text}");
         assert!(lines[2].starts_with("  try: kilnyard clean"), "{text}");
         assert_eq!(lines[3], "  try: something else");
+    }
+
+    #[test]
+    fn what_may_not_be_read_or_written_has_a_remedy() {
+        let result: std::result::Result<(), _> = Err(std::io::Error::from_raw_os_error(13));
+        let text = result.context(Kind::Machine, "open state/lock").unwrap_err().to_string();
+        assert!(text.contains("Permission denied") && text.contains("try: the same as the user"), "{text}");
     }
 }

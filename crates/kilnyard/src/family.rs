@@ -9,6 +9,7 @@ use crate::base;
 use crate::config::Family;
 use crate::error::{Context, Kind, Result};
 use crate::key::Key;
+use crate::signals;
 use crate::yard::Yard;
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::debian::{Workshop as DebianWorkshop, stages::shown as debian_shown};
@@ -106,6 +107,16 @@ pub fn scan(yard: &Yard, cancel: &AtomicBool, say: &(dyn Fn(&str) + Sync)) -> Re
         Family::Debian(_) => debian::scan::scan(yard, cancel, say),
         Family::Pkgsrc(pkgsrc) => pkgsrc::scan::scan(yard, pkgsrc, cancel, say),
     }
+}
+
+/// Scans where that was never done, so that a question about a new yard has an answer.
+pub fn ensure_scanned(yard: &Yard) -> Result<()> {
+    if check_scanned(yard).is_ok() {
+        return Ok(());
+    }
+    signals::install();
+    let _lock = yard.lock()?;
+    scan(yard, signals::cancel(), &|text| tell!("{text}")).map(|_| ())
 }
 
 /// An error if there is no index.

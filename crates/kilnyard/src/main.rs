@@ -7,6 +7,7 @@
 mod words;
 
 mod base;
+mod causes;
 mod cli;
 mod commands;
 mod config;

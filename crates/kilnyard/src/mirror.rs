@@ -4,14 +4,22 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::yard::Yard;
 use kilnyard_mirror::{AttemptError, Client, DistfileStore, FetchError, Limits};
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// The largest `InRelease` that is taken; Debian's have 150 kB.
 pub const RELEASE_BYTES_MAX: u64 = 16 << 20;
 
-/// A client with the yard's limits and the environment's proxy, which this floor alone reads.
+/// How long `init` waits for a mirror: long enough for one that answers, and short for a person without a network.
+const ASKED_ONCE: Duration = Duration::from_secs(5);
+
+/// A client with the yard's limits.
 pub fn client(yard: &Yard) -> Client {
-    let limits = limits(yard);
-    let uses_http = yard.config.root().mirror.all().iter().any(|mirror| mirror.starts_with("http:"));
+    client_of(&yard.config.root().mirror.all(), limits(yard))
+}
+
+/// A client with the environment's proxy, which this floor alone reads.
+fn client_of(mirrors: &[String], limits: Limits) -> Client {
+    let uses_http = mirrors.iter().any(|mirror| mirror.starts_with("http:"));
     let names: &[&str] =
         if uses_http { &["http_proxy", "HTTP_PROXY"] } else { &["https_proxy", "HTTPS_PROXY"] };
     let proxy = names.iter().find_map(|name| std::env::var(name).ok()).filter(|proxy| !proxy.is_empty());
@@ -39,6 +47,16 @@ pub fn ask(yard: &Yard, cancel: &AtomicBool) -> Result<String> {
     let asked = client(yard).fetch_bytes(&name, &urls, RELEASE_BYTES_MAX, None, cancel);
     asked.map_err(|error| unreachable_mirror(error, yard, Asked::Suite(&root.release)))?;
     Ok(root.mirror.shown())
+}
+
+/// Asks a mirror once for a release; an error where it is not had.
+pub fn find_release(mirror: &str, release: &str, cancel: &AtomicBool) -> std::result::Result<(), FetchError> {
+    let limits =
+        Limits { connect_max: ASKED_ONCE, patience: ASKED_ONCE, attempts_max: 1, ..Limits::default() };
+    let urls = [format!("{}/dists/{release}/InRelease", mirror.trim_end_matches('/'))];
+    let client = client_of(&[mirror.to_owned()], limits);
+    let name = format!("the Release file of {release}");
+    client.fetch_bytes(&name, &urls, RELEASE_BYTES_MAX, None, cancel).map(drop)
 }
 
 /// What a mirror was asked for.

@@ -1,6 +1,6 @@
 //! From a yard to a plan: the set resolved, what is there compared with what would be built.
 
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Error, Kind, Result};
 use crate::estimates::Estimates;
 use crate::family::{self, Set};
 use crate::mirror::open_distfiles;
@@ -188,7 +188,11 @@ pub fn compare_all(
     let predicted = predict(&*workshop, &current, &broken, store, forced)?;
     let planned = foresee(shape, set, current, broken, &estimates, predicted, digest)?;
     if *forced == Forced::Nothing {
-        store.save_plan(&planned.plan).map_err(store_error)?;
+        match store.save_plan(&planned.plan) {
+            // It is made again by the next question.
+            Err(error) if error.is_read_only() => {}
+            saved => saved.map_err(store_error)?,
+        }
     }
     Ok(planned)
 }
@@ -387,7 +391,15 @@ pub fn current_plan(yard: &Yard, store: &mut impl Store) -> Result<Plan> {
 
 /// Brings the plan in the store up to date, if it is not.
 pub fn keep_current(yard: &Yard, store: &mut impl Store) -> Result<()> {
-    if is_kept(yard, store)? { Ok(()) } else { renew(yard, store).map(|_| ()) }
+    if is_kept(yard, store)? {
+        return Ok(());
+    }
+    let plan = renew(yard, store)?;
+    match store.plan_head().map_err(store_error)? {
+        Some(kept) if kept.digest == plan.digest => Ok(()),
+        _ => Err(Error::new(Kind::Machine, "the yard has another plan now, and it cannot be written here")
+            .hint("kilnyard plan without --json, which writes nothing")),
+    }
 }
 
 fn is_kept(yard: &Yard, store: &impl Store) -> Result<bool> {

@@ -467,12 +467,16 @@ impl Driver<'_, '_> {
     /// goes.
     fn record(&mut self, records: &[Record], view: &mut dyn View) -> Result<()> {
         let began = Instant::now();
+        let mut is_reported = false;
         loop {
             match self.run.store.record(records) {
                 Err(error)
                     if error.is_full() && began.elapsed() < FULL_DISK_PATIENCE && signals::count() == 0 =>
                 {
-                    view.see(&Seen::DiskFull, &self.snapshot);
+                    // Once for each wait, which has a hundred tries.
+                    if !std::mem::replace(&mut is_reported, true) {
+                        view.see(&Seen::DiskFull, &self.snapshot);
+                    }
                     std::thread::sleep(FULL_DISK_PAUSE);
                 }
                 other => return other.map_err(store_error),

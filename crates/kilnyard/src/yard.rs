@@ -43,6 +43,10 @@ impl Yard {
     pub fn open_of_anyone(folder: &Path) -> Result<Yard> {
         let path = folder.join(CONFIG);
         let text = fs_err::read_to_string(&path).map_err(|error| {
+            if error.kind() == std::io::ErrorKind::PermissionDenied {
+                let failed = Err::<(), _>(error).context(Kind::Machine, "read the yard's configuration");
+                return failed.unwrap_err();
+            }
             let mut missing = Error::usage(format!("there is no yard in {}", folder.display()));
             missing.causes.push(error.to_string());
             missing.hint("kilnyard init debian --release bookworm PACKAGE..., which makes one")
@@ -132,7 +136,13 @@ impl Yard {
         Self::make_folders(&self.folder)?;
         folders::check_no_link(&self.folder, "kilnyard.db")
             .context(Kind::Machine, "open the yard's store")?;
-        Sqlite::open(&path).map_err(store_error)
+        match Sqlite::open(&path) {
+            // Questions have answers on a read-only file system too; what writes fails where it does.
+            Err(error) if error.is_read_only() && path.exists() => {
+                Sqlite::open_to_read(&path).map_err(|_| store_error(error))
+            }
+            other => other.map_err(store_error),
+        }
     }
 
     /// The ids of roots, for the user who runs this.

@@ -55,6 +55,15 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether the store can be read here and not written.
+    pub fn is_read_only(&self) -> bool {
+        let StoreError::Database { source, .. } = self else { return false };
+        matches!(
+            source.sqlite_error_code(),
+            Some(rusqlite::ErrorCode::ReadOnly | rusqlite::ErrorCode::CannotOpen)
+        )
+    }
+
     /// Whether there was no room on the disk.
     pub fn is_full(&self) -> bool {
         let StoreError::Database { source, .. } = self else { return false };

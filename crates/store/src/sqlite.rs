@@ -10,7 +10,7 @@ use crate::rows::{
 use crate::{Number, Store, StoreError};
 use kilnyard_model::result::PackageState;
 use rusqlite::TransactionBehavior::Immediate;
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -53,6 +53,35 @@ impl Sqlite {
                 other => return other.map(|()| store),
             }
         }
+    }
+
+    /// Opens a store that cannot be written here, such as that of a file system that is mounted read-only. With a journal
+    /// that was not taken over by its last writer SQLite needs to write, and it is an error.
+    pub fn open_to_read(path: &Path) -> Result<Sqlite, StoreError> {
+        let mut journal = path.as_os_str().to_owned();
+        journal.push("-wal");
+        let is_settled = std::fs::metadata(&journal).map_or(true, |metadata| metadata.len() == 0);
+        // What is immutable is read without a lock, and SQLite would not see the journal.
+        let text: String = path
+            .to_string_lossy()
+            .chars()
+            .map(|c| match c {
+                '%' | '?' | '#' => format!("%{:02x}", c as u32),
+                c => c.to_string(),
+            })
+            .collect();
+        let immutable = if is_settled { "&immutable=1" } else { "" };
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+        let connection = Connection::open_with_flags(format!("file:{text}?mode=ro{immutable}"), flags)
+            .map_err(|e| database(path, e))?;
+        let found: i64 = connection
+            .query_row("PRAGMA user_version", [], |row| row.get(0))
+            .map_err(|e| database(path, e))?;
+        if found != FORMAT {
+            return Err(StoreError::TooNew { path: path.to_owned(), found, known: FORMAT });
+        }
+        connection.set_prepared_statement_cache_capacity(64);
+        Ok(Sqlite { connection, path: path.to_owned() })
     }
 
     /// Reads several things as they are together, whatever other processes write meanwhile.

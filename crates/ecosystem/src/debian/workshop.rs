@@ -65,6 +65,12 @@ impl Workshop {
         Workshop { settings, sources, base, in_base, resolved, stock }
     }
 
+    /// Adds packages that were asked for and are no part of the set, with the reasons.
+    pub fn without(mut self, left_out: Vec<LeftOut>) -> Workshop {
+        self.resolved.left_out.extend(left_out);
+        self
+    }
+
     /// The source of a package.
     pub fn source(&self, package: PackageId) -> Source<'_> {
         let name = self.resolved.graph.name(package);

@@ -1,6 +1,7 @@
 //! `kilnyard build`: scan, plan, build, publish, report.
 
 use super::print;
+use crate::causes::by_cause;
 use crate::cli::Build;
 use crate::error::{Context, Kind, Result};
 use crate::family::Published;
@@ -16,6 +17,8 @@ use serde_json::json;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+/// How many failures, or packages left out, the summary has; `kilnyard status` and the report have all.
+const TOLD_MAX: usize = 10;
 /// How many remarks on a set are told.
 const REMARKS_TOLD_MAX: usize = 10;
 
@@ -32,6 +35,9 @@ pub fn run(mut yard: Yard, options: &Build) -> Result<ExitCode> {
 /// Builds a yard whose lock is held.
 pub fn build(yard: &Yard, _lock: &Lock, options: &Build) -> Result<ExitCode> {
     let say = |text: &str| tell!("{text}");
+    if let Some(lack) = yard.config.lack(&yard.folder)? {
+        tell!("note: {lack}");
+    }
     if !options.dry_run {
         yard.check_roots()?;
         // Of a run that was killed when all was built, no worker would: there is nothing for it to do.
@@ -45,6 +51,7 @@ pub fn build(yard: &Yard, _lock: &Lock, options: &Build) -> Result<ExitCode> {
         family::scan(yard, signals::cancel(), &say)?;
     }
     if !options.dry_run {
+        check_names(yard, &options.packages)?;
         family::ensure_layers(yard, &yard.ids(), signals::cancel(), &say)?;
     }
     let mut store = yard.store()?;
@@ -115,6 +122,16 @@ fn report_left_over(yard: &Yard) {
         kilnyard_worker::LEFT_OVER,
         words::count(names.len() as u64, "folder")
     );
+}
+
+/// An error for a name that is no package's, before minutes go into layers. Where they are there already the plan says so
+/// as soon.
+fn check_names(yard: &Yard, names: &[String]) -> Result<()> {
+    if names.is_empty() || family::layers(yard).is_some() || family::check_scanned(yard).is_err() {
+        return Ok(());
+    }
+    let (mut store, distfiles) = (yard.store()?, mirror::open_distfiles(yard)?);
+    plan::make(yard, &distfiles, &mut store, &Forced::Nothing)?.narrow(names)
 }
 
 /// The last event.
@@ -189,7 +206,7 @@ fn summary(
                     words::duration(figures.wall_seconds),
                     words::duration(figures.cpu_seconds)
                 );
-                few(&figures.failures, |name, reason| tell!("  failed: {name}: {reason}"));
+                failed(&figures.failures);
                 for name in &figures.not_reproducible {
                     tell!("  NOT reproducible: {name}: two builds gave different bytes");
                 }
@@ -215,9 +232,22 @@ fn summary(
     }
 }
 
+/// Reports failures, those of one cause together.
+fn failed(failures: &[(String, String)]) {
+    let causes = by_cause(failures.iter().map(|(name, reason)| (name.as_str(), reason.as_str())));
+    for cause in causes.iter().take(TOLD_MAX) {
+        tell!("  failed: {}", cause.line());
+        if let Some(hint) = cause.hint() {
+            tell!("    try: {hint}");
+        }
+    }
+    if causes.len() > TOLD_MAX {
+        tell!("  and {} more: kilnyard status; kilnyard why PACKAGE", causes.len() - TOLD_MAX);
+    }
+}
+
 /// Tells of the first packages of a list, each with the first line of its reason.
 fn few(packages: &[(String, String)], tell: impl Fn(&str, &str)) {
-    const TOLD_MAX: usize = 10;
     for (package, reason) in packages.iter().take(TOLD_MAX) {
         tell(package, reason.lines().next().unwrap_or(""));
     }

@@ -3,6 +3,7 @@
 use super::{print, printed};
 use crate::cli;
 use crate::error::{Context, Result};
+use crate::family;
 use crate::plan::{current_plan, keep_current};
 use crate::words;
 use crate::yard::{Yard, store_error};
@@ -18,6 +19,10 @@ pub fn run(yard: &Yard, options: &cli::Plan) -> Result<ExitCode> {
     if options.pbulk_rules {
         return super::plan_pbulk::run(yard, options.json);
     }
+    if let Some(lack) = yard.config.lack(&yard.folder)? {
+        tell!("note: {lack}");
+    }
+    family::ensure_scanned(yard)?;
     let mut store = yard.store()?;
     if options.json {
         keep_current(yard, &mut store)?;

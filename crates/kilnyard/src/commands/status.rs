@@ -1,6 +1,7 @@
 //! `kilnyard status`: how the run that is going on, or the last one, stands.
 
 use super::{last_run, print, print_json, state_of};
+use crate::causes::by_cause;
 use crate::error::Result;
 use crate::words;
 use crate::yard::{Yard, store_error};
@@ -10,6 +11,9 @@ use kilnyard_store::{BuildRow, RunRow, RunState, Sqlite, Store};
 use serde_json::json;
 use std::fmt::Write;
 use std::process::ExitCode;
+
+/// How many causes of failures fit one screen; the report has all.
+const CAUSES_MAX: usize = 20;
 
 pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
     let store = yard.store()?;
@@ -92,11 +96,15 @@ pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
             build.version
         );
     }
-    for row in failed.iter().take(20) {
-        let _ = writeln!(text, "failed: {}: {}", row.name, row.reason.lines().next().unwrap_or(""));
+    let causes = by_cause(failed.iter().map(|row| (row.name.as_str(), row.reason.as_str())));
+    for cause in causes.iter().take(CAUSES_MAX) {
+        let _ = writeln!(text, "failed: {}", cause.line());
+        if let Some(hint) = cause.hint() {
+            let _ = writeln!(text, "  try: {hint}");
+        }
     }
-    if failed.len() > 20 {
-        let _ = writeln!(text, "and {} more failed", failed.len() - 20);
+    if causes.len() > CAUSES_MAX {
+        let _ = writeln!(text, "and {} more failed", causes.len() - CAUSES_MAX);
     }
     if state == "killed" {
         let _ = writeln!(text, "kilnyard build goes on with it");

@@ -1,7 +1,7 @@
 //! The table `debian`: sources of a Debian release.
 
 use super::root::{self, DebianRoot, Mirrors};
-use super::{COMMON_TEMPLATE, list_of, quoted};
+use super::{ALL, COMMON_TEMPLATE, list_of, quoted};
 use kilnyard_ecosystem::debian::{Cycles, Settings, source::Parts};
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -133,13 +133,15 @@ impl Debian {
 
 /// What `kilnyard init debian` writes.
 pub fn template(release: &str, mirror: &str, packages: &[String]) -> String {
-    let list = list_of(packages);
+    let packages = match packages {
+        [word] if word == ALL => quoted(word),
+        names => format!("[\n{}]", list_of(names)),
+    };
     format!(
         r#"# A yard of Kilnyard. `kilnyard build` builds it; `kilnyard doctor` checks this machine.
 
 # Source packages by name, or paths of .dsc files; "all" for every source of the release.
-packages = [
-{list}]
+packages = {packages}
 # packages-file = "packages.txt"   # more of them, one a line
 
 [debian]

@@ -8,6 +8,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod archive;
 mod block;
 mod builds;
 mod disasters;
@@ -22,7 +23,14 @@ fn main() {
     let shared = Shared::prepare();
     let missing = shared.as_ref().err().cloned();
     let shared: &'static Option<Shared> = Box::leak(Box::new(shared.ok()));
-    let groups = [builds::CASES, block::CASES, disasters::CASES, ordinary::CASES, traps::CASES];
+    let groups = [
+        archive::CASES,
+        builds::CASES,
+        block::CASES,
+        disasters::CASES,
+        ordinary::CASES,
+        traps::CASES,
+    ];
     let cases = groups.iter().flat_map(|group| group.iter()).map(|(name, run)| {
         case(name, move || run(shared.as_ref().expect("the trial is skipped without it"))).unless(&missing)
     });

@@ -1,6 +1,7 @@
 //! Calm lines for logs and pipes: one for each package that is decided, and failures with their lines.
 
 use super::{Seen, Snapshot, View};
+use crate::causes::{COUNTED, Report, Reported};
 use crate::words;
 use kilnyard_model::foreign;
 use kilnyard_model::result::PackageState;
@@ -17,6 +18,7 @@ pub struct Plain {
     spoken: Instant,
     /// The build that ended last: what follows from it is told next.
     ended: Option<Ended>,
+    reported: Reported,
 }
 
 #[derive(Debug)]
@@ -30,7 +32,7 @@ struct Ended {
 
 impl Default for Plain {
     fn default() -> Self {
-        Plain { spoken: Instant::now(), ended: None }
+        Plain { spoken: Instant::now(), ended: None, reported: Reported::default() }
     }
 }
 
@@ -52,7 +54,14 @@ impl Plain {
             PackageState::Waiting | PackageState::Ready if ended.is_none() => {}
             PackageState::Waiting | PackageState::Ready => self.say(&format!("again: {package}: {reason}")),
             PackageState::Failed => {
+                let report = self.reported.next(reason);
+                if report == Report::Counted {
+                    return;
+                }
                 self.say(&format!("[{done}/{total}] FAILED {package}: {reason}"));
+                if report == Report::Last {
+                    self.say(COUNTED);
+                }
                 for line in ended.into_iter().flat_map(|ended| ended.lines) {
                     self.say(&format!("    {line}"));
                 }

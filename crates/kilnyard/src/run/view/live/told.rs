@@ -2,6 +2,7 @@
 
 use super::super::{BuildSeen, Seen, Snapshot};
 use super::{columns, lines::clock};
+use crate::causes::{COUNTED, Report, Reported};
 use crate::words;
 use kilnyard_model::result::PackageState;
 use kilnyard_model::text;
@@ -47,6 +48,7 @@ struct Ended {
 #[derive(Debug, Default)]
 pub struct Teller {
     ended: Option<Ended>,
+    reported: Reported,
 }
 
 impl Teller {
@@ -117,6 +119,10 @@ impl Teller {
                 vec![styled(Color::Green, 0, format!("{count} {state} {name} {version} in {took}{how}"))]
             }
             PackageState::Failed => {
+                let report = self.reported.next(reason);
+                if report == Report::Counted {
+                    return Vec::new();
+                }
                 let mut told = vec![styled(Color::Red, 0, format!("{count} FAILED {name}{because}"))];
                 told[0].style = told[0].style.bold();
                 let more = reason.lines().skip(1).map(str::to_owned);
@@ -127,6 +133,9 @@ impl Teller {
                     indent: 4,
                     text: text::line(line),
                 }));
+                if report == Report::Last {
+                    told.extend(one(COUNTED.to_owned()));
+                }
                 told
             }
         }

@@ -27,6 +27,7 @@ mod leaf;
 mod leftovers;
 mod limits;
 mod log;
+mod memory;
 mod onlooker;
 mod portrait;
 pub mod pressure;
@@ -36,17 +37,19 @@ mod stalls;
 mod tree;
 mod watch;
 pub mod weight;
+mod written;
 
 pub use births::hears_of_births;
 pub use capture::{CaptureEnd, CaptureLimits, Captured, capture};
 pub use clock::{now_seconds, own_cpu_seconds};
 pub use leaf::folder_of_groups;
-pub use limits::{LEARNED_TIMES, LimitRules, Limits, Passed, Seen};
+pub use limits::{LEARNED_SIZE_TIMES, LEARNED_TIMES, LimitRules, Limits, Passed, Seen, written_words};
 pub use log::{Log, LogFacts, LogLimits, read_log};
 pub use onlooker::become_onlooker_if_asked;
 pub use portrait::{Portrait, Sighting};
 pub use stalls::Stalls;
-pub use watch::run;
+pub use watch::{run, run_writing};
+pub use written::Writing;
 
 /// What the processes of a command are doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

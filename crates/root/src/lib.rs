@@ -27,6 +27,7 @@ mod plan;
 pub mod probe;
 pub mod sandbox;
 mod stat;
+mod usage;
 
 pub use backend::{Backend, Roots, Scratch};
 pub use block::{Device, FileSystem, ImagePlan, Requests};
@@ -36,3 +37,4 @@ pub use operation::{Access, Content, Flushes, LAYERS_MAX, Operation, Source, bas
 pub use plan::{Form, MEMORY, Making, Place, RootPlan, remove_folder, used_bytes};
 pub use sandbox::{Report, Sandbox, User, View};
 pub use stat::ProcessStat;
+pub use usage::{Usage, usage};

@@ -4,10 +4,9 @@
 use crate::block::{self, DEVICE, DISK, Device, REQUESTS, Requests, SOCKET, TREE};
 use crate::operation::{Access, Content, Flushes, Operation, Source, system_operations};
 use crate::sandbox::{RunError, Task};
-use crate::{IdMap, Keeper, Sandbox, probe};
+use crate::{IdMap, Keeper, Sandbox, probe, usage};
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The folder of a root's folder where what is in memory is mounted.
@@ -305,19 +304,7 @@ pub fn remove_folder(yard: &Path, folder: &Path, ids: &IdMap) -> Result<(), RunE
 
 /// What the files below a folder take.
 pub fn used_bytes(folder: &Path) -> u64 {
-    let mut bytes = 0;
-    let mut open = vec![folder.to_owned()];
-    while let Some(path) = open.pop() {
-        for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
-            let Ok(metadata) = entry.metadata() else { continue };
-            // Blocks of 512 bytes, whatever the file system's own are (stat(2)).
-            bytes += metadata.blocks() * 512;
-            if metadata.is_dir() {
-                open.push(entry.path());
-            }
-        }
-    }
-    bytes
+    usage(folder, u64::MAX).bytes
 }
 
 #[cfg(test)]

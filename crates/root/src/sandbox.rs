@@ -112,6 +112,8 @@ pub struct Sandbox {
 pub struct Bounds {
     /// How many processes and threads each of its users may have at once.
     pub processes_max: Option<u32>,
+    /// How many files each of its processes may have open at once; as many as Kilnyard itself may where it is absent.
+    pub open_files_max: Option<u32>,
 }
 
 /// The control groups that a sandbox is begun in, by their folders. What cannot be entered is left out.

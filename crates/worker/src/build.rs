@@ -13,7 +13,7 @@ use kilnyard_model::result::{Failure, FailureKind, Measures, StageResult};
 use kilnyard_model::text;
 use kilnyard_process::{
     End, Limits, Log, LogLimits, Outcome, Portrait, Sample, Seen, now_seconds, own_cpu_seconds, pressure,
-    read_log,
+    read_log, run_writing, written_words,
 };
 use kilnyard_protocol::{BuildResult, Lease, Progress};
 use kilnyard_root::used_bytes;
@@ -234,7 +234,8 @@ impl<'a> Performance<'a> {
         result.log = Some(relative);
         let mut end = End::Exit(0);
         let killed_before = pressure::killed_for_memory();
-        let limits = settings.limits.limits(self.seen(order.stage));
+        let limits = self.limits(order.stage);
+        let writing = self.worker.writing(root);
         let membership = Some(&self.share.membership);
         for command in &order.commands {
             let line = format!("+ {}\n", shown(&command.arguments));
@@ -250,8 +251,8 @@ impl<'a> Performance<'a> {
                 Stage::Build | Stage::Install => root.building_sandbox(command),
                 _ => root.sandbox(command),
             };
-            let outcome =
-                kilnyard_process::run(&sandbox, &mut log, limits, self.cancel, membership, &mut observe);
+            let limited = (limits, &writing);
+            let outcome = run_writing(&sandbox, &mut log, limited, self.cancel, membership, &mut observe);
             add(&mut result, &outcome);
             let remarks = remarks(&outcome, &limits);
             end = outcome.end;
@@ -304,10 +305,19 @@ impl<'a> Performance<'a> {
             cpu_seconds: seen.cpu_seconds,
             still_seconds: seen.still_seconds,
             silent_seconds: seen.silent_seconds,
+            memory_bytes: seen.memory_bytes,
+            // All stages write to one root, which is measured at its end.
+            written_bytes: self.lease.seen.iter().map(|seen| seen.written_bytes).max().unwrap_or(0),
         })
     }
 
+    /// The limits of a stage's commands.
+    fn limits(&self, stage: Stage) -> Limits {
+        self.worker.settings.limits_of(&self.lease.order.package).limits(self.seen(stage))
+    }
+
     fn collect(&self, order: &BuildOrder, root: &RootFolder) -> Result<Vec<Output>, Failure> {
+        let settings = &self.worker.settings;
         let mut result = self.begin(Stage::Collect);
         let (started, cpu_seconds_before) = (Instant::now(), own_cpu_seconds());
         let refused = |message: String| Failure {
@@ -320,8 +330,18 @@ impl<'a> Performance<'a> {
         let outcome = root.written_without_links(&order.output_folder);
         let outcome = outcome.map_err(|error| refused(format!("there is no folder of outputs: {error}")));
         let outcome = outcome.and_then(|folder| {
-            let outputs = self.worker.ecosystem.collect(self.package, &folder);
+            let outputs = self.worker.ecosystem.collect(self.package, &folder, settings.output_bounds);
             outputs.map(|outputs| (folder, outputs)).map_err(|error| refused(error.to_string()))
+        });
+        // A command may end between two looks at what it writes.
+        let limits = self.limits(Stage::Collect);
+        let outcome = outcome.and_then(|collected| {
+            let bytes = self.worker.written_bytes(root);
+            let bytes_max = limits.written_bytes_max.unwrap_or(u64::MAX);
+            let kind = FailureKind::DiskLimit;
+            (bytes <= bytes_max)
+                .then_some(collected)
+                .ok_or_else(|| Failure { kind, ..refused(written_words(bytes, bytes_max)) })
         });
         let outcome = outcome.and_then(|(folder, outputs)| {
             for output in &outputs {

@@ -37,6 +37,8 @@ const PROCESSES: [&str; 4] = [
     "Cannot fork",
     "cannot create thread: Resource temporarily unavailable",
 ];
+/// What programs say when they may open no more files (EMFILE).
+const OPEN_FILES: &str = "Too many open files";
 /// What programs say without a network: of names that nobody knows, and of ways that lead nowhere (ENETUNREACH).
 const NETWORK: [&str; 6] = [
     "Temporary failure in name resolution",
@@ -53,7 +55,7 @@ const SIGNALS: [i32; 5] = [libc::SIGHUP, libc::SIGINT, libc::SIGKILL, libc::SIGB
 /// The kind of a command's failure that ended with this code; `told` is the line that tells why, if there is one.
 pub(crate) fn of_exit(stage: Stage, code: i32, told: Option<&str>, log: &str, lacked: Lacked) -> FailureKind {
     let says = |texts: &[&str], line: &str| texts.iter().any(|text| line.contains(text));
-    let is_told = |texts| told.is_some_and(|told| says(texts, told));
+    let is_told = |texts: &[&str]| told.is_some_and(|told| says(texts, told));
     let last = || log.lines().rev().take(LAST_LINES_MAX);
     if is_told(&DISK) || (lacked.disk && last().any(|line| says(&DISK, line))) {
         return FailureKind::Disk;
@@ -64,6 +66,9 @@ pub(crate) fn of_exit(stage: Stage, code: i32, told: Option<&str>, log: &str, la
     }
     if is_told(&PROCESSES) {
         return FailureKind::Processes;
+    }
+    if is_told(&[OPEN_FILES]) {
+        return FailureKind::OpenFiles;
     }
     if stage != Stage::Fetch && is_told(&NETWORK) {
         return FailureKind::NoNetwork;
@@ -95,7 +100,8 @@ pub(crate) fn preface(kind: FailureKind) -> &'static str {
     match kind {
         FailureKind::Disk => "there was no room on the disk: ",
         FailureKind::Memory => "the machine ran out of memory: ",
-        FailureKind::Processes => "it had too many processes: ",
+        FailureKind::Processes => "it had too many processes (`processes-max` of [build]): ",
+        FailureKind::OpenFiles => "a process opened more files than it may (`open-files` of [limits]): ",
         FailureKind::NoNetwork => "it asked for the network, which builds do not have: ",
         _ => "",
     }
@@ -111,6 +117,7 @@ pub(crate) fn of_limit(passed: Passed) -> FailureKind {
         Passed::Silent => FailureKind::Silent,
         Passed::Memory => FailureKind::Memory,
         Passed::Processes => FailureKind::Processes,
+        Passed::Written { .. } => FailureKind::DiskLimit,
     }
 }
 
@@ -130,6 +137,7 @@ mod tests {
             ("c++: fatal error: Killed signal terminated program cc1plus", FailureKind::Memory),
             ("sh: fork: Resource temporarily unavailable", FailureKind::Processes),
             ("bash: fork: retry: Resource temporarily unavailable", FailureKind::Processes),
+            ("sort: open failed: /tmp/x: Too many open files", FailureKind::OpenFiles),
             ("curl: (6) Could not resolve host: example.org", FailureKind::NoNetwork),
             ("bash: connect: Network is unreachable", FailureKind::NoNetwork),
         ] {

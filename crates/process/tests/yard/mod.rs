@@ -39,6 +39,8 @@ pub const LIMITS: Limits = Limits {
     silent_seconds_max: 60.0,
     memory_bytes_max: None,
     processes_max: None,
+    written_bytes_max: None,
+    open_files_max: None,
 };
 
 pub struct Yard(tempfile::TempDir);

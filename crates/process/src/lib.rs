@@ -100,6 +100,8 @@ pub struct Outcome {
     pub written_bytes: u64,
     /// Processes and threads that were begun.
     pub created: u64,
+    /// How often the network was asked for that a sandbox does not have, as the kernel counts it.
+    pub unreachable: u64,
     /// User and system time of process 1 of the sandbox, which counts the others.
     pub keeper_seconds: f64,
     /// What was waited for.
@@ -127,6 +129,7 @@ impl Outcome {
             read_bytes: 0,
             written_bytes: 0,
             created: 0,
+            unreachable: 0,
             keeper_seconds: 0.0,
             stalls: Stalls::default(),
             still_seconds_max: 0.0,

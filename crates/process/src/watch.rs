@@ -322,7 +322,8 @@ impl<'a> Watch<'a> {
                 self.order(Order::Looked);
             }
             Report::LeftInMemory { things } => self.outcome.left_in_memory = things,
-            Report::Used { read_bytes, written_bytes, created, own_seconds } => {
+            Report::Used { read_bytes, written_bytes, created, unreachable, own_seconds } => {
+                self.outcome.unreachable = unreachable;
                 self.outcome.keeper_seconds = own_seconds;
                 self.outcome.read_bytes = read_bytes;
                 self.outcome.written_bytes = written_bytes;

@@ -21,6 +21,7 @@ mod filter;
 mod flushes;
 mod inner;
 mod keep;
+mod network;
 mod outer;
 mod overlay;
 mod reaper;
@@ -224,6 +225,8 @@ pub enum Report {
         written_bytes: u64,
         /// How many processes and threads were begun.
         created: u64,
+        /// How often the network that is not there was asked for, as the kernel counts it.
+        unreachable: u64,
         /// User and system time of process 1 itself.
         own_seconds: f64,
     },

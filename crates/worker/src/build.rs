@@ -232,7 +232,7 @@ impl<'a> Performance<'a> {
         let (relative, path) = self.log_path(order.stage, prefix);
         let mut log = Log::create(&path, settings.log_limits).map_err(|error| machine(order.stage, error))?;
         result.log = Some(relative);
-        let mut end = End::Exit(0);
+        let (mut end, mut unreachable) = (End::Exit(0), 0);
         let killed_before = pressure::killed_for_memory();
         let limits = self.limits(order.stage);
         let writing = self.worker.writing(root);
@@ -254,6 +254,7 @@ impl<'a> Performance<'a> {
             let limited = (limits, &writing);
             let outcome = run_writing(&sandbox, &mut log, limited, self.cancel, membership, &mut observe);
             add(&mut result, &outcome);
+            unreachable += outcome.unreachable;
             let remarks = remarks(&outcome, &limits);
             end = outcome.end;
             if let Err(error) = log.write(remarks.as_bytes())
@@ -277,6 +278,7 @@ impl<'a> Performance<'a> {
         let lacked = Lacked {
             memory: pressure::killed_for_memory() > killed_before,
             disk: !is_ok && !root.has_room_beside_it(),
+            network: unreachable > 0,
         };
         if let Some(failure) = failure(order.stage, end, &limits, &path, lacked) {
             return Err(failure);
@@ -461,7 +463,14 @@ fn failure(stage: Stage, end: End, limits: &Limits, log: &Path, lacked: Lacked) 
             let telling = telling_lines(&text);
             let told = telling.as_ref().map(|telling| telling.lines[telling.index].trim());
             failure.kind = verdict::of_exit(stage, code, told, &text, lacked);
-            let what = told.map_or_else(|| format!("the command ended with {code}"), str::to_owned);
+            // What was printed before a signal came is not why it came.
+            let signal = verdict::signal_words(code).filter(|_| failure.kind == FailureKind::Signal);
+            let last = || text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
+            let what = match (signal, told) {
+                (Some(signal), _) => format!("{signal}; the last line before: {}", last()),
+                (None, Some(told)) => told.to_owned(),
+                (None, None) => format!("the command ended with {code}"),
+            };
             failure.message = format!("{}{what}", verdict::preface(failure.kind));
             if let Some(telling) = telling {
                 failure.line_number = Some(telling.line_number);
@@ -471,7 +480,7 @@ fn failure(stage: Stage, end: End, limits: &Limits, log: &Path, lacked: Lacked) 
         End::Limit(passed, portrait) => {
             failure.kind = verdict::of_limit(passed);
             let what = passed.words(limits);
-            failure.message = format!("{what}; running then: {}", portrait.summary());
+            failure.message = format!("{what}; running then: {}", portrait.summary(passed));
             let remark = format!("{REMARK}{what}");
             let text = read_log(log).unwrap_or_default();
             failure.line_number = text

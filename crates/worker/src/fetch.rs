@@ -87,7 +87,7 @@ impl Worker {
                 End::Exit(0) => continue,
                 End::Exit(code) => Some(told(&output.bytes, code)),
                 End::Limit(passed, portrait) => {
-                    let running = portrait.summary();
+                    let running = portrait.summary(passed);
                     let message = text::lines(&format!("{}; running then: {running}", passed.words(&limits)));
                     Some(Failure {
                         lines: hung_lines(&portrait),

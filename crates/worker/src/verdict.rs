@@ -16,6 +16,8 @@ pub(crate) struct Lacked {
     pub(crate) memory: bool,
     /// There is hardly any room left where builds write.
     pub(crate) disk: bool,
+    /// A process asked for the network, which was not there.
+    pub(crate) network: bool,
 }
 
 /// How many of the last lines may tell of a disk that is full: who ran out of room goes on for a moment.
@@ -70,7 +72,7 @@ pub(crate) fn of_exit(stage: Stage, code: i32, told: Option<&str>, log: &str, la
     if is_told(&[OPEN_FILES]) {
         return FailureKind::OpenFiles;
     }
-    if stage != Stage::Fetch && is_told(&NETWORK) {
+    if stage != Stage::Fetch && lacked.network && is_told(&NETWORK) {
         return FailureKind::NoNetwork;
     }
     if SIGNALS.iter().any(|signal| code == 128 + signal) {
@@ -107,6 +109,19 @@ pub(crate) fn preface(kind: FailureKind) -> &'static str {
     }
 }
 
+/// Which signal ended a command, by its exit code, as a clause.
+pub(crate) fn signal_words(code: i32) -> Option<String> {
+    let name = match code - 128 {
+        libc::SIGHUP => "SIGHUP",
+        libc::SIGINT => "SIGINT",
+        libc::SIGKILL => "SIGKILL",
+        libc::SIGBUS => "SIGBUS",
+        libc::SIGTERM => "SIGTERM",
+        _ => return None,
+    };
+    Some(format!("{name} (signal {}) ended the command", code - 128))
+}
+
 /// The kind of a failure by a limit.
 pub(crate) fn of_limit(passed: Passed) -> FailureKind {
     match passed {
@@ -126,7 +141,7 @@ mod tests {
     use super::*;
 
     fn kind(code: i32, told: &str) -> FailureKind {
-        of_exit(Stage::Build, code, Some(told), told, Lacked::default())
+        of_exit(Stage::Build, code, Some(told), told, Lacked { network: true, ..Lacked::default() })
     }
 
     #[test]
@@ -153,8 +168,25 @@ mod tests {
         let log = "tar: x: Cannot write: No space left on device\ntar: giving up\nx.c:1: error: no\n";
         let of = |lacked| of_exit(Stage::Build, 2, Some("x.c:1: error: no"), log, lacked);
         assert_eq!(of(Lacked::default()), FailureKind::Command);
-        assert_eq!(of(Lacked { disk: true, memory: false }), FailureKind::Disk);
-        assert_eq!(of(Lacked { disk: false, memory: true }), FailureKind::Memory);
+        assert_eq!(of(Lacked { disk: true, ..Lacked::default() }), FailureKind::Disk);
+        assert_eq!(of(Lacked { memory: true, ..Lacked::default() }), FailureKind::Memory);
+    }
+
+    #[test]
+    fn what_is_only_printed_of_a_network_is_not_believed() {
+        let told = "test 3: Network is unreachable";
+        assert_eq!(
+            of_exit(Stage::Build, 1, Some(told), told, Lacked::default()),
+            FailureKind::Command,
+            "nothing asked for the network"
+        );
+        assert_eq!(kind(1, told), FailureKind::NoNetwork);
+    }
+
+    #[test]
+    fn a_signal_is_named() {
+        assert_eq!(signal_words(137).as_deref(), Some("SIGKILL (signal 9) ended the command"));
+        assert_eq!((signal_words(2), signal_words(128), signal_words(300)), (None, None, None));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use super::census::{self, Census};
 use super::outer::say;
-use super::{GRACE, Order, Report, system};
+use super::{GRACE, Order, Report, network, system};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -78,7 +78,8 @@ impl Reaper {
         self.end(order.unwrap_or(Order::End), command, &mut code);
         let (read_bytes, written_bytes) = census::bytes_read_and_written();
         let own_seconds = census::own_seconds();
-        say(&Report::Used { read_bytes, written_bytes, created: census.created(), own_seconds });
+        let (created, unreachable) = (census.created(), network::unreachable());
+        say(&Report::Used { read_bytes, written_bytes, created, unreachable, own_seconds });
         code.unwrap_or(128 + libc::SIGKILL)
     }
 

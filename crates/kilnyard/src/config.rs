@@ -492,7 +492,9 @@ mod tests {
                 Some(rest)
                     if rest.contains(" = ")
                         && !rest.starts_with("packages-file")
-                        && !rest.starts_with("suites") =>
+                        && !rest.starts_with("suites")
+                        // By default the machine's.
+                        && !rest.starts_with("memory") =>
                 {
                     format!("{rest}\n")
                 }

@@ -46,7 +46,7 @@ impl Written {
         let (bytes, is_over) = (written.bytes.clone(), written.is_over.clone());
         let writing = writing.clone();
         let watch = move || {
-            let mut walks = Walks::default();
+            let mut walks = Walks::begin(Instant::now());
             let first = used_bytes(&writing);
             // The command may have written something before this.
             let mut used_at_walk = first;
@@ -85,14 +85,22 @@ impl Drop for Written {
 }
 
 /// When a walk is made.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Walks {
+    begun: Instant,
     last: Option<(Instant, Duration)>,
 }
 
 impl Walks {
+    fn begin(begun: Instant) -> Walks {
+        Walks { begun, last: None }
+    }
+
     fn is_due(self, now: Instant, may_have_passed: bool) -> bool {
-        let Some((ended, took)) = self.last else { return may_have_passed };
+        // The first one finds what commands before this one wrote.
+        let Some((ended, took)) = self.last else {
+            return may_have_passed || now >= self.begun + SAMPLE_INTERVAL;
+        };
         let pause = took * WALK_SHARE;
         now >= ended + if may_have_passed { pause } else { pause.max(WALK_INTERVAL_MAX) }
     }
@@ -120,8 +128,9 @@ mod tests {
     fn walks_are_as_rare_as_they_are_long() {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
-        let mut walks = Walks::default();
+        let mut walks = Walks::begin(start);
         assert!(walks.is_due(start, true) && !walks.is_due(start, false));
+        assert!(walks.is_due(after(1), false));
         walks.walked(start, after(2));
         assert!(!walks.is_due(after(41), true) && walks.is_due(after(42), true));
         assert!(!walks.is_due(after(41), false) && walks.is_due(after(42), false));

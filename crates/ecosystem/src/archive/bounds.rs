@@ -44,3 +44,20 @@ pub(crate) fn refusal(error: &(dyn Error + 'static)) -> String {
     }
     key.map_or(text.clone(), |key| format!("{text} (`{key}` of [limits])"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::archive::{ArchiveProblem, contents::FILES};
+
+    #[test]
+    fn a_refusal_names_the_key_that_allows_more() {
+        let source = io::Error::new(io::ErrorKind::FileTooLarge, "it unpacks to more than so");
+        let said = refusal(&ArchiveProblem::Content { member: "data archive", source });
+        assert!(said.ends_with(": it unpacks to more than so (`unpacked` of [limits])"), "{said}");
+        let said = refusal(&ArchiveProblem::TooLarge { what: FILES, limit: 7 });
+        assert_eq!(said, "its number of files is over the limit of 7 (`unpacked-files` of [limits])");
+        let said = refusal(&ArchiveProblem::TooLarge { what: "list of paths", limit: 7 });
+        assert_eq!(said, "its list of paths is over the limit of 7");
+    }
+}

@@ -10,7 +10,7 @@ pub const CASES: &[Trial] = &[
 ];
 
 /// What each does. Numbers of seconds tell their processes from others.
-const PACKAGES: [(&str, &str); 18] = [
+const PACKAGES: [(&str, &str); 20] = [
     ("bad/hangs-asleep", "do-build:\n\t@echo waiting; sleep 616101"),
     ("bad/spins", "do-build:\n\t@echo spinning; while :; do :; done"),
     (
@@ -33,12 +33,17 @@ const PACKAGES: [(&str, &str); 18] = [
     ("bad/kills-itself", "do-build:\n\t@echo 'x.c:1: error: an old line'; echo 'the last line'; kill -9 -1"),
     ("bad/speaks-of-the-network", "do-build:\n\t@echo 'test: Network is unreachable'; exit 1"),
     ("bad/forks-and-sleeps", "do-build:\n\t@sleep 616106 & bash -c 'while :; do sleep 0.3; done' rolling"),
+    ("bad/unpacks-to-much", "do-install:\n\t@head -c 60M /dev/zero > ${DESTDIR}${PREFIX}/zeros"),
+    (
+        "bad/has-many-files",
+        "do-install:\n\t@mkdir ${DESTDIR}${PREFIX}/many; for i in $$(seq 600); do : > ${DESTDIR}${PREFIX}/many/$$i; done",
+    ),
     ("good/one", ""),
     ("good/two", "DEPENDS= one-[0-9]*:../../good/one"),
 ];
 
 /// Package, where it stands in the end, the kind of its failure, and what is said of it.
-const VERDICTS: [(&str, &str, &str, &[&str]); 18] = [
+const VERDICTS: [(&str, &str, &str, &[&str]); 20] = [
     ("bad/hangs-asleep", "failed", "hung", &["it hangs: for 3.0 s", "sleep 616101 (", "nanosleep"]),
     ("bad/spins", "failed", "spinning", &["it spins: for 6.0 s", "[runs"]),
     ("bad/leaves-a-daemon", "built", "", &[]),
@@ -58,6 +63,18 @@ const VERDICTS: [(&str, &str, &str, &[&str]); 18] = [
         "failed",
         "signal",
         &["SIGKILL (signal 9) ended the command; the last line before: the last line"],
+    ),
+    (
+        "bad/unpacks-to-much",
+        "failed",
+        "outputs",
+        &["unpacks to more than the limit of 41943040 bytes (`unpacked`"],
+    ),
+    (
+        "bad/has-many-files",
+        "failed",
+        "outputs",
+        &["its number of files is over the limit of 500 (`unpacked-files`"],
     ),
     ("bad/speaks-of-the-network", "failed", "command", &["Network is unreachable"]),
     ("bad/forks-and-sleeps", "failed", "silent", &["running then: bash -c while", "sleep 616106 ("]),
@@ -83,7 +100,9 @@ fn each_way_to_misbehave(shared: &Shared) {
     yard.change("# memory = \"8G\"", "memory = \"512M\" #");
     yard.change("# disk = \"32G\"", "disk = \"200M\" #");
     yard.change("# open-files = 16384", "open-files = 128 #");
-    let ended = yard.build().exits(1).says(&["4 built, 14 failed"]);
+    yard.change("# unpacked = \"20G\"", "unpacked = \"40M\" #");
+    yard.change("# unpacked-files = 1000000", "unpacked-files = 500 #");
+    let ended = yard.build().exits(1).says(&["4 built, 16 failed"]);
     for (package, state, kind, texts) in VERDICTS {
         let why = yard.why(package);
         assert_eq!(why["state"], state, "{package}: {why}\n{ended:?}");
@@ -92,7 +111,10 @@ fn each_way_to_misbehave(shared: &Shared) {
         }
         let failure = &why["build"]["failure"];
         // Who ends between two looks is measured with the outputs.
-        let stage = if package == "bad/writes-and-leaves" { "collect" } else { "build" };
+        let stage = match package {
+            "bad/writes-and-leaves" | "bad/unpacks-to-much" | "bad/has-many-files" => "collect",
+            _ => "build",
+        };
         assert_eq!((&failure["stage"], &failure["kind"]), (&stage.into(), &kind.into()), "{why}");
         let message = failure["message"].as_str().unwrap();
         for text in texts {

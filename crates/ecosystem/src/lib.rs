@@ -10,7 +10,7 @@ mod layering;
 pub mod pkgsrc;
 mod telling;
 
-pub use archive::{ArchiveProblem, Bounded, Compression, decompress};
+pub use archive::{ArchiveProblem, Bounded, Compression, OutputBounds, decompress};
 pub use layering::{Composition, Layering, Manager, Part, Stack, Unpacking};
 pub use telling::{Telling, telling_lines};
 
@@ -87,7 +87,12 @@ pub trait Ecosystem: Send + Sync {
     fn order(&self, package: PackageId, revision: u32, jobs: u32) -> Result<BuildOrder, Impossible>;
 
     /// Reads the outputs of a build from the folder that the order names, as seen from outside the root.
-    fn collect(&self, package: PackageId, folder: &Path) -> Result<Vec<Output>, CollectError>;
+    fn collect(
+        &self,
+        package: PackageId,
+        folder: &Path,
+        bounds: OutputBounds,
+    ) -> Result<Vec<Output>, CollectError>;
 
     /// How outputs are tried in a clean root.
     fn test(&self, package: PackageId, outputs: &[Output]) -> Result<TestOrder, Impossible>;

@@ -2,6 +2,7 @@
 
 mod debian;
 pub mod edit;
+mod limits;
 mod pkgsrc;
 mod root;
 mod roots;
@@ -36,6 +37,8 @@ struct File {
     #[serde(default)]
     build: Build,
     #[serde(default)]
+    limits: limits::Limits,
+    #[serde(default)]
     retry: BTreeMap<FailureKind, u32>,
     #[serde(default)]
     repository: Repository,
@@ -57,6 +60,8 @@ pub struct Config {
     pub roots: Roots,
     /// How builds are done.
     pub build: Build,
+    /// What one build may take.
+    pub limits_of_builds: limits::Limits,
     /// What is tried again.
     pub retries: RetryPolicy,
     /// What the repository says of itself.
@@ -302,6 +307,13 @@ const COMMON_TEMPLATE: &str = r#"[root]
 # namespaces = []                  # packages whose tests make user namespaces (docs/security.md)
 # mirror-bytes-per-second-min = 10000
 
+[limits]                           # of one build; in [limits.packages.NAME] those of one package
+# disk = "32G"                     # written to its root; or four times what it wrote before
+# memory = "6G"                    # of its processes; or four times what they held before; 7/8 of [build] memory
+# open-files = 16384               # of one process at once
+# unpacked = "20G"                 # what one output unpacks to
+# unpacked-files = 1000000         # and how many files that are
+
 [retry]                            # how often failures of a kind are tried again (docs/monitor.md)
 # memory = 1                       # alone, with its files on the disk
 # disk = 1                         # alone
@@ -369,6 +381,7 @@ impl Config {
             family,
             roots: file.root.roots(),
             build: file.build,
+            limits_of_builds: file.limits,
             retries,
             repository: file.repository,
         };
@@ -385,6 +398,7 @@ impl Config {
             Family::Debian(debian) => debian.check()?,
             Family::Pkgsrc(pkgsrc) => pkgsrc.check()?,
         }
+        self.limits_of_builds.check()?;
         self.build.check()
     }
 
@@ -408,14 +422,18 @@ impl Config {
 
     /// From what limits of each command follow; how much memory there is is not the configuration's to say.
     pub fn limits(&self) -> LimitRules {
-        LimitRules {
+        let rules = LimitRules {
             wall_seconds_max: self.build.wall_minutes_max * 60.0,
             cpu_seconds_min: self.build.cpu_minutes_min * 60.0,
             hung_seconds_min: self.build.hung_minutes_min * 60.0,
             silent_seconds_min: self.build.silent_minutes_min * 60.0,
             processes_max: self.build.processes_max,
+            memory_bytes_min: 0,
             memory_bytes_max: None,
-        }
+            written_bytes_min: 0,
+            open_files_max: 0,
+        };
+        self.limits_of_builds.rules(rules)
     }
 
     /// Limits of each log.
@@ -498,7 +516,9 @@ mod tests {
                 Some(rest)
                     if rest.contains(" = ")
                         && !rest.starts_with("packages-file")
-                        && !rest.starts_with("suites") =>
+                        && !rest.starts_with("suites")
+                        // By default the machine's.
+                        && !rest.starts_with("memory") =>
                 {
                     format!("{rest}\n")
                 }

@@ -43,6 +43,8 @@ const PRESSURE_LOOK: Duration = Duration::from_secs(2);
 /// How long room on a full disk is waited for, and how often it is looked for.
 const FULL_DISK_PATIENCE: Duration = Duration::from_secs(120);
 const FULL_DISK_PAUSE: Duration = Duration::from_secs(1);
+/// What one build leaves of the memory that all may have together, as a divisor.
+const MEMORY_LEFT_PART: u64 = 8;
 
 /// What is done when cores are given to builds; reads after "failed to".
 const SHARING: &str = "share out the cores";
@@ -246,13 +248,18 @@ impl Run<'_> {
         coordinator: Coordinator,
         view: &mut dyn View,
     ) -> Result<Outcome> {
+        // One build does not take what all others have.
+        let memory_bytes = self.planned.shape.machine.memory_bytes;
+        let limits = LimitRules {
+            memory_bytes_max: memory_bytes.map(|bytes| bytes - bytes / MEMORY_LEFT_PART),
+            ..self.yard.config.limits()
+        };
         let settings = Settings {
             yard: self.yard.folder.clone(),
             ids: self.yard.ids(),
-            limits: LimitRules {
-                memory_bytes_max: self.planned.shape.machine.memory_bytes,
-                ..self.yard.config.limits()
-            },
+            limits,
+            package_limits: self.yard.config.limits_of_builds.of_packages(limits),
+            output_bounds: self.yard.config.limits_of_builds.output_bounds(),
             log_limits: self.yard.config.log_limits(),
             roots: self.yard.config.roots,
             tests_outputs: self.yard.config.build.test,

@@ -27,6 +27,7 @@ mod leaf;
 mod leftovers;
 mod limits;
 mod log;
+mod memory;
 mod onlooker;
 mod portrait;
 pub mod pressure;
@@ -36,17 +37,19 @@ mod stalls;
 mod tree;
 mod watch;
 pub mod weight;
+mod written;
 
 pub use births::hears_of_births;
 pub use capture::{CaptureEnd, CaptureLimits, Captured, capture};
 pub use clock::{now_seconds, own_cpu_seconds};
 pub use leaf::folder_of_groups;
-pub use limits::{LEARNED_TIMES, LimitRules, Limits, Passed, Seen};
+pub use limits::{LEARNED_SIZE_TIMES, LEARNED_TIMES, LimitRules, Limits, Passed, Seen, written_words};
 pub use log::{Log, LogFacts, LogLimits, read_log};
 pub use onlooker::become_onlooker_if_asked;
 pub use portrait::{Portrait, Sighting};
 pub use stalls::Stalls;
-pub use watch::run;
+pub use watch::{run, run_writing};
+pub use written::Writing;
 
 /// What the processes of a command are doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,6 +100,8 @@ pub struct Outcome {
     pub written_bytes: u64,
     /// Processes and threads that were begun.
     pub created: u64,
+    /// How often the network was asked for that a sandbox does not have, as the kernel counts it.
+    pub unreachable: u64,
     /// User and system time of process 1 of the sandbox, which counts the others.
     pub keeper_seconds: f64,
     /// What was waited for.
@@ -127,6 +132,7 @@ impl Outcome {
             read_bytes: 0,
             written_bytes: 0,
             created: 0,
+            unreachable: 0,
             keeper_seconds: 0.0,
             stalls: Stalls::default(),
             still_seconds_max: 0.0,

@@ -38,4 +38,4 @@ pub use plan::{Form, MEMORY, Making, Place, RootPlan, remove_folder};
 pub use rustix::fs::FileType;
 pub use sandbox::{Nesting, Report, Sandbox, User, View};
 pub use stat::ProcessStat;
-pub use tree::used_bytes;
+pub use tree::{Usage, usage, used_bytes};

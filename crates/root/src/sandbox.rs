@@ -22,6 +22,7 @@ mod flushes;
 mod inherit;
 mod inner;
 mod keep;
+mod network;
 mod outer;
 mod overlay;
 mod reaper;
@@ -119,6 +120,8 @@ pub struct Sandbox {
 pub struct Bounds {
     /// How many processes and threads each of its users may have at once.
     pub processes_max: Option<u32>,
+    /// How many files each of its processes may have open at once; as many as Kilnyard itself may where it is absent.
+    pub open_files_max: Option<u32>,
 }
 
 /// The control groups that a sandbox is begun in, by their folders. What cannot be entered is left out.
@@ -234,6 +237,8 @@ pub enum Report {
         written_bytes: u64,
         /// How many processes and threads were begun.
         created: u64,
+        /// How often the network that is not there was asked for, as the kernel counts it.
+        unreachable: u64,
         /// User and system time of process 1 itself.
         own_seconds: f64,
     },

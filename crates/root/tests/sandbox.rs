@@ -544,7 +544,7 @@ fn what_was_used_is_told_last(yard: &Yard) -> Result<(), Failed> {
 }
 
 fn no_more_processes_are_begun_than_may_be(yard: &Yard) -> Result<(), Failed> {
-    let bounds = Bounds { processes_max: Some(20) };
+    let bounds = Bounds { processes_max: Some(20), ..Bounds::default() };
     // Process 1 is root's. Each sandbox counts for itself.
     for (user, expected) in [(User::Root, 17), (PLAIN, 18), (User::Root, 17)] {
         let script = "(for i in $(seq 40); do sleep 4545 & echo begun; done) 2> /dev/null; exit 0";

@@ -13,7 +13,7 @@ use kilnyard_model::result::{Failure, FailureKind, Measures, StageResult};
 use kilnyard_model::text;
 use kilnyard_process::{
     End, Limits, Log, LogLimits, Outcome, Portrait, Sample, Seen, now_seconds, own_cpu_seconds, pressure,
-    read_log,
+    read_log, run_writing, written_words,
 };
 use kilnyard_protocol::{BuildResult, Lease, Progress};
 use kilnyard_root::used_bytes;
@@ -263,9 +263,10 @@ impl<'a> Performance<'a> {
         let (relative, path) = self.log_path(order.stage, prefix);
         let mut log = Log::create(&path, settings.log_limits).map_err(|error| machine(order.stage, error))?;
         result.log = Some(relative);
-        let mut end = End::Exit(0);
+        let (mut end, mut unreachable) = (End::Exit(0), 0);
         let killed_before = pressure::killed_for_memory();
-        let limits = settings.limits.limits(self.seen(order.stage));
+        let limits = self.limits(order.stage);
+        let writing = self.worker.writing(root);
         let membership = Some(&self.share.membership);
         for command in &order.commands {
             let line = format!("+ {}\n", shown(&command.arguments));
@@ -281,9 +282,10 @@ impl<'a> Performance<'a> {
                 Stage::Build | Stage::Install => root.building_sandbox(command),
                 _ => root.sandbox(command),
             };
-            let outcome =
-                kilnyard_process::run(&sandbox, &mut log, limits, self.cancel, membership, &mut observe);
+            let limited = (limits, &writing);
+            let outcome = run_writing(&sandbox, &mut log, limited, self.cancel, membership, &mut observe);
             add(&mut result, &outcome);
+            unreachable += outcome.unreachable;
             let remarks = remarks(&outcome, &limits);
             end = outcome.end;
             if let Err(error) = log.write(remarks.as_bytes())
@@ -307,6 +309,7 @@ impl<'a> Performance<'a> {
         let lacked = Lacked {
             memory: pressure::killed_for_memory() > killed_before,
             disk: !is_ok && !root.has_room_beside_it(),
+            network: unreachable > 0,
         };
         if let Some(failure) = failure(order.stage, end, &limits, &path, lacked) {
             return Err(failure);
@@ -335,10 +338,19 @@ impl<'a> Performance<'a> {
             cpu_seconds: seen.cpu_seconds,
             still_seconds: seen.still_seconds,
             silent_seconds: seen.silent_seconds,
+            memory_bytes: seen.memory_bytes,
+            // All stages write to one root, which is measured at its end.
+            written_bytes: self.lease.seen.iter().map(|seen| seen.written_bytes).max().unwrap_or(0),
         })
     }
 
+    /// The limits of a stage's commands.
+    fn limits(&self, stage: Stage) -> Limits {
+        self.worker.settings.limits_of(&self.lease.order.package).limits(self.seen(stage))
+    }
+
     fn collect(&self, order: &BuildOrder, root: &RootFolder) -> Result<Vec<Output>, Failure> {
+        let settings = &self.worker.settings;
         let mut result = self.begin(Stage::Collect);
         let (started, cpu_seconds_before) = (Instant::now(), own_cpu_seconds());
         let refused = |message: String| Failure {
@@ -351,8 +363,18 @@ impl<'a> Performance<'a> {
         let outcome = root.written_without_links(&order.output_folder);
         let outcome = outcome.map_err(|error| refused(format!("there is no folder of outputs: {error}")));
         let outcome = outcome.and_then(|folder| {
-            let outputs = self.worker.ecosystem.collect(self.package, &folder);
+            let outputs = self.worker.ecosystem.collect(self.package, &folder, settings.output_bounds);
             outputs.map(|outputs| (folder, outputs)).map_err(|error| refused(error.to_string()))
+        });
+        // A command may end between two looks at what it writes.
+        let limits = self.limits(Stage::Collect);
+        let outcome = outcome.and_then(|collected| {
+            let bytes = self.worker.written_bytes(root);
+            let bytes_max = limits.written_bytes_max.unwrap_or(u64::MAX);
+            let kind = FailureKind::DiskLimit;
+            (bytes <= bytes_max)
+                .then_some(collected)
+                .ok_or_else(|| Failure { kind, ..refused(written_words(bytes, bytes_max)) })
         });
         let outcome = outcome.and_then(|(folder, outputs)| {
             for output in &outputs {
@@ -472,7 +494,14 @@ fn failure(stage: Stage, end: End, limits: &Limits, log: &Path, lacked: Lacked) 
             let telling = telling_lines(&text);
             let told = telling.as_ref().map(|telling| telling.lines[telling.index].trim());
             failure.kind = verdict::of_exit(stage, code, told, &text, lacked);
-            let what = told.map_or_else(|| format!("the command ended with {code}"), str::to_owned);
+            // What was printed before a signal came is not why it came.
+            let signal = verdict::signal_words(code).filter(|_| failure.kind == FailureKind::Signal);
+            let last = || text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
+            let what = match (signal, told) {
+                (Some(signal), _) => format!("{signal}; the last line before: {}", last()),
+                (None, Some(told)) => told.to_owned(),
+                (None, None) => format!("the command ended with {code}"),
+            };
             failure.message = format!("{}{what}", verdict::preface(failure.kind));
             if let Some(telling) = telling {
                 failure.line_number = Some(telling.line_number);
@@ -482,7 +511,7 @@ fn failure(stage: Stage, end: End, limits: &Limits, log: &Path, lacked: Lacked) 
         End::Limit(passed, portrait) => {
             failure.kind = verdict::of_limit(passed);
             let what = passed.words(limits);
-            failure.message = format!("{what}; running then: {}", portrait.summary());
+            failure.message = format!("{what}; running then: {}", portrait.summary(passed));
             let remark = format!("{REMARK}{what}");
             let text = read_log(log).unwrap_or_default();
             failure.line_number = text

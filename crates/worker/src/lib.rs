@@ -34,11 +34,11 @@ pub use roots::{RootFolder, run_in_base};
 pub use tools::{JobserverStyle, jobserver_path};
 pub use verdict::of_fetch as kind_of_fetch_failure;
 
-use kilnyard_ecosystem::Ecosystem;
+use kilnyard_ecosystem::{Ecosystem, OutputBounds};
 use kilnyard_mirror::DistfileStore;
 use kilnyard_process::{LimitRules, LogLimits};
 use kilnyard_root::{IdMap, Roots};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -55,6 +55,10 @@ pub struct Settings {
     pub ids: IdMap,
     /// From what the limits of each stage follow.
     pub limits: LimitRules,
+    /// The same of packages that have their own.
+    pub package_limits: BTreeMap<String, LimitRules>,
+    /// What outputs may unpack to.
+    pub output_bounds: OutputBounds,
     /// How much of each log is kept.
     pub log_limits: LogLimits,
     /// Whether outputs are installed and removed in a clean root.
@@ -71,6 +75,13 @@ pub struct Settings {
     pub nesting: BTreeSet<String>,
     /// How builds find their jobserver.
     pub jobserver: JobserverStyle,
+}
+
+impl Settings {
+    /// From what the limits of a package's stages follow.
+    fn limits_of(&self, package: &str) -> LimitRules {
+        self.package_limits.get(package).copied().unwrap_or(self.limits)
+    }
 }
 
 /// See the module.

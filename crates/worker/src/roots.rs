@@ -9,10 +9,11 @@ use crate::{BUILDER_ID, Settings, Worker, fakeroot, tools};
 
 use kilnyard_fakeroot::Session;
 use kilnyard_model::order::{Account, BuildOrder, CommandOrder, Input, InputText, RootOrder, SharedFolder};
+use kilnyard_process::Writing;
 use kilnyard_root::sandbox::{RunError, Task};
 use kilnyard_root::{
     Access, Flushes, Form, IdMap, ImagePlan, Keeper, MEMORY, Making, Nesting, Operation, RootPlan, Roots,
-    Sandbox, User, View, base_operations, block, probe, used_bytes,
+    Sandbox, User, View, base_operations, block, probe, usage, used_bytes,
 };
 use std::collections::BTreeSet;
 use std::io::{self, BufReader, Read};
@@ -489,6 +490,18 @@ impl RootFolder {
         self.plan.work_folder().is_some()
     }
 
+    /// Where commands of the root write: on disks, and not in memory, which is bounded by its size.
+    fn written_folders(&self) -> Vec<PathBuf> {
+        let is_in_memory = self.plan.written.starts_with(self.plan.folder.join(MEMORY));
+        let own = (!is_in_memory).then(|| self.seen(&self.plan.written));
+        own.into_iter().chain(self.writable.iter().map(|folder| folder.source.clone())).collect()
+    }
+
+    /// Whether what is written is a copy of the layers, and not apart from them.
+    fn is_copied(&self) -> bool {
+        self.plan.lower().is_empty() && (!self.plan.has_device() || self.plan.writes_on_device())
+    }
+
     /// What was written, without folders of the machine that were written in.
     pub(crate) fn written_bytes(&self) -> u64 {
         used_bytes(&self.seen(&self.plan.written))
@@ -580,6 +593,27 @@ impl RootFolder {
 }
 
 impl Worker {
+    /// What is watched while commands of a root write.
+    pub(crate) fn writing(&self, root: &RootFolder) -> Writing {
+        let layers = root.is_copied().then(|| read_layers(&root.path())).flatten().unwrap_or_default();
+        let memory = root.memory().and_then(|memory| rustix::fs::statvfs(memory).ok());
+        Writing {
+            folders: root.written_folders(),
+            before_bytes: layers
+                .iter()
+                .map(|layer| self.memory.layer_bytes(&self.settings.yard.join(layer)))
+                .sum(),
+            memory_bytes_max: memory.map_or(0, |facts| facts.f_blocks.saturating_mul(facts.f_frsize)),
+        }
+    }
+
+    /// What counts against the limit of what a build writes, now.
+    pub(crate) fn written_bytes(&self, root: &RootFolder) -> u64 {
+        let Writing { folders, before_bytes, .. } = self.writing(root);
+        let charged: u64 = folders.iter().map(|folder| usage(folder, u64::MAX).charged_bytes()).sum();
+        charged.saturating_sub(before_bytes)
+    }
+
     /// A root whose files are on the disk.
     pub(crate) fn disk_root(&self, name: &str, layers: &[String]) -> Result<RootFolder, RunError> {
         let settings = &self.settings;

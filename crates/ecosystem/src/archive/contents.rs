@@ -9,15 +9,15 @@ use super::ArchiveProblem;
 use super::canonical::Canonical;
 use super::entry::{Entry, Kind, hash_bytes, trimmed};
 
-/// The packages with the most files have about 200,000.
-const ENTRY_COUNT_MAX: usize = 1_000_000;
+/// What is counted, as an error says it.
+pub(super) const FILES: &str = "number of files";
 
 /// All paths and hard link targets together, which are what is kept in memory.
 const NAMES_BYTES_MAX: u64 = 256 << 20;
 
 /// The entries, still in the archive's order.
-#[derive(Default)]
 pub(crate) struct Contents {
+    files_max: usize,
     records: Vec<Record>,
     names_bytes: u64,
 }
@@ -38,6 +38,11 @@ enum Body {
 }
 
 impl Contents {
+    /// Of an archive of no more entries than so.
+    pub(crate) fn within(files_max: usize) -> Contents {
+        Contents { files_max, records: Vec::new(), names_bytes: 0 }
+    }
+
     /// Takes an entry in, with its bytes where it has some, as a digest.
     pub(crate) fn add(
         &mut self,
@@ -46,8 +51,8 @@ impl Contents {
         member: &'static str,
     ) -> Result<(), ArchiveProblem> {
         self.names_bytes += (entry.path.len() + entry.link_target.len()) as u64;
-        if self.records.len() == ENTRY_COUNT_MAX {
-            return Err(ArchiveProblem::TooLarge { what: "number of files", limit: ENTRY_COUNT_MAX as u64 });
+        if self.records.len() >= self.files_max {
+            return Err(ArchiveProblem::TooLarge { what: FILES, limit: self.files_max as u64 });
         }
         if self.names_bytes > NAMES_BYTES_MAX {
             return Err(ArchiveProblem::TooLarge { what: "list of paths", limit: NAMES_BYTES_MAX });

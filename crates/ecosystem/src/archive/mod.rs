@@ -7,6 +7,7 @@
 //! held in memory, and no input panics. Nothing is extracted. Sparse entries and what else no package tool writes are
 //! refused.
 
+mod bounds;
 mod canonical;
 mod compression;
 mod contents;
@@ -14,8 +15,10 @@ mod entry;
 mod error;
 mod hashing;
 
+pub use bounds::OutputBounds;
 pub use error::ArchiveProblem;
 
+pub(crate) use bounds::refusal;
 pub(crate) use canonical::Canonical;
 pub use compression::{Bounded, Compression, decompress};
 pub(crate) use contents::Contents;

@@ -59,7 +59,7 @@ use sha2::Sha256;
 
 pub use error::{DebFileError, DebProblem};
 
-use crate::archive::{Compression, Hashing};
+use crate::archive::{Compression, Hashing, OutputBounds};
 use control::Control;
 use masking::Masking;
 use member::Members;
@@ -79,7 +79,12 @@ pub struct DebFile {
 
 /// Reads `path` once and says what it is. The own version of the content digest is the control file's `Version`.
 pub fn read(path: &Path) -> Result<DebFile, DebFileError> {
-    read_with(path, None)
+    read_within(path, OutputBounds::WIDEST)
+}
+
+/// The same of a package that may unpack to no more than that.
+pub fn read_within(path: &Path, bounds: OutputBounds) -> Result<DebFile, DebFileError> {
+    read_with(path, None, bounds)
 }
 
 /// The content digest of `path` with `version` taken as the package's own version instead of the control file's.
@@ -87,15 +92,15 @@ pub fn read(path: &Path) -> Result<DebFile, DebFileError> {
 /// For a package whose relations name another version than its own, such as a binary package that is versioned apart from
 /// the source it is released with.
 pub fn content_digest(path: &Path, version: &str) -> Result<String, DebFileError> {
-    read_with(path, Some(version)).map(|deb| deb.content)
+    read_with(path, Some(version), OutputBounds::WIDEST).map(|deb| deb.content)
 }
 
-fn read_with(path: &Path, version: Option<&str>) -> Result<DebFile, DebFileError> {
+fn read_with(path: &Path, version: Option<&str>, bounds: OutputBounds) -> Result<DebFile, DebFileError> {
     let read_error = |source| DebFileError::Read { path: path.to_owned(), source };
     let file = fs_err::File::open(path).map_err(read_error)?;
     let size_bytes = file.metadata().map_err(read_error)?.len();
     let source = Hashing::<_, Sha256>::new(file);
-    read_members(source, size_bytes, version)
+    read_members(source, size_bytes, version, bounds)
         .map_err(|problem| DebFileError::Format { path: path.to_owned(), problem })
 }
 
@@ -126,6 +131,7 @@ fn read_members<R: Read>(
     source: Hashing<R, Sha256>,
     size_bytes: u64,
     version: Option<&str>,
+    bounds: OutputBounds,
 ) -> Result<DebFile, DebProblem> {
     let (mut members, control) = read_control(source, size_bytes)?;
     let own_version = match version {
@@ -136,7 +142,7 @@ fn read_members<R: Read>(
     control.write_canonical(&mut masking);
 
     let compression = begin_data(&mut members)?;
-    let contents = data::read(members.content(), compression, &own_version)?;
+    let contents = data::read(members.content(), compression, &own_version, bounds)?;
     contents.write_canonical(&mut masking.canonical);
     members.finish_member()?;
 

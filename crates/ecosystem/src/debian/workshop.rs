@@ -8,6 +8,7 @@ use super::source::{self, Parts, Source, Sources};
 use super::stages::{self, BuildOptions, Group, POOL};
 use super::universe::{Origin, Request, Universe, View};
 use super::{deb_file, explain, relation};
+use crate::archive::{OutputBounds, refusal};
 use crate::{CollectError, Ecosystem, Impossible, Layering, LeftOut, Manager, Stack, hex};
 use kilnyard_model::graph::{Cut, Graph, PackageId};
 use kilnyard_model::order::{BuildOrder, CommandOrder, Dependency, Input, Key, Output, RootOrder, TestOrder};
@@ -359,7 +360,12 @@ impl Ecosystem for Workshop {
         self
     }
 
-    fn collect(&self, package: PackageId, folder: &Path) -> Result<Vec<Output>, CollectError> {
+    fn collect(
+        &self,
+        package: PackageId,
+        folder: &Path,
+        bounds: OutputBounds,
+    ) -> Result<Vec<Output>, CollectError> {
         let source = self.source(package);
         let mut outputs = Vec::new();
         let at = |error: io::Error| CollectError(format!("failed to read the outputs: {error}"));
@@ -376,10 +382,8 @@ impl Ecosystem for Workshop {
         paths.sort();
         for path in paths {
             let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let deb = deb_file::read(&path).map_err(|error| {
-                let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
-                CollectError(format!("{file}: failed to {error}{}", cause.unwrap_or_default()))
-            })?;
+            let deb = deb_file::read_within(&path, bounds)
+                .map_err(|error| CollectError(format!("{file}: failed to {}", refusal(&error))))?;
             let control = Stanza::new(&deb.control);
             let field = |name: &str| control.get(name).unwrap_or("").to_owned();
             let made_by =

@@ -10,6 +10,7 @@ use super::scan_file::ScanFile;
 use super::settings::Settings;
 use super::stages::{self, Commands, Recipe};
 use super::{description, distinfo};
+use crate::archive::{OutputBounds, refusal};
 use crate::{CollectError, Ecosystem, Impossible, LeftOut, Manager, hex};
 use kilnyard_model::graph::{Cut, Graph, PackageId};
 use kilnyard_model::order::{
@@ -364,7 +365,12 @@ impl Ecosystem for Workshop {
         })
     }
 
-    fn collect(&self, package: PackageId, folder: &Path) -> Result<Vec<Output>, CollectError> {
+    fn collect(
+        &self,
+        package: PackageId,
+        folder: &Path,
+        bounds: OutputBounds,
+    ) -> Result<Vec<Output>, CollectError> {
         let at = |error: std::io::Error| CollectError(format!("failed to read the outputs: {error}"));
         let mut outputs = Vec::new();
         for entry in fs_err::read_dir(folder).map_err(at)? {
@@ -374,10 +380,8 @@ impl Ecosystem for Workshop {
                 continue;
             }
             let file = entry.file_name().to_string_lossy().into_owned();
-            let read = package_file::read(&entry.path()).map_err(|error| {
-                let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
-                CollectError(format!("{file}: {error}{}", cause.unwrap_or_default()))
-            })?;
+            let read = package_file::read_within(&entry.path(), bounds)
+                .map_err(|error| CollectError(format!("{file}: {}", refusal(&error))))?;
             outputs.push(self.output_of(package, &file, read)?);
         }
         match &outputs[..] {

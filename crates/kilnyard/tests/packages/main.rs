@@ -23,14 +23,8 @@ fn main() {
     let shared = Shared::prepare();
     let missing = shared.as_ref().err().cloned();
     let shared: &'static Option<Shared> = Box::leak(Box::new(shared.ok()));
-    let groups = [
-        archive::CASES,
-        builds::CASES,
-        block::CASES,
-        disasters::CASES,
-        ordinary::CASES,
-        traps::CASES,
-    ];
+    let groups =
+        [archive::CASES, builds::CASES, block::CASES, disasters::CASES, ordinary::CASES, traps::CASES];
     let cases = groups.iter().flat_map(|group| group.iter()).map(|(name, run)| {
         case(name, move || run(shared.as_ref().expect("the trial is skipped without it"))).unless(&missing)
     });

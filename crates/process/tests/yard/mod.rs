@@ -8,7 +8,7 @@ use kilnyard_root::{
     Access, Flushes, IdMap, Making, Nesting, Operation, ProcessStat, RootPlan, Sandbox, User, View, probe,
 };
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 fn ids() -> Result<IdMap, String> {
     let (ids, lack) = IdMap::of_this_user(&std::env::var("USER").unwrap_or_default());
@@ -39,6 +39,8 @@ pub const LIMITS: Limits = Limits {
     silent_seconds_max: 60.0,
     memory_bytes_max: None,
     processes_max: None,
+    written_bytes_max: None,
+    open_files_max: None,
 };
 
 pub struct Yard(tempfile::TempDir);
@@ -60,6 +62,11 @@ impl Yard {
             std::os::unix::fs::symlink(format!("usr/{link}"), folder.path().join("base").join(link)).unwrap();
         }
         Yard(folder)
+    }
+
+    /// Where commands write, seen from outside.
+    pub fn upper(&self) -> PathBuf {
+        self.0.path().join("root/upper")
     }
 
     pub fn sandbox(&self, script: &str) -> Sandbox {

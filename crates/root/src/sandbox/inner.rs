@@ -133,6 +133,11 @@ fn become_command(
     {
         return error("limit how many processes there can be", e);
     }
+    if let Some(count) = bounds.open_files_max
+        && let Err(e) = system::limit_open_files(count)
+    {
+        return error("limit how many files can be open", e);
+    }
     if let User::Plain { user, group } = sandbox.user {
         let became = match sandbox.ids.is_alone() {
             // All capabilities there are of a new namespace, until the command begins.

@@ -7,7 +7,7 @@
 use super::census::{self, Census};
 use super::outer::say;
 use super::refused::Refused;
-use super::{GRACE, Order, Report, system};
+use super::{GRACE, Order, Report, network, system};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -84,7 +84,8 @@ impl Reaper {
         if !calls.is_empty() {
             say(&Report::Refused { calls });
         }
-        say(&Report::Used { read_bytes, written_bytes, created: census.created(), own_seconds });
+        let (created, unreachable) = (census.created(), network::unreachable());
+        say(&Report::Used { read_bytes, written_bytes, created, unreachable, own_seconds });
         code.unwrap_or(128 + libc::SIGKILL)
     }
 

@@ -3,22 +3,22 @@
 use std::io::{self, Read};
 
 use super::DebProblem;
-use crate::archive::{ArchiveProblem, Compression, Contents, Entry, Kind, decompress, for_each_entry};
+use crate::archive::{
+    ArchiveProblem, Compression, Contents, Entry, Kind, OutputBounds, decompress, for_each_entry,
+};
 
 const MEMBER: &str = "data archive";
-
-/// The largest real packages (compilers for graphics cards, game data) unpack to under 10 GiB.
-const UNPACKED_BYTES_MAX: u64 = 64 << 30;
 
 /// Reads the member to its end.
 pub(super) fn read(
     member: &mut io::Take<impl Read>,
     compression: Compression,
     own_version: &str,
+    bounds: OutputBounds,
 ) -> Result<Contents, DebProblem> {
-    let mut contents = Contents::default();
+    let mut contents = Contents::within(bounds.files_max);
     {
-        let mut unpacked = decompress(member, compression, UNPACKED_BYTES_MAX)
+        let mut unpacked = decompress(member, compression, bounds.unpacked_bytes_max)
             .map_err(|source| ArchiveProblem::Content { member: MEMBER, source })?;
         for_each_entry::<DebProblem>(&mut unpacked, MEMBER, |entry, bytes| {
             if is_own_changelog(&entry, own_version) {

@@ -83,6 +83,8 @@ impl Maker {
             yard: yard.folder.clone(),
             ids: ids.clone(),
             limits: config.limits(),
+            package_limits: config.limits_of_builds.of_packages(config.limits()),
+            output_bounds: config.limits_of_builds.output_bounds(),
             log_limits: config.log_limits(),
             tests_outputs: false,
             roots: Roots { flushes: config.roots.flushes, ..Roots::default() },

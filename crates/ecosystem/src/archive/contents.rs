@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use super::ArchiveProblem;
 use super::canonical::Canonical;
 use super::entry::{Entry, Kind, hash_bytes, trimmed};
+use super::numbers::Numbers;
 
 /// The packages with the most files have about 200,000.
 const ENTRY_COUNT_MAX: usize = 1_000_000;
@@ -18,6 +19,8 @@ const NAMES_BYTES_MAX: u64 = 256 << 20;
 /// The entries, still in the archive's order.
 #[derive(Default)]
 pub(crate) struct Contents {
+    /// Numbers of a rebuild, which count neither in names nor in bytes.
+    numbers: Numbers,
     records: Vec<Record>,
     names_bytes: u64,
 }
@@ -38,10 +41,14 @@ enum Body {
 }
 
 impl Contents {
+    pub(crate) fn without(numbers: Numbers) -> Self {
+        Self { numbers, ..Self::default() }
+    }
+
     /// Takes an entry in, with its bytes where it has some, as a digest.
     pub(crate) fn add(
         &mut self,
-        entry: Entry,
+        mut entry: Entry,
         bytes: &mut dyn Read,
         member: &'static str,
     ) -> Result<(), ArchiveProblem> {
@@ -52,10 +59,13 @@ impl Contents {
         if self.names_bytes > NAMES_BYTES_MAX {
             return Err(ArchiveProblem::TooLarge { what: "list of paths", limit: NAMES_BYTES_MAX });
         }
+        for name in [&mut entry.path, &mut entry.link_target] {
+            *name = self.numbers.without(name).into_owned();
+        }
         let attributes = attributes_digest(&entry);
         let body = match entry.kind {
             Kind::HardLink => Body::HardLinkTo(trimmed(&entry.link_target).to_owned()),
-            Kind::File => Body::Own(body_digest(&entry, &hash_bytes(&entry, bytes, member)?)),
+            Kind::File => Body::Own(body_digest(&entry, &hash_bytes(&entry, bytes, member, &self.numbers)?)),
             _ => Body::Own(body_digest(&entry, &[])),
         };
         self.records.push(Record { path: entry.path, attributes, body });

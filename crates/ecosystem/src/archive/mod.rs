@@ -13,6 +13,7 @@ mod contents;
 mod entry;
 mod error;
 mod hashing;
+mod numbers;
 
 pub use error::ArchiveProblem;
 
@@ -21,3 +22,4 @@ pub(crate) use compression::{Compression, decompress};
 pub(crate) use contents::Contents;
 pub(crate) use entry::{End, Entry, Kind, for_each_entry, read_bytes, refused};
 pub(crate) use hashing::Hashing;
+pub(crate) use numbers::Numbers;

@@ -14,6 +14,7 @@ use kilnyard_mirror::{DistfileStore, Sha256Hex};
 use kilnyard_publish::{BinaryEntry, KEYRING_FILE, ReleaseFacts, SourceEntry, SourceFile};
 use kilnyard_store::{Current, OutputRow, Store};
 use std::collections::HashSet;
+use std::path::PathBuf;
 
 /// The component of everything that is published.
 const COMPONENT: &str = "main";
@@ -103,10 +104,10 @@ fn binary(row: &OutputRow, distfiles: &DistfileStore) -> Result<Option<BinaryEnt
 /// The package of an output as it is published now, of whatever version, if its file is whole.
 fn published_binary(yard: &Yard, debian: &Debian, row: &OutputRow) -> Option<BinaryEntry> {
     let (repository, output) = (yard.path("repository"), &row.output);
-    let folder = repository.join("dists").join(&debian.release).join(COMPONENT);
-    let index = folder.join(format!("binary-{}", debian.architecture())).join("Packages");
-    let text = fs_err::read_to_string(index).ok()?;
-    let stanza = deb822::stanzas(&text).find(|stanza| {
+    let indexes = indexes_of_binaries(yard, debian);
+    let texts: Vec<String> = indexes.iter().filter_map(|index| fs_err::read_to_string(index).ok()).collect();
+    let mut stanzas = texts.iter().flat_map(|text| deb822::stanzas(text));
+    let stanza = stanzas.find(|stanza| {
         stanza.get("Package") == Some(&output.name)
             && stanza.get("Architecture") == Some(&output.architecture)
     })?;
@@ -187,6 +188,12 @@ fn source(
         });
     }
     Some(SourceEntry { stanza, component: COMPONENT.to_owned(), files })
+}
+
+/// The indexes of binary packages that the repository offers now.
+pub fn indexes_of_binaries(yard: &Yard, debian: &Debian) -> Vec<PathBuf> {
+    let folder = yard.path("repository/dists").join(&debian.release).join(COMPONENT);
+    vec![folder.join(format!("binary-{}", debian.architecture())).join("Packages")]
 }
 
 /// The index of sources as it is published now.

@@ -6,7 +6,7 @@ use super::layers::{self, Layers};
 use super::published::{Published, maker};
 use super::set::{self, Resolved};
 use super::settings::{Base, Settings};
-use super::source::{Parts, Source, Sources};
+use super::source::{OutputKind, Parts, Source, Sources};
 use super::stages::{self, BuildOptions, Group};
 use super::universe::{Origin, Request, Universe, View};
 use super::{deb_file, explain, relation};
@@ -262,6 +262,11 @@ struct Provisions {
     depends: Vec<Dependency>,
 }
 
+/// Whether a machine may install an output: udebs are for the installer alone, and nothing depends on them.
+fn is_for_machines(output: &Output) -> bool {
+    OutputKind::of_file(&output.file) == OutputKind::Deb
+}
+
 fn is_safe_path(path: &str) -> bool {
     !path.starts_with('/') && path.split('/').all(|part| !part.is_empty() && part != ".." && part != ".")
 }
@@ -365,7 +370,7 @@ impl Ecosystem for Workshop {
             let entry = entry.map_err(at)?;
             // A link could lead anywhere outside of the root.
             if entry.file_type().map_err(at)?.is_file()
-                && entry.path().extension().is_some_and(|ending| ending == "deb")
+                && entry.path().extension().is_some_and(|ending| ending == "deb" || ending == "udeb")
             {
                 paths.push(entry.path());
             }
@@ -429,6 +434,7 @@ impl Ecosystem for Workshop {
 
     fn test(&self, package: PackageId, outputs: &[Output]) -> Result<TestOrder, Impossible> {
         let mut stock = self.stock();
+        let outputs: Vec<Output> = outputs.iter().filter(|output| is_for_machines(output)).cloned().collect();
         let own: HashMap<Candidate, &Output> = outputs
             .iter()
             .filter_map(|output| {
@@ -437,7 +443,7 @@ impl Ecosystem for Workshop {
                 Some((candidate, output))
             })
             .collect();
-        let order = self.test_order(&mut stock, package, outputs, &own);
+        let order = self.test_order(&mut stock, package, &outputs, &own);
         for candidate in own.keys() {
             stock.universe.remove(*candidate);
             stock.outputs.remove(candidate);
@@ -451,7 +457,7 @@ impl Ecosystem for Workshop {
             stock.universe.remove(candidate);
             stock.outputs.remove(&candidate);
         }
-        for output in outputs {
+        for output in outputs.iter().filter(|output| is_for_machines(output)) {
             if let Some(candidate) = stock.universe.add_package(&output.description, Origin::Set(package.0)) {
                 stock.outputs.insert(candidate, output.clone());
                 stock.of_package[package.index()].push(candidate);

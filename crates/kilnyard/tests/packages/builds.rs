@@ -26,6 +26,8 @@ pub const CASES: &[Trial] = &[
     ("more_packages_than_an_overlay_takes_are_merged", more_packages_than_an_overlay_takes),
     ("what_outputs_need_lies_below_their_test", outputs_tried_on_layers),
     ("a_package_that_its_source_does_not_declare_is_refused", undeclared_is_refused),
+    ("what_is_for_the_installer_is_published_in_its_own_index", udebs),
+    ("a_rebuild_of_a_native_package_with_another_number_is_unchanged", native_rebuilds),
     ("a_lost_store_is_reported_and_versions_never_fall", lost_store),
     ("a_binary_that_two_sources_claim_is_reported_and_has_one_owner", one_owner_of_a_name),
 ];
@@ -559,4 +561,45 @@ fn lost_store(shared: &Shared) {
     yard.run(&["restore", "--without-backup"]).exits(0);
     yard.build().exits(0);
     assert!(yard.published().contains(&"Version: 1.0+bk3".to_owned()), "{:?}", yard.published());
+}
+
+fn udebs(shared: &Shared) {
+    let fixture = Fixture {
+        binary: "mkdir -p debian/installer/DEBIAN debian/installer/usr/share/kept\n\
+                 dpkg-gencontrol -pkept-udeb -Pdebian/installer -nkept-udeb_$$(dpkg-parsechangelog -S Version)_amd64.udeb\n\
+                 dpkg-deb --root-owner-group --build debian/installer ../kept-udeb_$$(dpkg-parsechangelog -S Version)_amd64.udeb",
+        control: "\nPackage: kept-udeb\nPackage-Type: udeb\nSection: debian-installer\nArchitecture: any\n\
+                  Description: a part of the installer\n It is one.\n",
+        ..good("kept", "")
+    };
+    let yard = shared.yard("udebs", &[fixture]);
+    yard.build().exits(0).says(&["2 packages"]);
+    let index = "repository/dists/bookworm/main/debian-installer/binary-amd64/Packages";
+    let listed = yard.read(index);
+    assert!(listed.contains("Package: kept-udeb\n") && listed.contains("_amd64.udeb\n"), "{listed}");
+    assert!(!yard.published().iter().any(|line| line.contains("udeb")), "{:?}", yard.published());
+    let release = yard.read("repository/dists/bookworm/Release");
+    assert!(release.contains(" main/debian-installer/binary-amd64/Packages\n"), "{release}");
+    yard.build().exits(0).says(&["nothing to do"]);
+    // A machine is offered none of it, and the file is there.
+    let path = listed.lines().find_map(|line| line.strip_prefix("Filename: ")).unwrap();
+    assert!(yard.path(&format!("repository/{path}")).is_file());
+}
+
+fn native_rebuilds(shared: &Shared) {
+    // What debhelper and the Python tools write of a native package's version.
+    let binary = "version=$$(dpkg-parsechangelog -S Version); documents=debian/tmp/usr/share/doc/native; \\\n\
+        modules=debian/tmp/usr/lib/python3/dist-packages; mkdir -p $$documents $$modules/native-$$version.egg-info; \\\n\
+        head -n 6 debian/changelog | gzip -9n > $$documents/changelog.amd64.gz; \\\n\
+        gzip -9n < debian/changelog > $$documents/changelog.gz; \\\n\
+        echo \"Version: $$version\" > $$modules/native-$$version.egg-info/PKG-INFO";
+    let native = Fixture { binary, ..good("native", "") };
+    let yard = shared.yard("native", &[native, good("user", "native")]);
+    yard.build().exits(0);
+    let published = yard.published();
+    yard.run(&["build", "--no-scan", "--force", "native"]).exits(0);
+    assert_eq!(yard.json(&["history", "native", "--json"])[0]["version"], "1.0+bk2");
+    assert_eq!(yard.state("native"), "unchanged");
+    yard.build().exits(0).says(&["nothing to do"]);
+    assert_eq!(yard.published(), published);
 }

@@ -90,6 +90,8 @@ pub enum Command {
     Publish(Publish),
     /// Remove what is not needed any more.
     Clean(Clean),
+    /// Put a store that is lost or damaged back: from its last good backup, and from the repository.
+    Restore(Restore),
     /// Make and read files in which one package is found without parsing the others.
     #[command(subcommand)]
     Index(Index),
@@ -450,6 +452,17 @@ pub struct Publish {
     /// Say what would be done, and do nothing.
     #[arg(long, short = 'n')]
     pub dry_run: bool,
+}
+
+/// `restore`.
+#[derive(Debug, Args)]
+pub struct Restore {
+    /// Replace a store that is in order, too.
+    #[arg(long)]
+    pub force: bool,
+    /// Use no backup: take from the repository what it knows, and lose the rest.
+    #[arg(long)]
+    pub without_backup: bool,
 }
 
 /// `clean`.

@@ -18,6 +18,7 @@ mod plan_pbulk;
 mod publish;
 mod requests;
 mod resolve;
+mod restore;
 mod root;
 mod scan;
 mod scan_tree;
@@ -66,6 +67,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Root(cli::Root::Plan(options)) => root::plan(&yard()?, &options),
         Command::Publish(options) => publish::run(&yard()?, &options),
         Command::Clean(options) => clean::run(&yard()?, &options),
+        Command::Restore(options) => restore::run(&yard()?, &options),
         Command::Index(options) => index::run(&options),
         Command::Simulate(options) => simulate::run(yard, &options),
         Command::Fakeroot { words } => Ok(fakeroot::run(words)),

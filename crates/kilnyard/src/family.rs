@@ -18,7 +18,7 @@ use kilnyard_mirror::DistfileStore;
 use kilnyard_model::order::{Output, RootOrder};
 use kilnyard_publish::Publication;
 use kilnyard_root::IdMap;
-use kilnyard_store::Store;
+use kilnyard_store::{Current, Store};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -178,6 +178,26 @@ pub fn resolve(yard: &Yard, distfiles: &DistfileStore) -> Result<Set> {
 pub fn publish(yard: &Yard, store: &impl Store, set: &Set, distfiles: &DistfileStore) -> Result<Published> {
     let key = Key::read(yard)?;
     to_publish(yard, store, set, distfiles, &key)?.publish(&key)
+}
+
+/// What the repository knows of packages that a store does not have, or only in lower versions.
+#[derive(Debug, Default)]
+pub struct Recovered {
+    /// The packages, with keys that no build has: the next one is built to compare its content.
+    pub packages: Vec<Current>,
+    /// What could not be recovered, a sentence each.
+    pub remarks: Vec<String>,
+}
+
+/// Reads the repository for a store that was lost.
+pub fn recover(yard: &Yard, store: &impl Store, distfiles: &DistfileStore) -> Result<Recovered> {
+    match &yard.config.family {
+        Family::Debian(debian) => debian::recover::recover(yard, debian, store, distfiles),
+        Family::Pkgsrc(_) => match resolve(yard, distfiles)? {
+            Set::Pkgsrc(workshop) => pkgsrc::publish::recover(yard, store, &workshop, distfiles),
+            Set::Debian(_) => Ok(Recovered::default()),
+        },
+    }
 }
 
 /// Says what publishing would do.

@@ -349,6 +349,7 @@ fn foresee(
         expected_seconds: 0.0,
         bound_seconds: 0.0,
         cuts: cuts(&*workshop, |_| true),
+        remarks: workshop.remarks().to_vec(),
         path: Vec::new(),
         packages,
     };

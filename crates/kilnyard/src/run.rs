@@ -17,10 +17,10 @@ use kilnyard_coordinator::{Action, Coordinator, Event, Kept, Notice, Prepared, S
 use kilnyard_mirror::DistfileStore;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::{BuildOrder, Stage};
-use kilnyard_model::result::{PackageState, StageSeen};
+use kilnyard_model::result::{Failure, FailureKind, PackageState, StageSeen};
 use kilnyard_process::jobserver::Style;
 use kilnyard_process::{LimitRules, pressure};
-use kilnyard_protocol::{Lease, Progress};
+use kilnyard_protocol::{BuildResult, Lease, Progress};
 use kilnyard_schedule::{Files, Pressure};
 use kilnyard_store::{
     BuildRow, Current, Number, PackageRow, Record, Request, RequestKind, RunRow, RunState, Sqlite, Store,
@@ -197,6 +197,7 @@ impl Run<'_> {
                 is_in_run: included.contains(&id),
                 recipe_version: workshop.version(id),
                 kept,
+                published_revision: workshop.published_revision(id),
             }
         };
         graph.packages().map(start).collect()
@@ -492,7 +493,10 @@ impl Driver<'_, '_> {
     }
 
     /// Applies an event and performs what follows from it; the run's end, if it is over.
-    fn apply(&mut self, event: Event, view: &mut dyn View) -> Result<Option<RunState>> {
+    fn apply(&mut self, mut event: Event, view: &mut dyn View) -> Result<Option<RunState>> {
+        if let Event::Ended(result) = &mut event {
+            self.judge(result);
+        }
         self.note(&event, view);
         if let Event::Ended(result) = &event {
             self.cores.end(result.build).context(Kind::Machine, SHARING)?;
@@ -544,6 +548,22 @@ impl Driver<'_, '_> {
         }
         self.snapshot.counts = self.coordinator.counts();
         Ok(finished)
+    }
+
+    /// Fails a build whose outputs must not be published in the name of its package, whatever its worker says.
+    fn judge(&self, result: &mut BuildResult) {
+        let Some(seen) = self.snapshot.builds.iter().find(|seen| seen.build == result.build) else { return };
+        let workshop = &self.run.planned.workshop;
+        let (Ok(outputs), Some(id)) = (&result.outcome, workshop.graph().find(&seen.package)) else { return };
+        if let Err(refused) = workshop.check_outputs(id, &seen.version, outputs) {
+            result.outcome = Err(Failure {
+                stage: Stage::Collect,
+                kind: FailureKind::Outputs,
+                message: refused.to_string(),
+                line_number: None,
+                lines: Vec::new(),
+            });
+        }
     }
 
     /// Works out what the package needs that is to be built before all other ready ones.

@@ -17,6 +17,17 @@ pub const CONFIG: &str = "kilnyard.toml";
 const LOCK_TRIES: u32 = 10;
 const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 
+/// The store.
+pub const STORE: &str = "state/kilnyard.db";
+/// Backups are called by their day, between these.
+const BACKUP_BEGIN: &str = "kilnyard-";
+const BACKUP_END: &str = ".db";
+/// The last good store of each of so many days: a week of builds, in which damage is noticed.
+const BACKUPS_KEPT: usize = 7;
+/// What helps against a store that cannot be used any more.
+const RESTORE_HINT: &str =
+    "kilnyard restore, which takes the last good backup, and the rest from the repository";
+
 /// An opened yard.
 #[derive(Debug)]
 pub struct Yard {
@@ -130,12 +141,19 @@ impl Yard {
             .is_ok_and(|file| matches!(file.try_lock_shared(), Err(std::fs::TryLockError::WouldBlock)))
     }
 
-    /// Opens the store.
+    /// Opens the store, or makes the first one.
     pub fn store(&self) -> Result<Sqlite> {
-        let path = self.path("state/kilnyard.db");
+        let path = self.path(STORE);
         Self::make_folders(&self.folder)?;
         folders::check_no_link(&self.folder, "kilnyard.db")
             .context(Kind::Machine, "open the yard's store")?;
+        // An empty store would forget which versions are published, and withdraw what it does not know.
+        let is_empty = fs_err::metadata(&path).map_or(true, |metadata| metadata.len() == 0);
+        if is_empty && self.has_repository() {
+            let message =
+                format!("the store {} is gone or empty, and the repository has packages", path.display());
+            return Err(Error::new(Kind::Machine, message).hint(RESTORE_HINT));
+        }
         match Sqlite::open(&path) {
             // Questions have answers on a read-only file system too; what writes fails where it does.
             Err(error) if error.is_read_only() && path.exists() => {
@@ -143,6 +161,38 @@ impl Yard {
             }
             other => other.map_err(store_error),
         }
+    }
+
+    /// Whether anything was published.
+    fn has_repository(&self) -> bool {
+        ["repository/dists", "repository/packages"].iter().any(|folder| {
+            fs_err::read_dir(self.path(folder)).is_ok_and(|mut entries| entries.next().is_some())
+        })
+    }
+
+    /// The backups of the store that are there, the latest first.
+    pub fn backups(&self) -> Vec<PathBuf> {
+        let names = fs_err::read_dir(self.path("state")).into_iter().flatten();
+        let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let is_backup = |name: &String| {
+            let day = name.strip_prefix(BACKUP_BEGIN).and_then(|rest| rest.strip_suffix(BACKUP_END));
+            day.is_some_and(|day| day.parse::<jiff::civil::Date>().is_ok())
+        };
+        let mut names: Vec<String> = names.filter(is_backup).collect();
+        names.sort_unstable_by(|one, other| other.cmp(one));
+        names.into_iter().map(|name| self.path("state").join(name)).collect()
+    }
+
+    /// Keeps a copy of the store beside it, in place of an earlier one of this day, and only the last few days. A
+    /// damaged store replaces no copy.
+    pub fn back_up(&self, store: &Sqlite) -> Result<()> {
+        let day = jiff::Timestamp::now().strftime("%Y-%m-%d");
+        let path = self.path("state").join(format!("{BACKUP_BEGIN}{day}{BACKUP_END}"));
+        store.back_up(&path).map_err(store_error)?;
+        for old in self.backups().into_iter().skip(BACKUPS_KEPT) {
+            fs_err::remove_file(old).context(Kind::Machine, "remove an old backup of the store")?;
+        }
+        Ok(())
     }
 
     /// The ids of roots, for the user who runs this.
@@ -184,5 +234,7 @@ pub fn store_error(error: StoreError) -> Error {
         StoreError::TooNew { .. } => Kind::Usage,
         _ => Kind::Machine,
     };
-    Err::<(), _>(error).context(kind, "use the yard's store").unwrap_err()
+    let is_damaged = error.is_damaged();
+    let error = Err::<(), _>(error).context(kind, "use the yard's store").unwrap_err();
+    if is_damaged { error.hint(RESTORE_HINT) } else { error }
 }

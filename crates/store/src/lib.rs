@@ -17,7 +17,7 @@ pub use rows::{
     BuildRow, Current, MEASURED_MAX, MeasuredStage, Measurement, OutputRow, PackageRow, Plan, PlanRow,
     PlanRowSeen, Record, Request, RequestKind, RunRow, RunState,
 };
-pub use sqlite::Sqlite;
+pub use sqlite::{Sqlite, check_file, files};
 
 use std::path::PathBuf;
 
@@ -41,6 +41,22 @@ pub enum StoreError {
         found: i64,
         /// The latest known one.
         known: i64,
+    },
+    /// The database is not whole.
+    #[error("the store {path} is damaged: {reason}")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite found.
+        reason: String,
+    },
+    /// A copy of a store could not be made.
+    #[error("failed to write the copy {path} of the store: {source}")]
+    Copy {
+        /// The copy.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
     },
     /// Something in the store cannot be read.
     #[error("the store {path} holds {what} that cannot be read: {reason}")]
@@ -69,6 +85,18 @@ impl StoreError {
         let StoreError::Database { source, .. } = self else { return false };
         // SQLite tells a failed write apart from a full disk only where the kernel said so at once.
         matches!(source.sqlite_error_code(), Some(rusqlite::ErrorCode::DiskFull))
+    }
+
+    /// Whether what the store holds cannot be read any more: only another store in its place helps.
+    pub fn is_damaged(&self) -> bool {
+        use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+        match self {
+            StoreError::Database { source, .. } => {
+                matches!(source.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
+            }
+            StoreError::Damaged { .. } | StoreError::Unreadable { .. } => true,
+            StoreError::TooNew { .. } | StoreError::Copy { .. } => false,
+        }
     }
 }
 

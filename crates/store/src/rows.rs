@@ -178,6 +178,8 @@ pub struct Plan {
     pub bound_seconds: f64,
     /// Cycles that were cut, a line each.
     pub cuts: Vec<String>,
+    /// What else a person should know of the set, such as names that two sources claim; a line each.
+    pub remarks: Vec<String>,
     /// The packages of the longest path.
     pub path: Vec<String>,
     /// The packages, ordered by name.

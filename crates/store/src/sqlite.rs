@@ -1,7 +1,10 @@
 //! The store of one machine.
 
+mod backup;
 mod read;
 mod write;
+
+pub use backup::{check_file, files};
 
 use crate::rows::{
     BuildRow, Current, Measurement, OutputRow, PackageRow, Plan, PlanRow, PlanRowSeen, Record, Request,
@@ -16,10 +19,11 @@ use std::time::{Duration, Instant};
 
 /// What makes a store of each format from one of the format before; the first makes it from nothing. A step that was
 /// released never changes: stores that it made are about.
-const STEPS: [&str; 3] = [
+const STEPS: [&str; 4] = [
     include_str!("sqlite/schema.sql"),
     include_str!("sqlite/imported.sql"),
     include_str!("sqlite/measured.sql"),
+    include_str!("sqlite/remarks.sql"),
 ];
 /// The format that this version writes.
 const FORMAT: i64 = STEPS.len() as i64;

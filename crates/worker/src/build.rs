@@ -5,7 +5,7 @@ use crate::memory::Promise;
 use crate::roots::Means;
 use crate::verdict::{self, Lacked};
 use crate::{RootFolder, Share, Worker, tools};
-use kilnyard_ecosystem::telling_lines;
+use kilnyard_ecosystem::{Collected, telling_lines};
 use kilnyard_mirror::{Sha256Hex, Wanted};
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::{BuildOrder, Input, Output, Stage, StageOrder};
@@ -363,10 +363,11 @@ impl<'a> Performance<'a> {
         let outcome = root.written_without_links(&order.output_folder);
         let outcome = outcome.map_err(|error| refused(format!("there is no folder of outputs: {error}")));
         let outcome = outcome.and_then(|folder| {
-            let outputs = self.worker.ecosystem.collect(self.package, &folder, settings.output_bounds);
-            outputs.map(|outputs| (folder, outputs)).map_err(|error| refused(error.to_string()))
+            let collected =
+                self.worker.ecosystem.collect(self.package, &order.version, &folder, settings.output_bounds);
+            collected.map(|collected| (folder, collected)).map_err(|error| refused(error.to_string()))
         });
-        // A command may end between two looks at what it writes.
+        // A command may end between two samples of what it writes.
         let limits = self.limits(Stage::Collect);
         let outcome = outcome.and_then(|collected| {
             let bytes = self.worker.written_bytes(root);
@@ -376,8 +377,8 @@ impl<'a> Performance<'a> {
                 .then_some(collected)
                 .ok_or_else(|| Failure { kind, ..refused(written_words(bytes, bytes_max)) })
         });
-        let outcome = outcome.and_then(|(folder, outputs)| {
-            for output in &outputs {
+        let outcome = outcome.and_then(|(folder, collected)| {
+            for output in &collected.outputs {
                 let kept = self.worker.distfiles.insert(&folder.join(&output.file));
                 let (sha256, _) = kept.map_err(|error| machine(Stage::Collect, error))?;
                 if sha256.as_str() != output.sha256 {
@@ -387,7 +388,7 @@ impl<'a> Performance<'a> {
                     ));
                 }
             }
-            Ok(outputs)
+            Ok(collected)
         });
         let (relative, path) = self.log_path(Stage::Collect, "");
         let outcome = write_collected(&path, self.worker.settings.log_limits, &outcome)
@@ -403,7 +404,7 @@ impl<'a> Performance<'a> {
         let work_bytes = result.work_bytes.filter(|_| !is_work_apart).unwrap_or(0);
         result.disk_bytes = Some(root.written_bytes().saturating_sub(work_bytes));
         (self.tell)(Progress::StageEnded(Box::new(result)));
-        outcome
+        outcome.map(|collected| collected.outputs)
     }
 
     fn test(&self, outputs: &[Output]) -> Result<(), Failure> {
@@ -461,12 +462,14 @@ impl<'a> Performance<'a> {
 }
 
 /// Writes what was taken over, or why it was not.
-fn write_collected(path: &Path, limits: LogLimits, outcome: &Result<Vec<Output>, Failure>) -> io::Result<()> {
+fn write_collected(path: &Path, limits: LogLimits, outcome: &Result<Collected, Failure>) -> io::Result<()> {
     let text: String = match outcome {
-        Ok(outputs) => outputs
-            .iter()
-            .map(|o| format!("{} {} bytes, SHA-256 {}\n", o.file, o.size_bytes, o.sha256))
-            .collect(),
+        Ok(collected) => {
+            let outputs = collected.outputs.iter();
+            let outputs =
+                outputs.map(|o| format!("{} {} bytes, SHA-256 {}\n", o.file, o.size_bytes, o.sha256));
+            outputs.chain(collected.notes.iter().map(|note| format!("{note}\n"))).collect()
+        }
         Err(failure) => format!("E: {}\n", failure.message),
     };
     write_log(path, limits, &text)

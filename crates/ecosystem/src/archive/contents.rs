@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use super::ArchiveProblem;
 use super::canonical::Canonical;
 use super::entry::{Entry, Kind, hash_bytes, trimmed};
+use super::numbers::Numbers;
 
 /// What is counted, as an error says it.
 pub(super) const FILES: &str = "number of files";
@@ -18,6 +19,8 @@ const NAMES_BYTES_MAX: u64 = 256 << 20;
 /// The entries, still in the archive's order.
 pub(crate) struct Contents {
     files_max: usize,
+    /// Numbers of a rebuild, which count neither in names nor in bytes.
+    numbers: Numbers,
     records: Vec<Record>,
     names_bytes: u64,
 }
@@ -38,15 +41,15 @@ enum Body {
 }
 
 impl Contents {
-    /// Of an archive of no more entries than so.
-    pub(crate) fn within(files_max: usize) -> Contents {
-        Contents { files_max, records: Vec::new(), names_bytes: 0 }
+    /// Of an archive of no more entries than so. The numbers of a rebuild count in none of them.
+    pub(crate) fn within(files_max: usize, numbers: Numbers) -> Contents {
+        Contents { files_max, numbers, records: Vec::new(), names_bytes: 0 }
     }
 
     /// Takes an entry in, with its bytes where it has some, as a digest.
     pub(crate) fn add(
         &mut self,
-        entry: Entry,
+        mut entry: Entry,
         bytes: &mut dyn Read,
         member: &'static str,
     ) -> Result<(), ArchiveProblem> {
@@ -57,10 +60,13 @@ impl Contents {
         if self.names_bytes > NAMES_BYTES_MAX {
             return Err(ArchiveProblem::TooLarge { what: "list of paths", limit: NAMES_BYTES_MAX });
         }
+        for name in [&mut entry.path, &mut entry.link_target] {
+            *name = self.numbers.without(name).into_owned();
+        }
         let attributes = attributes_digest(&entry);
         let body = match entry.kind {
             Kind::HardLink => Body::HardLinkTo(trimmed(&entry.link_target).to_owned()),
-            Kind::File => Body::Own(body_digest(&entry, &hash_bytes(&entry, bytes, member)?)),
+            Kind::File => Body::Own(body_digest(&entry, &hash_bytes(&entry, bytes, member, &self.numbers)?)),
             _ => Body::Own(body_digest(&entry, &[])),
         };
         self.records.push(Record { path: entry.path, attributes, body });

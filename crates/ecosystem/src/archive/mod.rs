@@ -14,6 +14,7 @@ mod contents;
 mod entry;
 mod error;
 mod hashing;
+mod numbers;
 
 pub use bounds::OutputBounds;
 pub use error::ArchiveProblem;
@@ -24,3 +25,4 @@ pub use compression::{Bounded, Compression, decompress};
 pub(crate) use contents::Contents;
 pub(crate) use entry::{End, Entry, Kind, for_each_entry, read_bytes, refused};
 pub(crate) use hashing::Hashing;
+pub(crate) use numbers::Numbers;

@@ -123,11 +123,29 @@ impl<'a> Source<'a> {
     /// The names of the binary packages that these parts make on this architecture, by `Package-List`
     /// (without build profiles' exclusions, and without packages for the installer), else `Binary`.
     pub fn outputs(&self, context: &relation::Context, parts: Parts) -> Vec<&'a str> {
-        let Some(list) = self.stanza.get("Package-List") else {
-            let all = self.stanza.get("Binary").unwrap_or("").split(',');
-            return all.map(str::trim).filter(|name| relation::is_name(name)).collect();
-        };
-        list.lines().filter_map(|line| Output::parse(line)?.is_made(context, parts)).collect()
+        if self.stanza.get("Package-List").is_none() {
+            return self.binaries().collect();
+        }
+        let made = self.declared().into_iter().filter(|one| one.kind == OutputKind::Deb);
+        made.filter(|one| one.is_made(context, parts)).map(|one| one.name).collect()
+    }
+
+    /// Every binary package that the source declares, on any architecture and with any profile: by `Package-List`,
+    /// else by `Binary`, whose packages are for what the source is for.
+    pub fn declared(&self) -> Vec<Declared<'a>> {
+        match self.stanza.get("Package-List") {
+            Some(list) => list.lines().filter_map(Declared::parse).collect(),
+            None => {
+                let architectures = self.stanza.get("Architecture").unwrap_or("any all");
+                let declared = |name| Declared { name, kind: OutputKind::Deb, architectures, profiles: None };
+                self.binaries().map(declared).collect()
+            }
+        }
+    }
+
+    fn binaries(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let all = self.stanza.get("Binary").unwrap_or("").split(',');
+        all.map(str::trim).filter(|name| relation::is_name(name))
     }
 
     /// The folder of the source's files in the archive.
@@ -174,34 +192,83 @@ pub(super) fn is_file_name(name: &str) -> bool {
         && name.bytes().all(|b| b.is_ascii_graphic() && b != b'/')
 }
 
-/// A line of `Package-List`: name, type, section, priority, then `arch=`, `profile=`, `essential=`.
-struct Output<'a> {
-    name: &'a str,
-    kind: &'a str,
-    architectures: &'a str,
+/// What kind of binary package an output is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputKind {
+    /// For machines.
+    Deb,
+    /// For the installer.
+    Udeb,
+}
+
+impl OutputKind {
+    /// The kind of a file of this name.
+    pub fn of_file(name: &str) -> OutputKind {
+        if name.ends_with(".udeb") { OutputKind::Udeb } else { OutputKind::Deb }
+    }
+}
+
+impl std::fmt::Display for OutputKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            OutputKind::Deb => "deb",
+            OutputKind::Udeb => "udeb",
+        })
+    }
+}
+
+/// A binary package that a source declares: a line of `Package-List` with name, type, section, priority, then `arch=`,
+/// `profile=`, `essential=`.
+#[derive(Clone, Copy, Debug)]
+pub struct Declared<'a> {
+    /// The name.
+    pub name: &'a str,
+    /// The kind.
+    pub kind: OutputKind,
+    /// The architectures, with commas or blanks between them.
+    pub architectures: &'a str,
     profiles: Option<&'a str>,
 }
 
-impl<'a> Output<'a> {
-    fn parse(line: &'a str) -> Option<Output<'a>> {
+impl<'a> Declared<'a> {
+    fn parse(line: &'a str) -> Option<Declared<'a>> {
         let mut words = line.split_whitespace();
-        let (name, kind) = (words.next()?, words.next()?);
-        let mut output = Output { name, kind, architectures: "any", profiles: None };
+        let name = words.next()?;
+        let kind = match words.next()? {
+            "deb" => OutputKind::Deb,
+            "udeb" => OutputKind::Udeb,
+            _ => return None,
+        };
+        let mut declared = Declared { name, kind, architectures: "any", profiles: None };
         for word in words {
             if let Some(value) = word.strip_prefix("arch=") {
-                output.architectures = value;
+                declared.architectures = value;
             } else if let Some(value) = word.strip_prefix("profile=") {
-                output.profiles = Some(value);
+                declared.profiles = Some(value);
             }
         }
-        relation::is_name(name).then_some(output)
+        relation::is_name(name).then_some(declared)
     }
 
-    fn is_made(&self, context: &relation::Context, parts: Parts) -> Option<&'a str> {
-        let architectures = || self.architectures.split(',');
-        let is_dependent =
-            architectures().any(|a| a != "all" && architecture::matches(a, &context.architecture));
-        let is_independent = architectures().any(|a| a == "all");
+    fn architectures(&self) -> impl Iterator<Item = &'a str> {
+        self.architectures.split([',', ' ', '\n']).filter(|one| !one.is_empty())
+    }
+
+    /// Whether a package of the architecture `found` goes by this declaration where `architecture` is built for.
+    pub fn is_for(&self, found: &str, architecture: &str) -> bool {
+        match found {
+            "all" => self.architectures().any(|one| one == "all"),
+            _ => {
+                found == architecture
+                    && self
+                        .architectures()
+                        .any(|one| one != "all" && architecture::matches(one, architecture))
+            }
+        }
+    }
+
+    /// Whether a build of these parts makes it.
+    pub fn is_made(&self, context: &relation::Context, parts: Parts) -> bool {
         let has_profile = |term: &str| match term.strip_prefix('!') {
             Some(profile) => !context.profiles.iter().any(|p| p == profile),
             None => context.profiles.iter().any(|p| p == term),
@@ -209,8 +276,9 @@ impl<'a> Output<'a> {
         // `profile=!a+b,c`: commas separate alternatives of terms joined by `+`.
         let profiles_hold =
             self.profiles.is_none_or(|list| list.split(',').any(|terms| terms.split('+').all(has_profile)));
-        let is_part = is_dependent || (is_independent && parts == Parts::All);
-        (self.kind == "deb" && is_part && profiles_hold).then_some(self.name)
+        let is_part = self.is_for(&context.architecture, &context.architecture)
+            || (parts == Parts::All && self.is_for("all", &context.architecture));
+        is_part && profiles_hold
     }
 }
 

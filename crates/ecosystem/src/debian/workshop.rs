@@ -1,18 +1,21 @@
 //! A resolved set of Debian packages: what each build is made of.
 
+use super::admission::{self, Admitted};
 use super::deb822::Stanza;
 use super::layers::{self, Layers};
+use super::published::{Published, maker};
 use super::set::{self, Resolved};
 use super::settings::{Base, Settings};
-use super::source::{self, Parts, Source, Sources};
+use super::source::{self, OutputKind, Parts, Source, Sources};
 use super::stages::{self, BuildOptions, Group, POOL};
 use super::universe::{Origin, Request, Universe, View};
 use super::{deb_file, explain, relation};
 use crate::archive::{OutputBounds, refusal};
-use crate::{CollectError, Ecosystem, Impossible, Layering, LeftOut, Manager, Stack, hex};
+use crate::{CollectError, Collected, Ecosystem, Impossible, Layering, LeftOut, Manager, Stack, hex};
 use kilnyard_model::graph::{Cut, Graph, PackageId};
 use kilnyard_model::order::{BuildOrder, CommandOrder, Dependency, Input, Key, Output, RootOrder, TestOrder};
 use kilnyard_model::solver::{Candidate, Solver};
+use kilnyard_model::text;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
@@ -33,6 +36,7 @@ pub struct Workshop {
     base: Base,
     in_base: HashMap<String, String>,
     resolved: Resolved,
+    published: Published,
     /// The one place that changes: which outputs are there now. A leaf lock, held for one decision.
     stock: Mutex<Stock>,
 }
@@ -46,15 +50,17 @@ struct Stock {
 }
 
 impl Workshop {
-    /// Resolves the named sources. The universe holds the archive's packages.
+    /// Resolves the named sources. The universe holds the archive's packages, `published` those of the yard's
+    /// repository.
     pub fn new(
         settings: Settings,
         mut universe: Universe,
         sources: Sources,
         names: &[String],
         base: Base,
+        published: Published,
     ) -> Workshop {
-        let resolved = set::resolve(&mut universe, &sources, names, &settings);
+        let resolved = set::resolve(&mut universe, &sources, names, &settings, &published);
         let mut of_package = vec![Vec::new(); resolved.graph.len()];
         for candidate in universe.packages().collect::<Vec<_>>() {
             if let Origin::Set(number) = universe.origin(candidate) {
@@ -63,7 +69,7 @@ impl Workshop {
         }
         let in_base = base.packages.iter().cloned().collect();
         let stock = Mutex::new(Stock { universe, outputs: HashMap::new(), of_package });
-        Workshop { settings, sources, base, in_base, resolved, stock }
+        Workshop { settings, sources, base, in_base, resolved, published, stock }
     }
 
     /// Adds packages that were asked for and are no part of the set, with the reasons.
@@ -267,6 +273,11 @@ struct Provisions {
     depends: Vec<Dependency>,
 }
 
+/// Whether a machine may install an output: udebs are for the installer alone, and nothing depends on them.
+fn is_for_machines(output: &Output) -> bool {
+    OutputKind::of_file(&output.file) == OutputKind::Deb
+}
+
 /// Whether a path of the archive stays in it, is short enough for a file system, and shows as what it is: it becomes a
 /// part of addresses, file names and messages.
 fn is_safe_path(path: &str) -> bool {
@@ -290,8 +301,17 @@ impl Ecosystem for Workshop {
         &self.resolved.left_out
     }
 
+    fn remarks(&self) -> &[String] {
+        &self.resolved.owners.remarks
+    }
+
     fn version(&self, package: PackageId) -> String {
         self.source(package).version().to_owned()
+    }
+
+    fn published_revision(&self, package: PackageId) -> u32 {
+        let source = self.source(package);
+        self.published.revision(source.name(), source.version(), &self.settings.version_suffix)
     }
 
     fn source_bytes(&self, package: PackageId) -> u64 {
@@ -363,10 +383,10 @@ impl Ecosystem for Workshop {
     fn collect(
         &self,
         package: PackageId,
+        version: &str,
         folder: &Path,
         bounds: OutputBounds,
-    ) -> Result<Vec<Output>, CollectError> {
-        let source = self.source(package);
+    ) -> Result<Collected, CollectError> {
         let mut outputs = Vec::new();
         let at = |error: io::Error| CollectError(format!("failed to read the outputs: {error}"));
         let mut paths = Vec::new();
@@ -374,7 +394,7 @@ impl Ecosystem for Workshop {
             let entry = entry.map_err(at)?;
             // A link could lead anywhere outside of the root.
             if entry.file_type().map_err(at)?.is_file()
-                && entry.file_name().to_string_lossy().ends_with(".deb")
+                && entry.path().extension().is_some_and(|ending| ending == "deb" || ending == "udeb")
             {
                 paths.push(entry.path());
             }
@@ -382,17 +402,11 @@ impl Ecosystem for Workshop {
         paths.sort();
         for path in paths {
             let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let deb = deb_file::read_within(&path, bounds)
+            let deb = deb_file::read_rebuilt(&path, &self.settings.version_suffix, bounds)
                 .map_err(|error| CollectError(format!("{file}: failed to {}", refusal(&error))))?;
             let control = Stanza::new(&deb.control);
             let field = |name: &str| control.get(name).unwrap_or("").to_owned();
-            let made_by =
-                control.get("Source").map_or(control.get("Package"), |s| s.split_whitespace().next());
-            if made_by != Some(source.name()) {
-                let text = format!("{file} says that it is made by {}", made_by.unwrap_or("nobody"));
-                return Err(CollectError(text));
-            }
-            self.check_output(&control, &file).map_err(|reason| CollectError(format!("{file} {reason}")))?;
+            self.check_output(package, &control, &file)?;
             if outputs.iter().any(|other: &Output| other.name == field("Package")) {
                 return Err(CollectError(format!(
                     "{file} is the second package of the name {}",
@@ -413,11 +427,36 @@ impl Ecosystem for Workshop {
         if outputs.is_empty() {
             return Err(CollectError("the build ended well but made no package".to_owned()));
         }
-        Ok(outputs)
+        let Admitted { outputs, taken_over } = self.admit(package, version, outputs)?;
+        let note =
+            |(name, owner)| format!("{name} is not kept: by takeover in kilnyard.toml it belongs to {owner}");
+        Ok(Collected { outputs, notes: taken_over.into_iter().map(note).collect() })
+    }
+
+    fn check_outputs(
+        &self,
+        package: PackageId,
+        version: &str,
+        outputs: &[Output],
+    ) -> Result<(), CollectError> {
+        for output in outputs {
+            let control = Stanza::new(&output.description);
+            self.check_output(package, &control, &output.file)?;
+            let fields = ["Package", "Version", "Architecture"].map(|field| control.get(field).unwrap_or(""));
+            if fields != [&output.name, &output.version, &output.architecture] {
+                return Err(CollectError(format!("{} is described as another package", output.file)));
+            }
+        }
+        let Admitted { taken_over, .. } = self.admit(package, version, outputs.to_vec())?;
+        match taken_over.first() {
+            Some((name, owner)) => Err(CollectError(format!("{name} belongs to the source {owner}"))),
+            None => Ok(()),
+        }
     }
 
     fn test(&self, package: PackageId, outputs: &[Output]) -> Result<TestOrder, Impossible> {
         let mut stock = self.stock();
+        let outputs: Vec<Output> = outputs.iter().filter(|output| is_for_machines(output)).cloned().collect();
         let own: HashMap<Candidate, &Output> = outputs
             .iter()
             .filter_map(|output| {
@@ -426,7 +465,7 @@ impl Ecosystem for Workshop {
                 Some((candidate, output))
             })
             .collect();
-        let order = self.test_order(&mut stock, package, outputs, &own);
+        let order = self.test_order(&mut stock, package, &outputs, &own);
         for candidate in own.keys() {
             stock.universe.remove(*candidate);
             stock.outputs.remove(candidate);
@@ -440,7 +479,7 @@ impl Ecosystem for Workshop {
             stock.universe.remove(candidate);
             stock.outputs.remove(&candidate);
         }
-        for output in outputs {
+        for output in outputs.iter().filter(|output| is_for_machines(output)) {
             if let Some(candidate) = stock.universe.add_package(&output.description, Origin::Set(package.0)) {
                 stock.outputs.insert(candidate, output.clone());
                 stock.of_package[package.index()].push(candidate);
@@ -465,9 +504,36 @@ impl Manager for Workshop {
 }
 
 impl Workshop {
+    fn admit(
+        &self,
+        package: PackageId,
+        version: &str,
+        outputs: Vec<Output>,
+    ) -> Result<Admitted, CollectError> {
+        let order = admission::Order {
+            source: self.source(package),
+            version,
+            suffix: &self.settings.version_suffix,
+            architecture: &self.settings.architecture,
+            owners: &self.resolved.owners,
+            published: &self.published,
+        };
+        admission::admit(&order, outputs).map_err(|refusal| CollectError(refusal.to_string()))
+    }
+
+    /// Whether an output is a well-formed package of this source.
+    fn check_output(&self, package: PackageId, control: &Stanza, file: &str) -> Result<(), CollectError> {
+        let made_by = maker(control).0.or(control.get("Package"));
+        if made_by != Some(self.source(package).name()) {
+            let made_by = text::line(made_by.unwrap_or("no source"));
+            return Err(CollectError(format!("{file} says that it is made by {made_by}")));
+        }
+        self.check_form(control, file).map_err(|reason| CollectError(format!("{file} {reason}")))
+    }
+
     /// Whether an output can be published: one that cannot must fail its own build, and no other's. The rules
     /// are those of Debian Policy 5.6 for names and versions; the reason reads after the file's name.
-    fn check_output(&self, control: &Stanza, file: &str) -> Result<(), String> {
+    fn check_form(&self, control: &Stanza, file: &str) -> Result<(), String> {
         if let Some(fault) = control.fault() {
             return Err(fault);
         }

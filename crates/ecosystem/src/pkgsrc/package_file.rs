@@ -56,7 +56,7 @@ use sha2::{Sha256, Sha512};
 pub use error::{PackageFileError, PackageProblem};
 
 use crate::archive::{
-    ArchiveProblem, Canonical, Compression, Contents, End, Hashing, Kind, OutputBounds, decompress,
+    ArchiveProblem, Canonical, Compression, Contents, End, Hashing, Kind, Numbers, OutputBounds, decompress,
     for_each_entry, refused,
 };
 use metadata::Metadata;
@@ -155,7 +155,7 @@ fn recipe_facts(mut file: impl Read, size_bytes: u64) -> Result<RecipeFacts, Pac
         decompress(&mut packed, compression(&begin)?, unpacked_bytes_max(size_bytes, OutputBounds::WIDEST))
             .map_err(damaged)?;
     let (mut metadata, mut contents) =
-        (Metadata::default(), Contents::within(OutputBounds::WIDEST.files_max));
+        (Metadata::default(), Contents::within(OutputBounds::WIDEST.files_max, Numbers::default()));
     let read = for_each_entry::<Stop>(&mut unpacked, MEMBER, |entry, bytes| {
         if !entry.path.starts_with(b"+") {
             return Err(Stop::FilesBegin);
@@ -186,7 +186,7 @@ fn read_package(
     let compression = compression(&begin)?;
 
     let mut metadata = Metadata::default();
-    let mut contents = Contents::within(bounds.files_max);
+    let mut contents = Contents::within(bounds.files_max, Numbers::default());
     {
         let mut packed = begin.as_slice().chain(&mut source);
         let mut unpacked =

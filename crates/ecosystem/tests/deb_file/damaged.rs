@@ -231,7 +231,7 @@ fn a_package_unpacks_to_no_more_than_it_may() {
     ]));
     let within = |unpacked_bytes_max, files_max| {
         let bounds = OutputBounds { unpacked_bytes_max, files_max };
-        deb_file::read_within(&file, bounds).map_err(|error| {
+        deb_file::read_rebuilt(&file, "+bk", bounds).map_err(|error| {
             let causes =
                 std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
             causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")

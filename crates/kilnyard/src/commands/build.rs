@@ -8,7 +8,7 @@ use crate::family::Published;
 use crate::plan::Forced;
 use crate::run::view::{Events, Live, Plain, View};
 use crate::run::{Options, Outcome, Run};
-use crate::yard::{Lock, Yard};
+use crate::yard::{Lock, Yard, store_error};
 use crate::{family, mirror, plan, report, signals, words};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_model::result::PackageState;
@@ -55,6 +55,7 @@ pub fn build(yard: &Yard, _lock: &Lock, options: &Build) -> Result<ExitCode> {
         family::ensure_layers(yard, &yard.ids(), signals::cancel(), &say)?;
     }
     let mut store = yard.store()?;
+    store.check().map_err(store_error)?;
     let distfiles = Arc::new(mirror::open_distfiles(yard)?);
     let forced = match (options.force || options.check_reproducible, options.packages.is_empty()) {
         (false, _) => Forced::Nothing,
@@ -98,6 +99,10 @@ pub fn build(yard: &Yard, _lock: &Lock, options: &Build) -> Result<ExitCode> {
         page = report::write(yard, &store, &*set.ecosystem(), repository)?;
         family::write_reports(yard, &store, &set)?;
         plan::remake(yard, set.clone(), &digest, &distfiles, &mut store)?;
+        // Everything is done: that a copy cannot be made, for want of room, is no reason to fail.
+        if let Err(error) = yard.back_up(&store) {
+            tell!("warning: the store has no new backup\n{error}");
+        }
     }
     if options.json {
         ended(yard, &outcome, &page, repository)?;

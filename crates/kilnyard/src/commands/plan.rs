@@ -40,6 +40,7 @@ struct AsJson<'a> {
     expected_seconds: f64,
     bound_seconds: f64,
     cycles_cut: &'a [String],
+    remarks: &'a [String],
     path: &'a [String],
     packages: Packages<'a>,
 }
@@ -99,6 +100,7 @@ fn print_as_json(store: &Sqlite) -> Result<ExitCode> {
         expected_seconds: plan.expected_seconds,
         bound_seconds: plan.bound_seconds,
         cycles_cut: &plan.cuts,
+        remarks: &plan.remarks,
         path: &plan.path,
         packages: Packages(store),
     };
@@ -136,6 +138,9 @@ pub fn show(plan: &Plan, all: bool) -> Result<ExitCode> {
     }
     for cut in &plan.cuts {
         let _ = writeln!(text, "cycle cut: {cut}");
+    }
+    for remark in &plan.remarks {
+        let _ = writeln!(text, "note: {remark}");
     }
     let count = |state| plan.packages.iter().filter(|row| row.package.state == state).count() as u64;
     let to_build = count(PackageState::Ready) + count(PackageState::Waiting);

@@ -2,8 +2,9 @@
 
 use super::root::{self, DebianRoot, Mirrors};
 use super::{ALL, COMMON_TEMPLATE, list_of, quoted};
-use kilnyard_ecosystem::debian::{Cycles, Settings, source::Parts};
+use kilnyard_ecosystem::debian::{Cycles, Settings, relation, source::Parts};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// What roots have besides the essential and build-essential packages. apt installs dependencies, and fakeroot lets
@@ -50,6 +51,9 @@ pub struct Debian {
     /// How cycles are cut: `archive` or `profile`.
     #[serde(default)]
     pub cycles: CyclesWord,
+    /// Binary packages that a source publishes in place of another source of the yard, by the source.
+    #[serde(default)]
+    pub takeover: BTreeMap<String, Vec<String>>,
 }
 
 /// See [`Cycles`].
@@ -90,7 +94,25 @@ impl Debian {
         if self.maintainer.contains(['\n', '\r']) || !self.maintainer.contains('<') {
             return Err("maintainer must be of the form `Name <address>`".to_owned());
         }
+        let mut given = BTreeMap::new();
+        for (source, name) in self.taken_over() {
+            if let Some(bad) = [source, name].into_iter().find(|name| !relation::is_name(name)) {
+                return Err(format!("takeover: `{bad}` cannot be the name of a package"));
+            }
+            if let Some(other) = given.insert(name, source) {
+                return Err(format!(
+                    "takeover: {name} is given to {other} and to {source}: only one can publish it"
+                ));
+            }
+        }
         Ok(())
+    }
+
+    /// Source and binary package of each takeover.
+    fn taken_over(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.takeover
+            .iter()
+            .flat_map(|(source, names)| names.iter().map(|name| (source.as_str(), name.as_str())))
     }
 
     /// The settings of the Debian module.
@@ -108,6 +130,7 @@ impl Debian {
                 CyclesWord::Archive => Cycles::Archive,
                 CyclesWord::Profile => Cycles::Profile,
             },
+            takeovers: self.taken_over().map(|(source, name)| (name.to_owned(), source.to_owned())).collect(),
         }
     }
 
@@ -156,6 +179,7 @@ mirror = {mirror}
 # profiles = []                    # build profiles
 # version-suffix = "+bk"           # a rebuilt 1.2-3 is 1.2-3+bk1
 # cycles = "archive"               # who stands in: "archive" binaries, or a build "profile"
+# takeover = {{}}                    # binaries that a source takes from another one: {{ newlib = ["libold1"] }}
 
 {COMMON_TEMPLATE}"#,
         release = quoted(release),

@@ -104,6 +104,8 @@ pub struct Fixture {
     pub has_common: bool,
     /// How many further packages there are, of one file each.
     pub parts: u32,
+    /// More stanzas of its control file.
+    pub control: &'static str,
     /// Whether its files belong to whom its build gave them, for which it has to be root.
     pub has_owners: bool,
 }
@@ -170,7 +172,8 @@ impl Fixture {
         let part = |part| {
             format!("\nPackage: {name}-part-{part}\nArchitecture: any\nDescription: a part\n It is one.\n")
         };
-        let common: String = std::iter::once(common).chain((1..=self.parts).map(part)).collect();
+        let parts = (1..=self.parts).map(part);
+        let common: String = std::iter::once(common).chain(parts).chain([self.control.to_owned()]).collect();
         write(
             "control",
             format!(

@@ -212,7 +212,7 @@ impl Sqlite {
     }
 
     pub(super) fn read_plan_head(&self) -> Result<Option<Plan>, StoreError> {
-        let sql = "SELECT digest, made, expected, bound, cuts, path FROM plan";
+        let sql = "SELECT digest, made, expected, bound, cuts, path, remarks FROM plan";
         let plan = self.connection.query_row(sql, [], |row| {
             Ok(Plan {
                 digest: row.get(0)?,
@@ -220,6 +220,7 @@ impl Sqlite {
                 expected_seconds: row.get(2)?,
                 bound_seconds: row.get(3)?,
                 cuts: lines(&row.get::<_, String>(4)?, '\n'),
+                remarks: lines(&row.get::<_, String>(6)?, '\n'),
                 path: lines(&row.get::<_, String>(5)?, ' '),
                 packages: Vec::new(),
             })

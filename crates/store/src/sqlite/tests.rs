@@ -211,6 +211,7 @@ fn a_plan_replaces_the_one_before() {
         expected_seconds: 2.0,
         bound_seconds: 3.0,
         cuts: vec!["a without b".into()],
+        remarks: vec!["two claim it".into()],
         path: vec!["a".into(), "b".into()],
         packages: vec![PlanRow {
             package: package_row("a", PackageState::Ready),
@@ -238,6 +239,7 @@ fn packages_of_a_plan_pass_by_until_somebody_has_enough() {
         expected_seconds: 2.0,
         bound_seconds: 3.0,
         cuts: Vec::new(),
+        remarks: Vec::new(),
         path: Vec::new(),
         packages: vec![row("b", &["a", "c"]), row("a", &[]), row("c", &[])],
     };

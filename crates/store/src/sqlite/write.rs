@@ -238,14 +238,16 @@ pub(super) fn save_plan(connection: &mut Connection, plan: &Plan) -> Result<()> 
     let transaction = begin(connection)?;
     transaction.execute_batch("DELETE FROM plan; DELETE FROM plan_package;")?;
     transaction.execute(
-        "INSERT INTO plan (only, digest, made, expected, bound, cuts, path) VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6)",
+        "INSERT INTO plan (only, digest, made, expected, bound, cuts, path, remarks)
+         VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         params![
             plan.digest,
             plan.made_seconds,
             plan.expected_seconds,
             plan.bound_seconds,
             plan.cuts.join("\n"),
-            plan.path.join(" ")
+            plan.path.join(" "),
+            plan.remarks.join("\n")
         ],
     )?;
     {

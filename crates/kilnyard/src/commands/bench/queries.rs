@@ -262,6 +262,7 @@ fn plan_of(digest: String) -> Plan {
         expected_seconds: 3000.0,
         bound_seconds: 2000.0,
         cuts: Vec::new(),
+        remarks: Vec::new(),
         path: (0..20).map(synthetic::name).collect(),
         packages: (0..PACKAGES).map(row).collect(),
     }

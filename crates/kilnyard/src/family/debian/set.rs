@@ -1,5 +1,6 @@
 //! The set of a Debian yard: sources of its index, and sources of this machine.
 
+use super::publish::indexes_of_binaries;
 use super::scan::Index;
 use crate::config::Debian;
 use crate::error::{Context, Error, Kind, Result};
@@ -10,7 +11,7 @@ use kilnyard_ecosystem::debian::relation;
 use kilnyard_ecosystem::debian::source::Sources;
 use kilnyard_ecosystem::debian::universe::Universe;
 use kilnyard_ecosystem::debian::version;
-use kilnyard_ecosystem::debian::{Base, Workshop};
+use kilnyard_ecosystem::debian::{Base, Published, Workshop};
 use kilnyard_mirror::DistfileStore;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -47,7 +48,24 @@ pub fn resolve(yard: &Yard, debian: &Debian, base: Base, distfiles: &DistfileSto
             names.collect()
         }
     };
-    Ok(Workshop::new(settings, universe, sources, &names, base).without(left_out))
+    let published = published(yard, debian)?;
+    Ok(Workshop::new(settings, universe, sources, &names, base, published).without(left_out))
+}
+
+/// What the yard's repository offers now; nothing before the first publication. An index that cannot be read is an
+/// error: without it a lower version could be published, or a name of another source.
+fn published(yard: &Yard, debian: &Debian) -> Result<Published> {
+    let mut published = Published::default();
+    for index in indexes_of_binaries(yard, debian) {
+        match fs_err::read_to_string(&index) {
+            Ok(text) => published.add(&text, &debian.version_suffix),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => {
+                return Err(error).context(Kind::Machine, "read what the repository offers");
+            }
+        }
+    }
+    Ok(published)
 }
 
 /// See [`crate::family::inputs`].

@@ -91,10 +91,10 @@ pub struct Outcome {
     /// The largest sum of resident memory that was sampled, or what the largest process held if that is more; at most
     /// what was ever charged to the control group, if the kernel counts that.
     pub memory_peak_bytes: u64,
-    /// Bytes that were read from disks.
-    pub read_bytes: u64,
-    /// Bytes that were written, or are to be written, to disks.
-    pub written_bytes: u64,
+    /// Bytes that were read from disks; absent where the kernel does not count them, or the sandbox had to be killed.
+    pub read_bytes: Option<u64>,
+    /// Bytes that were written, or are to be written, to disks; absent as above.
+    pub written_bytes: Option<u64>,
     /// Processes and threads that were begun.
     pub created: u64,
     /// User and system time of process 1 of the sandbox, which counts the others.
@@ -121,8 +121,8 @@ impl Outcome {
             user_seconds: 0.0,
             system_seconds: 0.0,
             memory_peak_bytes: 0,
-            read_bytes: 0,
-            written_bytes: 0,
+            read_bytes: None,
+            written_bytes: None,
             created: 0,
             keeper_seconds: 0.0,
             stalls: Stalls::default(),

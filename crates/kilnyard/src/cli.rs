@@ -471,6 +471,9 @@ pub struct Clean {
     /// Say what would be removed, and remove nothing.
     #[arg(long, short = 'n')]
     pub dry_run: bool,
+    /// Name every file; by default distfiles, whose names are hashes, are counted.
+    #[arg(long)]
+    pub list: bool,
     /// Remove the index: the next scan fetches it anew.
     #[arg(long)]
     pub index: bool,

@@ -127,8 +127,8 @@ pub struct Build {
     pub work_in_memory: bool,
     /// The longest that one command of a stage may run.
     pub wall_minutes_max: f64,
-    /// The CPU time that it may use in any case, if it is known what its stage took before.
-    pub cpu_minutes_min: f64,
+    /// The CPU time that it may use in any case. Only a configured value also limits a stage that was never seen.
+    pub cpu_minutes_min: Option<f64>,
     /// The longest that it may do nothing at all, in any case.
     pub hung_minutes_min: f64,
     /// The longest that it may print nothing, in any case.
@@ -147,6 +147,9 @@ pub struct Build {
     pub mirror_bytes_per_second_min: u64,
 }
 
+/// The default of `cpu-minutes-min`.
+const CPU_MINUTES_MIN: f64 = 120.0;
+
 impl Default for Build {
     fn default() -> Self {
         Build {
@@ -159,7 +162,7 @@ impl Default for Build {
             layers: Room(LAYERS_BYTES),
             work_in_memory: true,
             wall_minutes_max: 12.0 * 60.0,
-            cpu_minutes_min: 120.0,
+            cpu_minutes_min: None,
             hung_minutes_min: 10.0,
             silent_minutes_min: 60.0,
             idle_minutes_max: None,
@@ -252,7 +255,7 @@ impl Build {
         }
         let minutes = [
             ("wall-minutes-max", self.wall_minutes_max),
-            ("cpu-minutes-min", self.cpu_minutes_min),
+            ("cpu-minutes-min", self.cpu_minutes_min.unwrap_or(CPU_MINUTES_MIN)),
             ("hung-minutes-min", self.hung_minutes_min),
             ("silent-minutes-min", self.silent_minutes_min),
         ];
@@ -298,7 +301,7 @@ const COMMON_TEMPLATE: &str = r#"[root]
 # layers = "20G"                   # dependencies, installed once for all builds
 # work-in-memory = true            # small work folders, where the family has them apart (pkgsrc)
 # wall-minutes-max = 720
-# cpu-minutes-min = 120            # or ten times what the stage took before
+# cpu-minutes-min = 120            # or ten times what the stage took before; if set, a first build's limit too
 # hung-minutes-min = 10            # nothing at all happens; or ten times the longest before
 # silent-minutes-min = 60          # nothing is printed; or ten times the longest before
 # processes-max = 4096             # processes and threads of a stage at once
@@ -424,7 +427,8 @@ impl Config {
     pub fn limits(&self) -> LimitRules {
         let rules = LimitRules {
             wall_seconds_max: self.build.wall_minutes_max * 60.0,
-            cpu_seconds_min: self.build.cpu_minutes_min * 60.0,
+            cpu_seconds_min: self.build.cpu_minutes_min.unwrap_or(CPU_MINUTES_MIN) * 60.0,
+            cpu_seconds_unknown_max: self.build.cpu_minutes_min.map(|minutes| minutes * 60.0),
             hung_seconds_min: self.build.hung_minutes_min * 60.0,
             silent_seconds_min: self.build.silent_minutes_min * 60.0,
             processes_max: self.build.processes_max,
@@ -527,7 +531,10 @@ mod tests {
             .collect();
         let all = parse(&uncommented).unwrap();
         assert_eq!(all.debian().unwrap().settings(), config.debian().unwrap().settings());
-        assert_eq!((all.limits(), all.log_limits()), (config.limits(), config.log_limits()));
+        // A configured value is the same limit, and one of a first build as well.
+        let unset = LimitRules { cpu_seconds_unknown_max: None, ..all.limits() };
+        assert_eq!(all.limits().cpu_seconds_unknown_max, Some(all.limits().cpu_seconds_min));
+        assert_eq!((unset, all.log_limits()), (config.limits(), config.log_limits()));
         assert_eq!((all.build.slots, all.build.test), (Some(2), true));
     }
 

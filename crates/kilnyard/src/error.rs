@@ -49,7 +49,7 @@ impl Error {
 
     /// Makes the commands in hints ones for this yard.
     pub fn in_yard(mut self, yard: &std::path::Path) -> Error {
-        let with_yard = format!("kilnyard --yard {} ", yard.display());
+        let with_yard = crate::words::command_in(Some(yard), "");
         for hint in &mut self.hints {
             if !hint.contains("kilnyard --yard") {
                 *hint = hint.replace("kilnyard ", &with_yard);

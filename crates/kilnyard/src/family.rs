@@ -10,10 +10,16 @@ use crate::config::Family;
 use crate::error::{Context, Kind, Result};
 use crate::key::Key;
 use crate::signals;
+use crate::words;
 use crate::yard::Yard;
 use kilnyard_ecosystem::Ecosystem;
-use kilnyard_ecosystem::debian::{Workshop as DebianWorkshop, stages::shown as debian_shown};
-use kilnyard_ecosystem::pkgsrc::{Workshop as PkgsrcWorkshop, shown as pkgsrc_shown};
+use kilnyard_ecosystem::debian::{
+    Workshop as DebianWorkshop, stages::shown as debian_shown,
+    stages::source_pattern as debian_source_pattern,
+};
+use kilnyard_ecosystem::pkgsrc::{
+    Workshop as PkgsrcWorkshop, shown as pkgsrc_shown, source_pattern as pkgsrc_source_pattern,
+};
 use kilnyard_mirror::DistfileStore;
 use kilnyard_model::order::{Output, RootOrder};
 use kilnyard_publish::Publication;
@@ -89,7 +95,8 @@ pub(crate) fn broken_remark(output: &Output, package: &str, published: Option<&s
         Some(name) => format!("{name} stays published in its place"),
         None => "it is not published".to_owned(),
     };
-    format!("{file} is gone from the yard, or is not whole: {instead} (kilnyard build --force {package})")
+    let remedy = words::command(&format!("build --force {package}"));
+    format!("{file} is gone from the yard, or is not whole: {instead} ({remedy})")
 }
 
 impl ToPublish {
@@ -153,6 +160,14 @@ pub fn shown(yard: &Yard) -> Result<RootOrder> {
             let base = base::find(yard).unwrap_or_default();
             Ok(pkgsrc_shown(&pkgsrc::set::settings(yard, pkgsrc, &base)?))
         }
+    }
+}
+
+/// Where the source of a package is unpacked in its root, as a pattern for a shell.
+pub fn source_pattern(yard: &Yard, package: &str) -> String {
+    match &yard.config.family {
+        Family::Debian(_) => debian_source_pattern(),
+        Family::Pkgsrc(_) => pkgsrc_source_pattern(package),
     }
 }
 

@@ -53,6 +53,9 @@ fn main() -> ExitCode {
     }
     let arguments = cli::Arguments::parse();
     let yard = arguments.yard_as_given();
+    if let Some(yard) = &yard {
+        words::name_yard(yard.clone());
+    }
     commands::run(arguments).unwrap_or_else(|error| match yard {
         Some(yard) => told(error.in_yard(&yard)),
         None => told(error),

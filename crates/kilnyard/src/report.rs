@@ -22,7 +22,9 @@ pub struct Figures {
     pub wall_seconds: f64,
     /// What all stages used.
     pub cpu_seconds: f64,
-    /// What no schedule could beat, unless the run itself has.
+    /// What no schedule could beat by the estimates before the run.
+    pub estimated_bound_seconds: f64,
+    /// The same by what the builds took, unless the run itself has beaten that.
     pub bound_seconds: Option<f64>,
     /// Failed packages with their reasons.
     pub failures: Vec<(String, String)>,
@@ -38,10 +40,26 @@ pub fn figures(yard: &Yard, store: &Sqlite, workshop: &dyn Ecosystem) -> Result<
     Ok(Some(Figures {
         wall_seconds: wall_seconds(&run),
         cpu_seconds: facts.work_cpu_seconds(),
+        estimated_bound_seconds: run.bound_seconds,
         bound_seconds: facts.bound_seconds(),
         failures: failed.map(|row| (row.name.clone(), row.reason.clone())).collect(),
         not_reproducible: facts.not_reproducible(),
     }))
+}
+
+/// What no schedule could have beaten by what the builds of a run took, from its report: to work it out again would take a
+/// resolved set.
+pub fn bound_seconds(yard: &Yard, run: u64) -> Option<f64> {
+    #[derive(serde::Deserialize)]
+    struct Bounded {
+        run: u64,
+        bound_seconds: Option<f64>,
+    }
+    [WHOLE.to_owned(), format!("{WHOLE}/{PART_PREFIX}{run}")].iter().find_map(|folder| {
+        let text = fs_err::read(yard.path(&format!("{folder}/report.json"))).ok()?;
+        let bounded: Bounded = serde_json::from_slice(&text).ok()?;
+        bounded.bound_seconds.filter(|_| bounded.run == run)
+    })
 }
 
 fn wall_seconds(run: &RunRow) -> f64 {

@@ -8,7 +8,7 @@ mod slots;
 pub mod view;
 
 use crate::error::{Context, Kind, Result};
-use crate::plan::{Forced, Planned, broken_reason, inputs_of, reason_of};
+use crate::plan::{FORCED, Forced, Planned, broken_reason, inputs_of, reason_of, unbuilt_reason};
 use crate::shape::jobserver_style;
 use crate::signals;
 use crate::words::now_seconds;
@@ -23,7 +23,8 @@ use kilnyard_process::{LimitRules, pressure};
 use kilnyard_protocol::{BuildResult, Lease, Progress};
 use kilnyard_schedule::{Files, Pressure};
 use kilnyard_store::{
-    BuildRow, Current, Number, PackageRow, Record, Request, RequestKind, RunRow, RunState, Sqlite, Store,
+    BuildRow, Current, ForcedRun, Number, PackageRow, Record, Request, RequestKind, RunRow, RunState, Sqlite,
+    Store,
 };
 use kilnyard_worker::{Cores, JobserverStyle, Settings, Worker, jobserver_path};
 use std::collections::{HashMap, HashSet};
@@ -59,6 +60,19 @@ pub struct Options {
     pub forced: Forced,
     /// Whether each package is built twice, to compare.
     pub checks_reproducible: bool,
+}
+
+impl Options {
+    /// What is forced, as the store keeps it.
+    fn forced_run(&self) -> Option<ForcedRun> {
+        let mut packages: Vec<String> = match &self.forced {
+            Forced::Nothing => return None,
+            Forced::Named(names) => names.iter().cloned().collect(),
+            Forced::All => Vec::new(),
+        };
+        packages.sort_unstable();
+        Some(ForcedRun { packages, checks_reproducible: self.checks_reproducible })
+    }
 }
 
 /// What a run came to.
@@ -103,7 +117,7 @@ impl Run<'_> {
         let previous = self.store.last_run().map_err(store_error)?;
         let resumed = previous
             .clone()
-            .filter(|run| run.state != RunState::Finished && self.options.forced == Forced::Nothing)
+            .filter(|run| run.state != RunState::Finished && run.forced == self.options.forced_run())
             .filter(|run| self.is_same_set(run));
         let mut starts = self.starts(&included);
         let run = match &resumed {
@@ -219,6 +233,7 @@ impl Run<'_> {
             slots: shape.slots(),
             expected_seconds: self.planned.plan.expected_seconds,
             bound_seconds: self.planned.plan.bound_seconds,
+            forced: self.options.forced_run(),
         }
     }
 
@@ -598,8 +613,11 @@ impl Driver<'_, '_> {
         };
         let kept = self.run.store.current(&name).map_err(store_error)?;
         let reason = match kept {
-            _ if self.run.options.forced.contains(&name) => "somebody asked for it".to_owned(),
-            None => "it was never built".to_owned(),
+            _ if self.run.options.forced.contains(&name) => FORCED.to_owned(),
+            None => {
+                let last = self.run.store.builds_of(&name, 1).map_err(store_error)?.pop();
+                unbuilt_reason(last.as_ref().map(BuildRow::as_last).as_ref())
+            }
             // What this run has made itself is whole.
             Some(kept) if self.is_broken(&name, &kept) => broken_reason(&self.run.planned.broken[&name]),
             Some(kept) if kept.key.digest == order.key.digest => return Ok(Prepared::UpToDate),

@@ -32,6 +32,40 @@ pub fn json_text(json: &impl std::fmt::Display) -> String {
 
 pub use kilnyard_process::now_seconds;
 
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// The yard of this command, where a later command has to name it too. Set once, before anything is printed.
+static YARD: OnceLock<PathBuf> = OnceLock::new();
+
+/// Makes [`command`] name this yard.
+pub fn name_yard(yard: PathBuf) {
+    // A process has one yard.
+    let _ = YARD.set(yard);
+}
+
+/// A command of Kilnyard as it has to be typed to reach the same yard.
+pub fn command(arguments: &str) -> String {
+    command_in(YARD.get().map(PathBuf::as_path), arguments)
+}
+
+/// The same for this yard, or for the one that is found without its name.
+pub fn command_in(yard: Option<&Path>, arguments: &str) -> String {
+    match yard {
+        Some(yard) => format!("kilnyard --yard {} {arguments}", quoted(&yard.display().to_string())),
+        None => format!("kilnyard {arguments}"),
+    }
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
 /// `6 min 12 s`, `3 h 05 min`, `4.2 s`.
 pub fn duration(seconds: f64) -> String {
     let seconds = if seconds.is_finite() { seconds.max(0.0) } else { 0.0 };
@@ -42,6 +76,18 @@ pub fn duration(seconds: f64) -> String {
         60..3600 => format!("{} min {:02} s", whole / 60, whole % 60),
         _ => format!("{} h {:02} min", whole / 3600, whole % 3600 / 60),
     }
+}
+
+/// The estimated minimum of a run and, once it is known, the minimum by what its builds took: two figures, and always both.
+pub fn minimums(estimated_seconds: f64, measured_seconds: Option<f64>) -> String {
+    let mut parts = Vec::new();
+    if estimated_seconds > 0.0 {
+        parts.push(format!("{} by the estimates before", duration(estimated_seconds)));
+    }
+    if let Some(seconds) = measured_seconds {
+        parts.push(format!("{} by what the builds took", duration(seconds)));
+    }
+    if parts.is_empty() { "unknown".to_owned() } else { parts.join(", ") }
 }
 
 /// `1.2 MiB`.

@@ -27,6 +27,8 @@ const BACKUPS_KEPT: usize = 7;
 /// What helps against a store that cannot be used any more.
 const RESTORE_HINT: &str =
     "kilnyard restore, which takes the last good backup, and the rest from the repository";
+/// How much of the lock's file is read.
+const HOLDER_BYTES_MAX: u64 = 1024;
 
 /// An opened yard.
 #[derive(Debug)]
@@ -40,7 +42,26 @@ pub struct Yard {
 /// The right to change a yard; one process has it at a time.
 #[derive(Debug)]
 pub struct Lock {
-    _file: std::fs::File,
+    file: std::fs::File,
+}
+
+impl Lock {
+    /// Says for other processes what this one does, before there is a run that shows it: see [`Yard::holder`].
+    pub fn note(&self, phase: &str) -> std::io::Result<()> {
+        let mut file = &self.file;
+        file.rewind()?;
+        file.set_len(0)?;
+        file.write_all(format!("{}\n{phase}\n", std::process::id()).as_bytes())
+    }
+}
+
+/// The process that is at work on a yard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Its number.
+    pub process: String,
+    /// What it does, if it said so.
+    pub phase: String,
 }
 
 impl Yard {
@@ -119,7 +140,7 @@ impl Yard {
             Err(std::fs::TryLockError::WouldBlock) => {
                 let mut holder = String::new();
                 let _ = file.read_to_string(&mut holder);
-                let holder = holder.trim();
+                let holder = holder.lines().next().unwrap_or_default();
                 let message =
                     format!("another Kilnyard (process {holder}) is at work on {}", self.folder.display());
                 return Err(Error::usage(message)
@@ -129,16 +150,28 @@ impl Yard {
                 return Err(error).context(Kind::Machine, format!("lock {}", path.display()));
             }
         }
-        let written = file.set_len(0).and_then(|()| file.rewind());
-        let written = written.and_then(|()| file.write_all(std::process::id().to_string().as_bytes()));
-        written.context(Kind::Machine, format!("write {}", path.display()))?;
-        Ok(Lock { _file: file })
+        let lock = Lock { file };
+        lock.note("").context(Kind::Machine, format!("write {}", path.display()))?;
+        Ok(lock)
     }
 
     /// Whether some process holds the lock.
     pub fn is_locked(&self) -> bool {
         folders::lock_file(&self.folder, false)
             .is_ok_and(|file| matches!(file.try_lock_shared(), Err(std::fs::TryLockError::WouldBlock)))
+    }
+
+    /// Who has the right to change the yard now; none where no process has it.
+    pub fn holder(&self) -> Option<Holder> {
+        if !self.is_locked() {
+            return None;
+        }
+        // It has two short lines; another user's yard may have anything there.
+        let mut text = String::new();
+        let file = folders::lock_file(&self.folder, false).ok()?;
+        file.take(HOLDER_BYTES_MAX).read_to_string(&mut text).ok()?;
+        let mut lines = text.lines().map(str::to_owned);
+        Some(Holder { process: lines.next().unwrap_or_default(), phase: lines.next().unwrap_or_default() })
     }
 
     /// Opens the store, or makes the first one.

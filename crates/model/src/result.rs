@@ -271,10 +271,10 @@ pub struct Measures {
     pub user_seconds: f64,
     /// Their system time.
     pub system_seconds: f64,
-    /// Bytes that were read from disks.
-    pub read_bytes: u64,
-    /// Bytes that were written, or were to be written, to disks.
-    pub written_bytes: u64,
+    /// Bytes that were read from disks, if the kernel counts them.
+    pub read_bytes: Option<u64>,
+    /// Bytes that were written, or were to be written, to disks, if the kernel counts them.
+    pub written_bytes: Option<u64>,
     /// Processes and threads that were begun.
     pub processes: u64,
     /// For how long some process waited for a core, if the kernel counts it.

@@ -94,10 +94,10 @@ pub struct Outcome {
     /// The largest sum of resident memory that was sampled, or what the largest process held if that is more; at most
     /// what was ever charged to the control group, if the kernel counts that.
     pub memory_peak_bytes: u64,
-    /// Bytes that were read from disks.
-    pub read_bytes: u64,
-    /// Bytes that were written, or are to be written, to disks.
-    pub written_bytes: u64,
+    /// Bytes that were read from disks; absent where the kernel does not count them, or the sandbox had to be killed.
+    pub read_bytes: Option<u64>,
+    /// Bytes that were written, or are to be written, to disks; absent as above.
+    pub written_bytes: Option<u64>,
     /// Processes and threads that were begun.
     pub created: u64,
     /// How often the network was asked for that a sandbox does not have, as the kernel counts it.
@@ -129,8 +129,8 @@ impl Outcome {
             user_seconds: 0.0,
             system_seconds: 0.0,
             memory_peak_bytes: 0,
-            read_bytes: 0,
-            written_bytes: 0,
+            read_bytes: None,
+            written_bytes: None,
             created: 0,
             unreachable: 0,
             keeper_seconds: 0.0,

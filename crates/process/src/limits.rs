@@ -10,8 +10,11 @@ pub const LEARNED_SIZE_TIMES: u64 = 4;
 pub struct LimitRules {
     /// The longest that a command may run.
     pub wall_seconds_max: f64,
-    /// What a command may use of CPU time in any case. Where nothing is known of its stage, there is no such limit.
+    /// What a command may use of CPU time in any case.
     pub cpu_seconds_min: f64,
+    /// What a command may use of CPU time while nothing is known of its stage. Not bounded where it is absent: large
+    /// packages use many hours, and nothing says yet which ones are large.
+    pub cpu_seconds_unknown_max: Option<f64>,
     /// How long nothing at all may happen in any case.
     pub hung_seconds_min: f64,
     /// How long nothing may be printed in any case.
@@ -91,7 +94,10 @@ impl LimitRules {
         let (still, silent) = seen.map_or((0.0, 0.0), |seen| (seen.still_seconds, seen.silent_seconds));
         Limits {
             wall_seconds_max: self.wall_seconds_max,
-            cpu_seconds_max: seen.map(|seen| learned(seen.cpu_seconds, self.cpu_seconds_min)),
+            cpu_seconds_max: match seen {
+                Some(seen) => Some(learned(seen.cpu_seconds, self.cpu_seconds_min)),
+                None => self.cpu_seconds_unknown_max,
+            },
             hung_seconds_max: learned(still, self.hung_seconds_min),
             silent_seconds_max: learned(silent, self.silent_seconds_min),
             memory_bytes_max: Some(memory.min(self.memory_bytes_max.unwrap_or(u64::MAX))),
@@ -184,6 +190,7 @@ mod tests {
         let rules = LimitRules {
             wall_seconds_max: 9e4,
             cpu_seconds_min: 7200.0,
+            cpu_seconds_unknown_max: None,
             hung_seconds_min: 600.0,
             silent_seconds_min: 3600.0,
             processes_max: 4096,
@@ -195,6 +202,8 @@ mod tests {
         let unknown = rules.limits(None);
         assert_eq!((unknown.cpu_seconds_max, unknown.hung_seconds_max), (None, 600.0));
         assert_eq!((unknown.silent_seconds_max, unknown.processes_max), (3600.0, Some(4096)));
+        let strict = LimitRules { cpu_seconds_unknown_max: Some(60.0), ..rules };
+        assert_eq!(strict.limits(None).cpu_seconds_max, Some(60.0));
         let seen = rules.limits(Some(Seen {
             cpu_seconds: 900.0,
             still_seconds: 90.0,

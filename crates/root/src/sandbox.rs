@@ -231,10 +231,10 @@ pub enum Report {
     },
     /// What all processes used that have no clock: the last word of process 1.
     Used {
-        /// Bytes that were read from disks.
-        read_bytes: u64,
-        /// Bytes that were written, or are to be written, to disks.
-        written_bytes: u64,
+        /// Bytes that were read from disks; absent where the kernel does not count them.
+        read_bytes: Option<u64>,
+        /// Bytes that were written, or are to be written, to disks; absent as above.
+        written_bytes: Option<u64>,
         /// How many processes and threads were begun.
         created: u64,
         /// How often the network that is not there was asked for, as the kernel counts it.

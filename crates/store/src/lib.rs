@@ -14,8 +14,8 @@ mod rows;
 mod sqlite;
 
 pub use rows::{
-    BuildRow, Current, MEASURED_MAX, MeasuredStage, Measurement, OutputRow, PackageRow, Plan, PlanRow,
-    PlanRowSeen, Record, Request, RequestKind, RunRow, RunState,
+    BuildRow, Current, ForcedRun, LastBuild, MEASURED_MAX, MeasuredStage, Measurement, OutputRow, PackageRow,
+    Plan, PlanRow, PlanRowSeen, Record, Request, RequestKind, RunRow, RunState,
 };
 pub use sqlite::{Sqlite, check_file, files};
 
@@ -131,6 +131,8 @@ pub trait Store {
     fn builds_in(&self, run: Number) -> Result<Vec<BuildRow>, StoreError>;
     /// The builds of a run that have not ended, in the order of their slots.
     fn builds_open(&self, run: Number) -> Result<Vec<BuildRow>, StoreError>;
+    /// The last build of every package that has one.
+    fn last_builds(&self) -> Result<Vec<LastBuild>, StoreError>;
     /// What a package's last good build left.
     fn current(&self, name: &str) -> Result<Option<Current>, StoreError>;
     /// The same for every package that has any; without the lines of keys.

@@ -7,8 +7,8 @@ mod write;
 pub use backup::{check_file, files};
 
 use crate::rows::{
-    BuildRow, Current, Measurement, OutputRow, PackageRow, Plan, PlanRow, PlanRowSeen, Record, Request,
-    RequestKind, RunRow,
+    BuildRow, Current, LastBuild, Measurement, OutputRow, PackageRow, Plan, PlanRow, PlanRowSeen, Record,
+    Request, RequestKind, RunRow,
 };
 use crate::{Number, Store, StoreError};
 use kilnyard_model::result::PackageState;
@@ -19,11 +19,12 @@ use std::time::{Duration, Instant};
 
 /// What makes a store of each format from one of the format before; the first makes it from nothing. A step that was
 /// released never changes: stores that it made are about.
-const STEPS: [&str; 4] = [
+const STEPS: [&str; 5] = [
     include_str!("sqlite/schema.sql"),
     include_str!("sqlite/imported.sql"),
     include_str!("sqlite/measured.sql"),
     include_str!("sqlite/remarks.sql"),
+    include_str!("sqlite/forced.sql"),
 ];
 /// The format that this version writes.
 const FORMAT: i64 = STEPS.len() as i64;
@@ -187,6 +188,10 @@ impl Store for Sqlite {
 
     fn builds_open(&self, run: Number) -> Result<Vec<BuildRow>, StoreError> {
         self.read_builds("run = ?1 AND ended IS NULL ORDER BY slot", (run as i64,))
+    }
+
+    fn last_builds(&self) -> Result<Vec<LastBuild>, StoreError> {
+        self.read_last_builds()
     }
 
     fn current(&self, name: &str) -> Result<Option<Current>, StoreError> {

@@ -568,12 +568,16 @@ fn add(result: &mut StageResult, outcome: &Outcome) {
     let left = outcome.left_behind.iter().chain(&outcome.left_in_memory);
     result.left_behind.extend(left.map(|process| text::line(process)));
     let sum = |one: Option<f64>, other: Option<f64>| Some(one.unwrap_or(0.0) + other?);
+    // One command without counters does not hide what the others of its stage were counted.
+    let bytes = |one: Option<u64>, other: Option<u64>| {
+        one.or(other).map(|_| one.unwrap_or(0).saturating_add(other.unwrap_or(0)))
+    };
     let (measures, stalls) = (result.measures, outcome.stalls);
     result.measures = Measures {
         user_seconds: measures.user_seconds + outcome.user_seconds,
         system_seconds: measures.system_seconds + outcome.system_seconds,
-        read_bytes: measures.read_bytes + outcome.read_bytes,
-        written_bytes: measures.written_bytes + outcome.written_bytes,
+        read_bytes: bytes(measures.read_bytes, outcome.read_bytes),
+        written_bytes: bytes(measures.written_bytes, outcome.written_bytes),
         processes: measures.processes + outcome.created,
         cpu_stalled_seconds: sum(measures.cpu_stalled_seconds, stalls.cpu_seconds),
         memory_stalled_seconds: sum(measures.memory_stalled_seconds, stalls.memory_seconds),

@@ -105,6 +105,11 @@ pub(super) fn source_folder(source: &Source) -> String {
     format!("{BUILD}/{}-{}", source.name(), version::without_epoch(source.version()))
 }
 
+/// A shell pattern that finds the one folder below [`BUILD`] that holds a source.
+pub fn source_pattern() -> String {
+    format!("{BUILD}/*/debian/..")
+}
+
 pub(super) fn unpack(source: &Source, dsc: &str, rebuilt: &str, settings: &Settings) -> StageOrder {
     let (dsc, folder) = (format!("{INPUTS}/{dsc}"), source_folder(source));
     // A binary-only entry keeps the version of the source apart (`${source:Version}`), which is what the

@@ -17,6 +17,8 @@ pub const INPUTS: &str = "/kilnyard/inputs";
 const TEXTS: &str = "/kilnyard/texts";
 /// Where packages are built.
 pub(super) const BUILD: &str = "/build";
+/// Where work folders are.
+const WORK: &str = "/build/work";
 /// Where binary packages are put.
 pub const PACKAGES: &str = "/build/packages/All";
 /// Where make keeps what it works out of build options while a tree is scanned, in a root.
@@ -52,6 +54,13 @@ pub(super) struct Recipe {
     pub installs_as_root: bool,
     /// Whether it is a part of the bootstrap kit.
     pub is_bootstrap: bool,
+}
+
+/// A shell pattern that finds the folder in which a package's distfiles were unpacked, by the name of the package.
+pub fn source_pattern(package: &str) -> String {
+    // One of several packages of a directory has its own name behind that of the directory.
+    let location = package.split(':').next().unwrap_or(package);
+    format!("{WORK}/{location}/work/*/")
 }
 
 /// The small files of a root.
@@ -128,7 +137,7 @@ impl Commands<'_> {
         arguments.extend([
             "BATCH=1".to_owned(),
             "DEPENDS_TARGET=/nonexistent".to_owned(),
-            format!("WRKOBJDIR={BUILD}/work"),
+            format!("WRKOBJDIR={WORK}"),
             format!("PACKAGES={BUILD}/packages"),
             format!("DISTDIR={DISTFILES}"),
             format!("MAKE_JOBS={}", self.jobs),

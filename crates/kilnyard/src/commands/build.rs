@@ -12,7 +12,7 @@ use crate::yard::{Lock, Yard, store_error};
 use crate::{family, mirror, plan, report, signals, words};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_model::result::PackageState;
-use kilnyard_store::{RunState, Sqlite};
+use kilnyard_store::{ForcedRun, RunState, Sqlite, Store};
 use serde_json::json;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub fn run(mut yard: Yard, options: &Build) -> Result<ExitCode> {
 }
 
 /// Builds a yard whose lock is held.
-pub fn build(yard: &Yard, _lock: &Lock, options: &Build) -> Result<ExitCode> {
+pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
     let say = |text: &str| tell!("{text}");
     if let Some(lack) = yard.config.lack(&yard.folder)? {
         tell!("note: {lack}");
@@ -47,24 +47,36 @@ pub fn build(yard: &Yard, _lock: &Lock, options: &Build) -> Result<ExitCode> {
         }
     }
     let needs_scan = if options.dry_run { family::check_scanned(yard).is_err() } else { true };
+    // Where it cannot be written, status says less.
+    let note = |phase: &str| drop(lock.note(phase));
     if needs_scan && !options.no_scan {
+        note("scanning");
         family::scan(yard, signals::cancel(), &say)?;
     }
     if !options.dry_run {
         check_names(yard, &options.packages)?;
+        note("checking the base root, or making it");
         family::ensure_layers(yard, &yard.ids(), signals::cancel(), &say)?;
     }
+    note("planning");
     let mut store = yard.store()?;
     store.check().map_err(store_error)?;
     let distfiles = Arc::new(mirror::open_distfiles(yard)?);
-    let forced = match (options.force || options.check_reproducible, options.packages.is_empty()) {
+    let mut packages = options.packages.clone();
+    let mut checks_reproducible = options.check_reproducible;
+    let mut is_forced = options.force || checks_reproducible;
+    if let Some(run) = forced_before(yard, &store, options)? {
+        is_forced = true;
+        (packages, checks_reproducible) = (run.packages, run.checks_reproducible);
+    }
+    let forced = match (is_forced, packages.is_empty()) {
         (false, _) => Forced::Nothing,
         (true, true) => Forced::All,
-        (true, false) => Forced::Named(options.packages.iter().cloned().collect()),
+        (true, false) => Forced::Named(packages.iter().cloned().collect()),
     };
     let mut planned = plan::make(yard, &distfiles, &mut store, &forced)?;
-    if !options.packages.is_empty() {
-        planned.narrow(&options.packages)?;
+    if !packages.is_empty() {
+        planned.narrow(&packages)?;
     }
     if options.dry_run {
         return super::plan::show(&planned.plan, false);
@@ -75,7 +87,7 @@ pub fn build(yard: &Yard, _lock: &Lock, options: &Build) -> Result<ExitCode> {
     if let Some(more) = planned.workshop.remarks().len().checked_sub(REMARKS_TOLD_MAX + 1) {
         tell!("and {} more notes", more + 1);
     }
-    let run_options = Options { forced, checks_reproducible: options.check_reproducible };
+    let run_options = Options { forced, checks_reproducible };
     let mut view: Box<dyn View> = if options.json {
         Box::new(Events)
     } else if let Some(live) = Live::open() {
@@ -85,9 +97,11 @@ pub fn build(yard: &Yard, _lock: &Lock, options: &Build) -> Result<ExitCode> {
     };
     let (set, digest) = (planned.set.clone(), planned.plan.digest.clone());
     let run = Run { yard, store: &mut store, planned, distfiles: distfiles.clone(), options: run_options };
+    note("");
     let outcome = run.run(view.as_mut())?;
     drop(view);
     report_left_over(yard);
+    note("publishing and reporting");
     let published = match options.no_publish {
         true => Ok(None),
         false => family::publish(yard, &store, &set, &distfiles).map(Some),
@@ -137,6 +151,26 @@ fn check_names(yard: &Yard, names: &[String]) -> Result<()> {
     }
     let (mut store, distfiles) = (yard.store()?, mirror::open_distfiles(yard)?);
     plan::make(yard, &distfiles, &mut store, &Forced::Nothing)?.narrow(names)
+}
+
+/// What the last run forced, if it was interrupted and this command resumes it: one that names nothing, and forces nothing of
+/// its own. A run that was planned from something else is not resumed; what it had not built is compared as usual.
+fn forced_before(yard: &Yard, store: &Sqlite, options: &Build) -> Result<Option<ForcedRun>> {
+    if options.force || options.check_reproducible || !options.packages.is_empty() {
+        return Ok(None);
+    }
+    let last = store.last_run().map_err(store_error)?.filter(|run| run.state != RunState::Finished);
+    let Some((run, forced)) = last.and_then(|mut run| run.forced.take().map(|forced| (run, forced))) else {
+        return Ok(None);
+    };
+    if plan::inputs_of(&run.plan_digest) == plan::inputs_of(&plan::digest(yard, store)?) {
+        return Ok(Some(forced));
+    }
+    tell!(
+        "note: run {} forced builds and was interrupted; the set has changed since, so that it is not resumed",
+        run.number
+    );
+    Ok(None)
 }
 
 /// The last event.
@@ -203,13 +237,11 @@ fn summary(
             let figures = report::figures(yard, store, workshop);
             tell!("run {number} {verb}: {}", parts.join(", "));
             if let Ok(Some(figures)) = figures {
-                let bound = figures.bound_seconds.map_or(String::new(), |seconds| {
-                    format!("; no schedule could take less than {}", words::duration(seconds))
-                });
                 tell!(
-                    "  {} of wall time, {} of CPU{bound}",
+                    "  {} of wall time, {} of CPU; minimum: {}",
                     words::duration(figures.wall_seconds),
-                    words::duration(figures.cpu_seconds)
+                    words::duration(figures.cpu_seconds),
+                    words::minimums(figures.estimated_bound_seconds, figures.bound_seconds)
                 );
                 failed(&figures.failures);
                 for name in &figures.not_reproducible {
@@ -257,6 +289,7 @@ fn few(packages: &[(String, String)], tell: impl Fn(&str, &str)) {
         tell(package, reason.lines().next().unwrap_or(""));
     }
     if packages.len() > TOLD_MAX {
-        tell!("  and {} more: kilnyard status; kilnyard why PACKAGE", packages.len() - TOLD_MAX);
+        let (status, why) = (words::command("status"), words::command("why PACKAGE"));
+        tell!("  and {} more: {status}; {why}", packages.len() - TOLD_MAX);
     }
 }

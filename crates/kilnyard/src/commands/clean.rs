@@ -10,12 +10,27 @@ use crate::{base, family, words};
 use kilnyard_publish::Operation;
 use kilnyard_root::{FileType, remove_folder, tree};
 use kilnyard_store::Store;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Distfiles lie in folders by the first characters of their hashes.
 const HASH_FOLDER_CHARACTERS: usize = 2;
+
+/// Why a distfile can go.
+const FETCHABLE: &str = "can be fetched again";
+
+/// How many things can go for each reason, and how large they are.
+#[derive(Default)]
+struct Kinds(BTreeMap<&'static str, (u64, u64)>);
+
+impl Kinds {
+    fn add(&mut self, why: &'static str, bytes: u64) {
+        let (count, sum) = self.0.entry(why).or_default();
+        *count += 1;
+        *sum += bytes;
+    }
+}
 
 /// Something that can go.
 struct Removal {
@@ -29,11 +44,17 @@ struct Removal {
 pub fn run(yard: &Yard, options: &cli::Clean) -> Result<ExitCode> {
     let _lock = yard.lock()?;
     let removals = plan(yard, options)?;
+    // A distfile has its hash for a name, which says nothing: of those there is a count, unless all are asked for.
+    let is_listed = |why: &str| options.list || why != FETCHABLE;
+    let mut kinds = Kinds::default();
     let (mut bytes, mut stuck) = (0, 0);
     for removal in &removals {
         let path = yard.folder.join(&removal.path);
         let size = size_of(&path);
-        print(&format!("{} ({}, {})\n", path.display(), removal.why, words::size(size)))?;
+        if is_listed(removal.why) {
+            print(&format!("{} ({}, {})\n", path.display(), removal.why, words::size(size)))?;
+        }
+        kinds.add(removal.why, size);
         if !options.dry_run
             && let Err(error) = remove(yard, removal)
         {
@@ -57,6 +78,13 @@ pub fn run(yard: &Yard, options: &cli::Clean) -> Result<ExitCode> {
     bytes += prune.size_bytes();
     if !options.dry_run {
         prune.execute().context(Kind::Machine, "remove old files of the repository")?;
+    }
+    for (why, (count, bytes)) in kinds.0.iter().filter(|(why, _)| !is_listed(why)) {
+        print(&format!(
+            "{}: {why} ({}; clean --list names them)\n",
+            words::count(*count, "file"),
+            words::size(*bytes)
+        ))?;
     }
     let verb = if options.dry_run { "could go" } else { "gone" };
     tell!("{} {verb}, {}", words::count(count as u64, "thing"), words::size(bytes));
@@ -100,7 +128,7 @@ fn plan(yard: &Yard, options: &cli::Clean) -> Result<Vec<Removal>> {
                 for (file, _) in entries(yard, &path)? {
                     let name = file.file_name().unwrap_or_default().to_string_lossy();
                     if !needed.contains(name.trim_end_matches(".part")) {
-                        add(file, "can be fetched again", false);
+                        add(file, FETCHABLE, false);
                     }
                 }
             }

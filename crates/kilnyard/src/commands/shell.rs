@@ -12,6 +12,17 @@ use kilnyard_worker::RootFolder;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
+/// Runs a command in the first folder that a pattern finds, or where it is: a build may have failed before it unpacked its
+/// source. All of it happens in the root.
+const IN_SOURCE: &str = r#"
+IFS=
+for folder in $1; do
+  if [ -d "$folder" ] && cd "$folder"; then break; fi
+done
+shift
+exec "$@"
+"#;
+
 pub fn run(yard: &Yard, options: &cli::Shell) -> Result<ExitCode> {
     let ids = yard.ids();
     base::check_owners(yard, &ids)?;
@@ -32,11 +43,12 @@ pub fn run(yard: &Yard, options: &cli::Shell) -> Result<ExitCode> {
         });
     }
     let account = if options.root { Account::Root } else { Account::Builder };
-    let arguments = if options.command.is_empty() {
-        vec!["/bin/bash".to_owned(), "-i".to_owned()]
-    } else {
-        options.command.clone()
-    };
+    let mut arguments = ["/bin/sh", "-c", IN_SOURCE, "sh"].map(str::to_owned).to_vec();
+    arguments.push(family::source_pattern(yard, package));
+    match options.command.is_empty() {
+        true => arguments.extend(["/bin/bash".to_owned(), "-i".to_owned()]),
+        false => arguments.extend(options.command.iter().cloned()),
+    }
     let terminal = std::env::var("TERM").unwrap_or_else(|_| "dumb".to_owned());
     let order = CommandOrder {
         arguments,

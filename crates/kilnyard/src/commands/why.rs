@@ -113,12 +113,16 @@ fn text(yard: &Yard, row: &PackageRow, builds: &[BuildRow], chain: &[PackageRow]
             for (stage, left) in left {
                 let _ = writeln!(text, "  {} left behind: {left}", stage.stage);
             }
-            let _ = write!(text, "  more: kilnyard log {}", row.name);
+            let _ = write!(text, "  more: {}", words::command(&format!("log {}", row.name)));
             let has_root = RootFolder::failed_path(&yard.folder, &row.name).is_dir();
             let _ = writeln!(
                 text,
                 "{}",
-                if has_root { format!("; kilnyard shell {}", row.name) } else { String::new() }
+                if has_root {
+                    format!("; {}", words::command(&format!("shell {}", row.name)))
+                } else {
+                    String::new()
+                }
             );
         }
     }

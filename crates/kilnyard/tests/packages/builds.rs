@@ -121,6 +121,8 @@ fn one_bad_recipe_does_not_stop_the_rest(shared: &Shared) {
     assert_eq!(yard.json(&["why", "after", "--json"])["chain"][0]["package"], "broken");
     yard.run(&["log", "broken"]).exits(0).says(&["x.c:1:"]);
     yard.run(&["shell", "broken", "--", "cat", "/build/broken-1.0/x.c"]).says(&["int main( {"]);
+    // It begins in the source.
+    yard.run(&["shell", "broken", "--", "cat", "x.c"]).exits(0).says(&["int main( {"]);
     let report: serde_json::Value = serde_json::from_str(&yard.read("report/report.json")).unwrap();
     let counts = &report["counts"];
     assert_eq!((&counts["built"], &counts["failed"], &counts["blocked"]), (&2.into(), &1.into(), &1.into()));
@@ -166,8 +168,13 @@ fn what_misbehaves_is_named_and_contained(shared: &Shared) {
     assert_eq!(yard.json(&["why", "bad-postinst", "--json"])["build"]["failure"]["kind"], "test");
     let explained = yard.json(&["why", "itself", "--json"])["reason"].to_string();
     assert!(explained.contains("itself"), "{explained}");
-    // What a terminal would obey is in the log alone.
-    let told = [ended.says(&["error: gone"]), yard.run(&["why", "terminal"]).says(&["error: gone"])];
+    // What a terminal would obey is in the file of the log alone.
+    let told = [
+        ended.says(&["error: gone"]),
+        yard.run(&["why", "terminal"]).says(&["error: gone"]),
+        yard.run(&["log", "terminal"]).says(&["error: gone"]),
+        yard.run(&["log", "terminal", "--all"]).says(&["error: gone"]),
+    ];
     assert!(told.iter().all(|told| !told.stdout.contains('\u{1b}') && !told.stderr.contains('\u{1b}')));
     assert!(!processes().iter().any(|(_, line)| line.ends_with("6161")), "a daemon outlived its build");
     assert!(yard.is_clean());
@@ -381,6 +388,11 @@ fn clean_removes_what_nothing_names(shared: &Shared) {
         .exits(0)
         .says(&["one_1.0+bk1_amd64.deb (no index names it", "could go"]);
     assert_eq!(pool(), before);
+    // Names that are hashes are counted, unless they are asked for.
+    let hash = |line: &&str| line.contains("/distfiles/") && line.contains("can be fetched again");
+    let listed = |arguments: &[&str]| yard.run(arguments).exits(0).stdout.lines().filter(hash).count();
+    assert_eq!(listed(&["clean", "-n"]), 0);
+    assert!(listed(&["clean", "-n", "--list"]) > 0);
     yard.run(&["clean"]).exits(0).says(&["gone"]);
     assert!(
         pool().len() < before.len() && !pool().contains(&"one_1.0+bk1_amd64.deb".to_owned()),

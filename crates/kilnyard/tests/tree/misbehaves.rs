@@ -5,6 +5,7 @@ use crate::support::tree::MiniTree;
 use std::path::Path;
 
 pub const CASES: &[Trial] = &[
+    ("a_first_run_that_loops_is_ended_by_its_cpu_time", a_first_build_loops),
     ("each_way_to_misbehave_has_its_verdict", each_way_to_misbehave),
     ("what_a_signal_ended_is_tried_again_and_told", what_a_signal_ended),
 ];
@@ -137,6 +138,25 @@ fn each_way_to_misbehave(shared: &Shared) {
     assert!(!Path::new("/usr/bin/kilnyard-was-here").exists());
     let left: Vec<String> = processes().into_iter().filter(|line| line.contains("61610")).collect();
     assert_eq!(left, [""; 0]);
+    yard.is_clean();
+}
+
+fn a_first_build_loops(shared: &Shared) {
+    let looping = [
+        ("loops/silently", "do-build:\n\t@while :; do :; done"),
+        ("loops/aloud", "do-build:\n\t@while :; do echo again; done"),
+    ];
+    let tree = MiniTree::new(&looping);
+    let yard = shared.yard("loops", &tree, &[]);
+    // Three seconds; no other limit ends it within an hour.
+    yard.change("# cpu-minutes-min = 120", "cpu-minutes-min = 0.05 #");
+    yard.build().exits(1).says(&["2 failed"]);
+    for (package, _) in looping {
+        let why = yard.why(package);
+        let failure = &why["build"]["failure"];
+        assert_eq!((&failure["stage"], &failure["kind"]), (&"build".into(), &"cpu-limit".into()), "{why}");
+        assert!(failure["message"].as_str().unwrap().contains("more than 3.0 s of CPU time"), "{why}");
+    }
     yard.is_clean();
 }
 

@@ -17,6 +17,7 @@ fn run_row() -> RunRow {
         slots: 2,
         expected_seconds: 60.0,
         bound_seconds: 50.0,
+        forced: Some(crate::ForcedRun { packages: vec!["a".into()], checks_reproducible: true }),
     }
 }
 

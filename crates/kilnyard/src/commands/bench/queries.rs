@@ -156,6 +156,7 @@ fn run_row(began: f64) -> RunRow {
         slots: 8,
         expected_seconds: 3000.0,
         bound_seconds: 2000.0,
+        forced: None,
     }
 }
 

@@ -80,7 +80,7 @@ impl View for Plain {
         match seen {
             Seen::Began => {
                 let (done, total) = snapshot.done();
-                let verb = if snapshot.is_resumed { "going on with" } else { "run" };
+                let verb = if snapshot.is_resumed { "resuming run" } else { "run" };
                 self.say(&format!(
                     "{verb} {}: {} to look at, {} at once, {} expected",
                     snapshot.run,
@@ -110,7 +110,7 @@ impl View for Plain {
             Seen::DiskFull => self.say("the disk is full; waiting for room"),
             Seen::Stopping => self.say("stopping: builds are being cancelled; what is done is kept"),
             Seen::Ended(RunState::Interrupted) => {
-                self.say("interrupted; kilnyard build goes on with it");
+                self.say("interrupted; the same command resumes it");
             }
             Seen::Ended(_) | Seen::StageBegan(..) | Seen::StageEnded(..) => {}
         }

@@ -57,7 +57,7 @@ impl Teller {
         match seen {
             Seen::Began => {
                 let (done, total) = snapshot.done();
-                let verb = if snapshot.is_resumed { "going on with run" } else { "run" };
+                let verb = if snapshot.is_resumed { "resuming run" } else { "run" };
                 let packages = words::count(total.saturating_sub(done), "package");
                 one(format!(
                     "{verb} {}: {packages} to look at, {} at once, {} expected",
@@ -82,9 +82,7 @@ impl Teller {
             )),
             Seen::DiskFull => one("the disk is full; waiting for room".to_owned()),
             Seen::Stopping => one("stopping: builds are being cancelled; what is done is kept".to_owned()),
-            Seen::Ended(RunState::Interrupted) => {
-                one("interrupted; kilnyard build goes on with it".to_owned())
-            }
+            Seen::Ended(RunState::Interrupted) => one("interrupted; the same command resumes it".to_owned()),
             Seen::Ended(_) | Seen::StageBegan(..) | Seen::StageEnded(..) => Vec::new(),
         }
     }

@@ -163,7 +163,8 @@ pub fn put_layer(yard: &Yard, ids: &IdMap, part: &str, layer: &str) -> Result<()
     let folder = fs_err::File::open(yard.path(part)).context(Kind::Machine, &failed)?;
     rustix::fs::syncfs(folder.file()).context(Kind::Machine, &failed)?;
     if yard.path(layer).exists() {
-        if is_whole(yard, layer) && kilnyard_worker::find_damage(&yard.folder, layer).is_none() {
+        let is_known = kilnyard_worker::has_manifest(&yard.folder, layer);
+        if is_known && is_whole(yard, layer) && kilnyard_worker::find_damage(&yard.folder, layer).is_none() {
             // Made before for another configuration with the same result.
             return remove(yard, ids, part);
         }

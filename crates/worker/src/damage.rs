@@ -32,6 +32,11 @@ pub fn find_damage(yard: &Path, layer: &str) -> Option<String> {
     Some(difference)
 }
 
+/// Whether a layer can be checked: older versions of Kilnyard wrote no manifests.
+pub fn has_manifest(yard: &Path, layer: &str) -> bool {
+    beside(yard, layer, "manifest").exists()
+}
+
 /// Whether a layer was found damaged.
 pub fn is_marked_damaged(yard: &Path, layer: &str) -> bool {
     beside(yard, layer, "damaged").exists()

@@ -25,7 +25,7 @@ mod tools;
 mod verdict;
 
 pub use cores::{Cores, Share};
-pub use damage::{find_damage, is_marked_damaged, write_manifest};
+pub use damage::{find_damage, has_manifest, is_marked_damaged, write_manifest};
 pub use depends::Stacked;
 pub use fetch::{Claim, Fetched};
 pub use layers::{Image, SETS};

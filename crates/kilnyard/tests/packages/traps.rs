@@ -12,6 +12,7 @@ pub const CASES: &[Trial] = &[
     ("what_cannot_be_removed_is_set_aside_and_reported", what_cannot_be_removed),
     ("names_of_inputs_reach_no_file_of_the_store", names_of_inputs),
     ("no_other_user_runs_what_a_package_brought", no_other_user_runs),
+    ("a_damaged_base_is_named_and_made_anew", a_damaged_base),
 ];
 
 /// More than there are descriptors by default.
@@ -154,4 +155,18 @@ fn no_other_user_runs(shared: &Shared) {
         let path = yard.path(folder).display().to_string();
         as_nobody(&["ls", &path]).exits(2).says(&["Permission denied"]);
     }
+}
+
+fn a_damaged_base(shared: &Shared) {
+    let yard = shared.yard("damaged", &[good("one", ""), good("two", "one")]);
+    let layers = yard.names("layers");
+    let base = layers.iter().find(|name| yard.path(&format!("layers/{name}/usr")).is_dir()).unwrap();
+    yard.run(&["doctor"]).exits(0).says(&["layers: 1 layer whole"]);
+    fs::remove_dir_all(yard.path(&format!("layers/{base}/usr/bin"))).unwrap();
+    yard.build().exits(1).says(&[&format!("layers/{base} is damaged ("), "files and folders are there"]);
+    yard.run(&["doctor"]).exits(3).says(&[&format!("layers/{base} is damaged"), "kilnyard build"]);
+    yard.run(&["retry", "one"]).exits(0);
+    yard.build().exits(0).says(&["making the base root"]);
+    assert_eq!(yard.states(&["one", "two"]), ["built", "built"]);
+    yard.run(&["doctor"]).exits(0).says(&["layers: 1 layer whole"]);
 }

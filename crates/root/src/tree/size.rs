@@ -126,7 +126,7 @@ mod tests {
         }
         let before = used_bytes(folder.path());
         assert!(before >= 300 * 5000, "{before}");
-        let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CREATE;
+        let flags = OFlags::WRONLY | OFlags::CREATE;
         let file = openat(&deepest, "file", flags, Mode::from_raw_mode(0o600)).unwrap();
         let mut file = std::fs::File::from(file);
         std::io::Write::write_all(&mut file, &[1; 100_000]).unwrap();

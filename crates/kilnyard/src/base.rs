@@ -1,6 +1,6 @@
 //! The base root: what every build root begins with, made once for a release and kept.
 
-mod alone;
+mod bootstrap;
 
 use crate::error::{Context, Error, Kind, Result};
 use crate::files::write_whole;
@@ -9,14 +9,11 @@ use kilnyard_ecosystem::debian::Base;
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::order::{Account, CommandOrder};
 use kilnyard_root::sandbox::Task;
-use kilnyard_root::{Flushes, IdMap, Mapper, Sandbox, User, View, probe, remove_folder};
+use kilnyard_root::{Flushes, IdMap, Sandbox, User, View, probe, remove_folder};
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
 
 /// Where a base is worked on.
 const WORK: &str = "roots/base";
@@ -100,19 +97,13 @@ pub fn ensure(yard: &Yard, ids: &IdMap, cancel: &AtomicBool, say: &dyn Fn(&str))
         check_owners(yard, ids)?;
         return Ok(base);
     }
-    say("making the base root with mmdebstrap, once (half a minute of CPU)");
-    let work = yard.path(WORK);
+    say("making the base root, once (half a minute of CPU)");
     let failed = "make the base root";
-    fs_err::create_dir_all(&work).context(Kind::Machine, failed)?;
-    let tar = work.join("base.tar");
-    bootstrap(yard, ids, &tar, &work, cancel)?;
     remove_parts(yard, ids)?;
     let layer_part = format!("layers/base-{}.part", std::process::id());
-    make_layer(yard, ids, &layer_part)?;
-    unpack(yard, ids, &tar, &layer_part)?;
-    fs_err::remove_file(&tar).context(Kind::Machine, failed)?;
+    bootstrap::bootstrap(yard, ids, &layer_part, cancel, say)?;
     let list = set_up(yard, ids, &layer_part)?;
-    let _ = fs_err::remove_dir_all(&work);
+    remove_folder(&yard.folder, WORK.as_ref(), ids).context(Kind::Machine, failed)?;
     let digest = Sha256Hex::of(list.as_bytes()).as_str().to_owned();
     let layer = format!("layers/base-{}-{}{}", yard.config.root().release, &digest[..12], owners(ids));
     put_layer(yard, ids, &layer_part, &layer)?;
@@ -156,79 +147,6 @@ pub fn put_layer(yard: &Yard, ids: &IdMap, part: &str, layer: &str) -> Result<()
         return remove(yard, ids, part);
     }
     fs_err::rename(yard.path(part), yard.path(layer)).context(Kind::Machine, &failed)
-}
-
-fn bootstrap(yard: &Yard, ids: &IdMap, tar: &Path, work: &Path, cancel: &AtomicBool) -> Result<()> {
-    let root = yard.config.root();
-    let log_path = yard.path("logs/base.log");
-    let log = fs_err::File::create(&log_path).context(Kind::Machine, "write logs/base.log")?;
-    let (log, log_again) = (log.into_file(), fs_err::File::options().append(true).open(&log_path));
-    let log_again = log_again.context(Kind::Machine, "write logs/base.log")?.into_file();
-    let alone = ids.is_alone().then(|| alone::Surroundings::make(work)).transpose()?;
-    // Mounts and processes of what is killed end with its namespaces.
-    const NAMESPACES: [&str; 6] = ["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"];
-    let (mode, mut command) = match ids.mapper {
-        // It makes namespaces of its own.
-        Mapper::Helper => ("unshare", Command::new("mmdebstrap")),
-        Mapper::Root => {
-            let mut unshare = Command::new("unshare");
-            unshare.args(NAMESPACES).arg("mmdebstrap");
-            ("root", unshare)
-        }
-        Mapper::Alone => {
-            let mut unshare = Command::new("unshare");
-            unshare.args(["--user", "--map-root-user"]).args(NAMESPACES);
-            ("root", unshare)
-        }
-    };
-    if let Some(alone) = &alone {
-        alone.surround(&mut command);
-    }
-    command
-        .args(["--variant=buildd", "--format=tar", "--skip=output/dev"])
-        .arg(format!("--mode={mode}"))
-        .args(root.packages.iter().map(|package| format!("--include={package}")))
-        .arg(format!("--architectures={}", root.architecture))
-        .args([root.release.as_str()])
-        .arg(tar);
-    for suite in std::iter::once(&root.release).chain(&root.suites) {
-        let mirror = &root.mirror.all()[0];
-        let keyring = root.keyring.display();
-        command.arg(format!("deb [signed-by={keyring}] {mirror} {suite} {}", root.components.join(" ")));
-    }
-    command.env("TMPDIR", work).stdin(Stdio::null()).stdout(log).stderr(log_again).process_group(0);
-    // What unshare starts cannot outlive it; what mmdebstrap starts alone has to be ended by it.
-    let signal = if ids.mapper == Mapper::Helper { libc::SIGTERM } else { libc::SIGKILL };
-    // SAFETY: prctl is safe to call between fork and exec; it ends mmdebstrap when Kilnyard is killed.
-    unsafe {
-        command.pre_exec(move || {
-            libc::prctl(libc::PR_SET_PDEATHSIG, signal);
-            Ok(())
-        });
-    }
-    let mut child = command.spawn().map_err(|error| {
-        let failed = Err::<(), _>(error).context(Kind::Machine, "start mmdebstrap").unwrap_err();
-        failed.hint("as root: apt-get install mmdebstrap")
-    })?;
-    loop {
-        if let Some(status) = child.try_wait().or_internal("wait for mmdebstrap")? {
-            if status.success() {
-                return Ok(());
-            }
-            let text = fs_err::read_to_string(&log_path).unwrap_or_default();
-            let mut error = Error::new(Kind::Machine, "failed to make the base root with mmdebstrap");
-            let lines: Vec<&str> = text.lines().collect();
-            error.causes.extend(lines[lines.len().saturating_sub(6)..].iter().map(|line| (*line).to_owned()));
-            return Err(error.hint(format!("less {}", log_path.display())));
-        }
-        if cancel.load(Ordering::Relaxed) {
-            let group = rustix::process::Pid::from_child(&child);
-            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::TERM);
-            let _ = child.wait();
-            return Err(Error::new(Kind::Interrupted, "interrupted while the base root was made"));
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
 }
 
 /// A sandbox in which the root's ids reach the machine's own files, for what roots are made of.
@@ -284,8 +202,6 @@ pub fn remove(yard: &Yard, ids: &IdMap, layer: &str) -> Result<()> {
 const SET_UP: &str = r#"
 groupadd --gid 1000 builder
 useradd --uid 1000 --gid 1000 --home-dir /nonexistent --no-create-home --shell /bin/sh builder
-printf '#!/bin/sh\nexit 101\n' > /usr/sbin/policy-rc.d
-chmod 755 /usr/sbin/policy-rc.d
 echo 'man-db man-db/auto-update boolean false' | debconf-set-selections
 printf '127.0.0.1 localhost kilnyard\n::1 localhost kilnyard\n' > /etc/hosts
 rm -f /etc/apt/sources.list /etc/apt/sources.list.d/* /etc/resolv.conf /var/lib/apt/lists/*_* /var/cache/apt/archives/*.deb

@@ -25,7 +25,7 @@ pub use cores::{Cores, Share};
 pub use depends::Stacked;
 pub use fetch::{Claim, Fetched};
 pub use layers::{Image, SETS};
-pub use roots::{RootFolder, run_in_base, sweep as sweep_roots};
+pub use roots::{BaseSandbox, RootFolder, run_in_base, sweep as sweep_roots};
 pub use tools::{JobserverStyle, jobserver_path};
 pub use verdict::of_fetch as kind_of_fetch_failure;
 

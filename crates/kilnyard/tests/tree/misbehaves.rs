@@ -9,6 +9,7 @@ use std::path::Path;
 pub const CASES: &[Trial] = &[
     ("each_way_to_misbehave_has_its_verdict", each_way_to_misbehave),
     ("what_a_signal_ended_is_tried_again_and_told", what_a_signal_ended),
+    ("what_a_package_leaves_in_the_prefix_fails_its_test", leaves_a_file),
     ("maintainer_scripts_of_the_base_run_in_a_root_of_their_own", base_scripts),
 ];
 
@@ -213,4 +214,15 @@ fn base_scripts(shared: &Shared) {
     // SAFETY: no preconditions.
     assert!(found.user != 0 || unsafe { libc::getuid() } != 0, "scripts run as root of the machine");
     scan.end().exits(0).says(&["base root: downloading packages", "base root: configuring packages"]);
+}
+
+fn leaves_a_file(shared: &Shared) {
+    let tree = MiniTree::new(&[("a/leaves", ""), ("a/removes", "")]);
+    let install = "case $2 in POST-INSTALL) echo x > \"$PKG_PREFIX/of-a-script\" ;; esac\n";
+    tree.write("a/leaves/INSTALL", install);
+    tree.write("a/removes/INSTALL", install);
+    tree.write("a/removes/DEINSTALL", "case $2 in POST-DEINSTALL) rm \"$PKG_PREFIX/of-a-script\" ;; esac\n");
+    let yard = shared.yard("leaves", &tree, &[]);
+    yard.build().exits(1).says(&["1 built, 1 failed"]);
+    yard.run(&["why", "a/leaves"]).exits(0).says(&["left behind by pkg_delete: /usr/pkg/of-a-script"]);
 }

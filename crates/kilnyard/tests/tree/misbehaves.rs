@@ -196,7 +196,7 @@ const POWERS: u64 = 1 << 12 | 1 << 16 | 1 << 19 | 1 << 21;
 
 fn base_scripts(shared: &Shared) {
     let tree = MiniTree::new(&[("a/one", "")]);
-    let yard = shared.yard("base", &tree, &["a/one"]);
+    let yard = shared.yard("base-scripts", &tree, &["a/one"]);
     yard.run(&["clean", "--base"]).exits(0);
     let mut scan = yard.start(&["scan"]);
     let mut found = None;

@@ -29,6 +29,8 @@ const CAUSES: &[&str] = &[
     ": fatal error: ",
     "error: ",
     "Error: ",
+    // dpkg names a file of two packages only in the line behind its error.
+    " trying to overwrite '",
     "undefined reference to",
     "cannot find -l",
     "No space left on device",
@@ -67,7 +69,7 @@ pub fn telling_lines(log: &str) -> Option<Telling> {
     // failing command's output and there.
     let is_of_make = |line: &&str| line.contains("*** [") || is_of_bsd_make(line);
     let end = window.iter().position(is_of_make).unwrap_or(window.len() - 1);
-    let strong = window[..=end].iter().rposition(|line| of_kind(&CAUSES[..8], line)).map(|position| {
+    let strong = window[..=end].iter().rposition(|line| of_kind(&CAUSES[..9], line)).map(|position| {
         // A compiler tells several errors of one file; the first one of the run matters.
         let mut first = position;
         while first > 0 && position - first < 200 {
@@ -125,6 +127,12 @@ mod tests {
     fn a_configure_error_is_told() {
         let log = "checking for foo... no\nconfigure: error: foo is needed\n\ttail -v config.log\nmake: *** [debian/rules:5: build] Error 25\n";
         assert_eq!(told(log), "configure: error: foo is needed");
+    }
+
+    #[test]
+    fn a_file_of_two_packages_is_told() {
+        let log = "Unpacking b (1.0) ...\ndpkg: error processing archive /b.deb (--unpack):\n trying to overwrite '/usr/bin/a', which is also in package a 1.0\nErrors were encountered while processing:\n /b.deb\nE: Sub-process /usr/bin/dpkg returned an error code (1)\n";
+        assert_eq!(told(log), " trying to overwrite '/usr/bin/a', which is also in package a 1.0");
     }
 
     #[test]

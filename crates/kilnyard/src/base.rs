@@ -1,8 +1,7 @@
 //! The base root: what every build root begins with, made once for a release and kept.
 
-mod alone;
+mod bootstrap;
 
-use crate::config::DebianRoot;
 use crate::error::{Context, Error, Kind, Result};
 use crate::files::write_whole;
 use crate::yard::Yard;
@@ -10,16 +9,12 @@ use kilnyard_ecosystem::debian::Base;
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::order::{Account, CommandOrder};
 use kilnyard_root::sandbox::Task;
-use kilnyard_root::{Flushes, IdMap, Mapper, Nesting, Sandbox, User, View, probe, remove_folder};
+use kilnyard_root::{Flushes, IdMap, Nesting, Sandbox, User, View, probe, remove_folder};
 use kilnyard_worker::remove_or_set_aside;
 use serde::{Deserialize, Serialize};
-use std::io::{self, Seek, Write};
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
 
 /// Where a base is worked on.
 const WORK: &str = "roots/base";
@@ -108,20 +103,11 @@ pub fn ensure(yard: &Yard, ids: &IdMap, cancel: &AtomicBool, say: &dyn Fn(&str))
         check_owners(yard, ids)?;
         return Ok(base);
     }
-    say("making the base root with mmdebstrap, once (half a minute of CPU)");
-    let work = yard.path(WORK);
+    say("making the base root, once (half a minute of CPU)");
     let failed = "make the base root";
-    fs_err::create_dir_all(&work).context(Kind::Machine, failed)?;
-    let tar = work.join("base.tar");
-    let bootstrapped = let_helper_in(yard, ids).and_then(|()| bootstrap(yard, ids, &tar, &work, cancel));
-    // Closes the folder again.
-    Yard::make_folders(&yard.folder)?;
-    bootstrapped?;
     remove_parts(yard, ids)?;
     let layer_part = format!("layers/base-{}.part", std::process::id());
-    make_layer(yard, ids, &layer_part)?;
-    unpack(yard, ids, &tar, &layer_part)?;
-    fs_err::remove_file(&tar).context(Kind::Machine, failed)?;
+    bootstrap::bootstrap(yard, ids, &layer_part, cancel, say)?;
     let list = set_up(yard, ids, &layer_part)?;
     remove_or_set_aside(&yard.folder, Path::new(WORK), ids);
     let digest = Sha256Hex::of(list.as_bytes()).as_str().to_owned();
@@ -172,105 +158,6 @@ pub fn put_layer(yard: &Yard, ids: &IdMap, part: &str, layer: &str) -> Result<()
     }
     kilnyard_worker::write_manifest(&yard.folder, layer, part).context(Kind::Machine, &failed)?;
     fs_err::rename(yard.path(part), yard.path(layer)).context(Kind::Machine, &failed)
-}
-
-/// Run by mmdebstrap in the finished root, `$1`: an address in it may have a password, and the archive of the root is
-/// readable by others.
-const FORGET_SOURCES: &str = r#"rm -f "$1"/etc/apt/sources.list "$1"/etc/apt/sources.list.d/*"#;
-
-/// The apt sources of a base root as a file without a name: arguments can be read by every user of the machine.
-fn sources(root: &DebianRoot) -> io::Result<Stdio> {
-    let (mirror, keyring) = (&root.mirror.all()[0], root.keyring.display());
-    let components = root.components.join(" ");
-    let mut file = tempfile::tempfile()?;
-    for suite in std::iter::once(&root.release).chain(&root.suites) {
-        writeln!(file, "deb [signed-by={keyring}] {mirror} {suite} {components}")?;
-    }
-    file.rewind()?;
-    Ok(file.into())
-}
-
-/// Lets the root of mmdebstrap's own namespace, who is the first of the user's further ids, reach the folder that it works in.
-fn let_helper_in(yard: &Yard, ids: &IdMap) -> Result<()> {
-    if ids.mapper != Mapper::Helper {
-        return Ok(());
-    }
-    let script = ["/bin/sh", "-ec", "chgrp 1 roots; chmod 710 roots"].map(str::to_owned);
-    let mut sandbox = machine_sandbox(yard, ids, Task::Program(script.into()));
-    sandbox.directory = ".".into();
-    sandbox.run().map(|_| ()).context(Kind::Machine, "let mmdebstrap into roots")
-}
-
-fn bootstrap(yard: &Yard, ids: &IdMap, tar: &Path, work: &Path, cancel: &AtomicBool) -> Result<()> {
-    let root = yard.config.root();
-    let log_path = yard.path("logs/base.log");
-    let log = fs_err::File::create(&log_path).context(Kind::Machine, "write logs/base.log")?;
-    let (log, log_again) = (log.into_file(), fs_err::File::options().append(true).open(&log_path));
-    let log_again = log_again.context(Kind::Machine, "write logs/base.log")?.into_file();
-    let alone = ids.is_alone().then(|| alone::Surroundings::make(work)).transpose()?;
-    // Mounts and processes of what is killed end with its namespaces.
-    const NAMESPACES: [&str; 6] = ["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"];
-    let (mode, mut command) = match ids.mapper {
-        // It makes namespaces of its own.
-        Mapper::Helper => ("unshare", Command::new("mmdebstrap")),
-        Mapper::Root => {
-            let mut unshare = Command::new("unshare");
-            unshare.args(NAMESPACES).arg("mmdebstrap");
-            ("root", unshare)
-        }
-        Mapper::Alone => {
-            let mut unshare = Command::new("unshare");
-            unshare.args(["--user", "--map-root-user"]).args(NAMESPACES);
-            ("root", unshare)
-        }
-    };
-    if let Some(alone) = &alone {
-        alone.surround(&mut command);
-    }
-    command
-        .args(["--variant=buildd", "--format=tar", "--skip=output/dev"])
-        .arg(format!("--mode={mode}"))
-        .args(root.packages.iter().map(|package| format!("--include={package}")))
-        .arg(format!("--architectures={}", root.architecture))
-        .arg(format!("--customize-hook={FORGET_SOURCES}"))
-        .args((!root.check_valid_until).then_some(r#"--aptopt=Acquire::Check-Valid-Until "false""#))
-        .args([root.release.as_str()])
-        .arg(tar)
-        .arg("-");
-    let sources = sources(&root).context(Kind::Machine, "write the sources of the base root")?;
-    command.env("TMPDIR", work).stdin(sources).stdout(log).stderr(log_again).process_group(0);
-    // What unshare starts cannot outlive it; what mmdebstrap starts alone has to be ended by it.
-    let signal = if ids.mapper == Mapper::Helper { libc::SIGTERM } else { libc::SIGKILL };
-    // SAFETY: prctl is safe to call between fork and exec; it ends mmdebstrap when Kilnyard is killed.
-    unsafe {
-        command.pre_exec(move || {
-            libc::prctl(libc::PR_SET_PDEATHSIG, signal);
-            Ok(())
-        });
-    }
-    let mut child = command.spawn().map_err(|error| {
-        let failed = Err::<(), _>(error).context(Kind::Machine, "start mmdebstrap").unwrap_err();
-        failed.hint("as root: apt-get install mmdebstrap")
-    })?;
-    loop {
-        if let Some(status) = child.try_wait().or_internal("wait for mmdebstrap")? {
-            if status.success() {
-                return Ok(());
-            }
-            let text = fs_err::read_to_string(&log_path).unwrap_or_default();
-            let mut error = Error::new(Kind::Machine, "failed to make the base root with mmdebstrap");
-            let lines: Vec<&str> = text.lines().collect();
-            error.causes.extend(lines[lines.len().saturating_sub(6)..].iter().map(|line| (*line).to_owned()));
-            return Err(error.hint(format!("less {}", log_path.display())));
-        }
-        if cancel.load(Ordering::Relaxed) {
-            let group = rustix::process::Pid::from_child(&child);
-            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::TERM);
-            let _ = child.wait();
-            return Err(Error::new(Kind::Interrupted, "interrupted while the base root was made"));
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
 }
 
 /// A sandbox in which the root's ids reach the machine's own files, for what roots are made of.
@@ -327,8 +214,6 @@ pub fn remove(yard: &Yard, ids: &IdMap, layer: &str) -> Result<()> {
 const SET_UP: &str = r#"
 groupadd --gid 1000 builder
 useradd --uid 1000 --gid 1000 --home-dir /nonexistent --no-create-home --shell /bin/sh builder
-printf '#!/bin/sh\nexit 101\n' > /usr/sbin/policy-rc.d
-chmod 755 /usr/sbin/policy-rc.d
 echo 'man-db man-db/auto-update boolean false' | debconf-set-selections
 printf '127.0.0.1 localhost kilnyard\n::1 localhost kilnyard\n' > /etc/hosts
 rm -f /etc/apt/sources.list /etc/apt/sources.list.d/* /etc/resolv.conf /var/lib/apt/lists/*_* /var/cache/apt/archives/*.deb
@@ -352,6 +237,7 @@ fn set_up(yard: &Yard, ids: &IdMap, layer: &str) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kilnyard_root::Mapper;
 
     #[test]
     fn a_base_of_other_ids_is_told_from_ones_own() {

@@ -234,6 +234,9 @@ pub struct Scan {
     /// The make program.
     #[arg(long, default_value = "bmake", value_name = "PROGRAM")]
     pub make: PathBuf,
+    /// Run the tree's makefiles as root. With --tree they run on this machine itself, without a root; a yard scans in one.
+    #[arg(long, requires = "tree")]
+    pub trust_tree: bool,
     /// Directories at once; as many as there are cores by default.
     #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub jobs: Option<u32>,

@@ -58,6 +58,26 @@ fn a_scan_is_resolved_and_says_what_it_did() {
     assert_eq!(depends(&theirs.stdout), ["DEPENDS=lib-2.0 new-3"]);
 }
 
+/// Members of a cycle are marked, and what a scan of many bad dependencies prints is bounded.
+fn cycles_are_marked_and_remarks_bounded() {
+    let folder = folder("cycles");
+    let path = folder.path().join("scan");
+    let round = |one: &str, two: &str| {
+        format!("PKGNAME={one}-1\nPKG_LOCATION=a/{one}\nALL_DEPENDS={two}-[0-9]*:../../a/{two}\n")
+    };
+    let bad: String = (0..500).map(|number| format!(" gone{number}-[0-9]*:../../a/gone")).collect();
+    let bad = format!("PKGNAME=bad-1\nPKG_LOCATION=a/bad\nALL_DEPENDS={bad}\n");
+    std::fs::write(&path, round("x", "y") + &round("y", "x") + &bad).unwrap();
+    let ended = resolve(&path, &[]).exits(1).says(&["cycle: ", "and 480 more unmet dependencies: --verbose"]);
+    assert!(
+        ended.stdout.contains("PKG_FAIL_REASON=\"it is in a cycle: x-1 -> y-1 -> x-1\"\n"),
+        "{}",
+        ended.stdout
+    );
+    assert!(ended.stderr.lines().count() < 40, "{}", ended.stderr);
+    resolve(&path, &["--verbose"]).exits(1).says(&["nothing matches gone499-[0-9]*"]);
+}
+
 fn a_packed_scan_is_the_same() {
     let folder = folder("packed");
     let path = |name: &str| folder.path().join(name);
@@ -164,7 +184,8 @@ fn a_tree_is_measured() {
 fn scan(tree: &MiniTree, more: &[&str]) -> Ended {
     let path = tree.path();
     let (keep, export) = (tree.beside("keep"), tree.beside("scan"));
-    let common = ["scan", "--ecosystem", "pkgsrc", "--tree", path.to_str().unwrap(), "--keep", &keep];
+    let path = path.to_str().unwrap();
+    let common = ["scan", "--trust-tree", "--ecosystem", "pkgsrc", "--tree", path, "--keep", &keep];
     let export = if more.contains(&"--json") { vec![] } else { vec!["--export", export.as_str()] };
     kilnyard(&[&common[..], &export, more].concat())
 }
@@ -260,7 +281,7 @@ fn a_killed_scan_goes_on_where_it_was() {
     for signal in [libc::SIGKILL, libc::SIGINT] {
         let path = tree.path();
         let mut command = support::command();
-        command.args(["scan", "--ecosystem", "pkgsrc", "--jobs", "1", "--tree"]).arg(&path);
+        command.args(["scan", "--trust-tree", "--ecosystem", "pkgsrc", "--jobs", "1", "--tree"]).arg(&path);
         command.args(["--keep", &tree.beside("keep"), "--export", &tree.beside("scan")]);
         let mut child = command.stderr(std::process::Stdio::null()).spawn().unwrap();
         let is_kept =
@@ -279,10 +300,28 @@ fn a_killed_scan_goes_on_where_it_was() {
     assert_eq!(names(&tree).len(), 8);
 }
 
+fn makefiles_run_as_root_only_where_that_is_asked_for() {
+    if !support::is_root() {
+        return eprintln!("skipped: only root is refused");
+    }
+    let tree = MiniTree::new(&[("a/one", "OOPS!= touch ${.CURDIR}/was-run; echo")]);
+    let path = tree.path();
+    let scan =
+        ["scan", "--ecosystem", "pkgsrc", "--keep", &tree.beside("keep"), "--tree", path.to_str().unwrap()];
+    kilnyard(&scan).exits(2).says(&[
+        "would run as root of this machine",
+        "--trust-tree",
+        "kilnyard init pkgsrc",
+    ]);
+    assert!(!path.join("a/one/was-run").exists());
+    kilnyard(&[&scan[..], &["--trust-tree"]].concat()).exits(0).says(&["on this machine, as root"]);
+    assert!(path.join("a/one/was-run").exists());
+}
+
 fn what_is_no_tree_is_refused() {
     let folder = folder("no-tree");
     let path = folder.path().to_str().unwrap();
-    let scan = ["scan", "--ecosystem", "pkgsrc", "--tree"];
+    let scan = ["scan", "--trust-tree", "--ecosystem", "pkgsrc", "--tree"];
     kilnyard(&[&scan[..], &[path]].concat()).exits(2).says(&["is no pkgsrc tree"]);
     kilnyard(&[&scan[..], &["/nowhere"]].concat()).exits(2).says(&["No such file"]);
     let tree = small_tree();
@@ -311,7 +350,7 @@ fn the_whole_tree_comes_out_as_with_pbulk() {
 }
 
 fn main() {
-    let of_trees: [(&'static str, fn()); 5] = [
+    let of_trees: [(&'static str, fn()); 6] = [
         (
             "a_tree_is_scanned_and_only_what_changed_is_asked_again",
             a_tree_is_scanned_and_only_what_changed_is_asked_again,
@@ -323,11 +362,16 @@ fn main() {
         ),
         ("a_killed_scan_goes_on_where_it_was", a_killed_scan_goes_on_where_it_was),
         ("what_is_no_tree_is_refused", what_is_no_tree_is_refused),
+        (
+            "makefiles_run_as_root_only_where_that_is_asked_for",
+            makefiles_run_as_root_only_where_that_is_asked_for,
+        ),
     ];
     let has_bmake = has("bmake");
     let of_trees = of_trees.map(|(name, run)| case(name, run).needs(has_bmake, "bmake is not installed"));
     let mut cases = vec![
         case("a_scan_is_resolved_and_says_what_it_did", a_scan_is_resolved_and_says_what_it_did),
+        case("cycles_are_marked_and_remarks_bounded", cycles_are_marked_and_remarks_bounded),
         case("a_packed_scan_is_the_same", a_packed_scan_is_the_same),
         case("a_bad_scan_is_named_and_nothing_is_written", a_bad_scan_is_named_and_nothing_is_written),
         case("one_package_is_found_in_an_index", one_package_is_found_in_an_index),

@@ -31,7 +31,7 @@ pub mod tree;
 
 pub use backend::{Backend, Roots, Scratch};
 pub use block::{Device, FileSystem, ImagePlan, Requests};
-pub use ids::{IdError, IdMap, Mapper};
+pub use ids::{IDS_COUNT, IdError, IdMap, Mapper};
 pub use keeper::Keeper;
 pub use operation::{Access, Content, Flushes, LAYERS_MAX, Operation, Source, base_operations};
 pub use plan::{Form, MEMORY, Making, Place, RootPlan, remove_folder};

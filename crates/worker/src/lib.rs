@@ -30,7 +30,7 @@ pub use depends::Stacked;
 pub use fetch::{Claim, Fetched};
 pub use layers::{Image, SETS};
 pub use leftovers::{LEFT_OVER, LeftOver, remove_or_set_aside, set_aside_before, sweep as sweep_roots};
-pub use roots::{RootFolder, run_in_base};
+pub use roots::{BaseSandbox, RootFolder, run_in_base};
 pub use tools::{JobserverStyle, jobserver_path};
 pub use verdict::of_fetch as kind_of_fetch_failure;
 

@@ -835,29 +835,49 @@ fn write_layers(folder: &Path, layers: &[String]) -> io::Result<()> {
     fs_err::write(folder.join(LAYERS), lines)
 }
 
-/// Runs a command that changes a base layer itself; what it printed. The layer is relative to the yard, and `beside` is a
-/// folder of the yard for what the command needs besides.
+/// A command that changes a base layer itself.
+#[derive(Debug)]
+pub struct BaseSandbox {
+    /// What runs it.
+    pub sandbox: Sandbox,
+    /// The command's files have owners as long as this lives.
+    _session: Option<Session>,
+}
+
+impl BaseSandbox {
+    /// The layer is relative to the yard, and `beside` is a folder of the yard for files that the command needs.
+    pub fn new(
+        yard: &Path,
+        (layer, beside): (&Path, &Path),
+        ids: &IdMap,
+        command: &CommandOrder,
+    ) -> io::Result<BaseSandbox> {
+        let session = ids.is_alone().then(|| fakeroot::begin(&yard.join(beside))).transpose()?;
+        let binds: Vec<_> = session.iter().map(|_| fakeroot::shown(beside)).collect();
+        let sandbox = Sandbox {
+            folder: yard.to_owned(),
+            ids: ids.clone(),
+            keeper: None,
+            view: View::Root(base_operations(layer, &binds)),
+            user: user_of(command.account),
+            task: Task::Program(command.arguments.clone()),
+            directory: PathBuf::from(&command.directory),
+            environment: environment_of(command, session.as_ref()),
+            is_interactive: false,
+            has_network: false,
+            flushes: Flushes::Discard,
+            nesting: Nesting::Refused,
+        };
+        Ok(BaseSandbox { sandbox, _session: session })
+    }
+}
+
+/// Runs a command in a base layer; its output. See [`BaseSandbox`].
 pub fn run_in_base(
     yard: &Path,
-    (layer, beside): (&Path, &Path),
+    folders: (&Path, &Path),
     ids: &IdMap,
     command: &CommandOrder,
 ) -> Result<String, RunError> {
-    let session = ids.is_alone().then(|| fakeroot::begin(&yard.join(beside))).transpose()?;
-    let binds: Vec<_> = session.iter().map(|_| fakeroot::shown(beside)).collect();
-    let sandbox = Sandbox {
-        folder: yard.to_owned(),
-        ids: ids.clone(),
-        keeper: None,
-        view: View::Root(base_operations(layer, &binds)),
-        user: user_of(command.account),
-        task: Task::Program(command.arguments.clone()),
-        directory: PathBuf::from(&command.directory),
-        environment: environment_of(command, session.as_ref()),
-        is_interactive: false,
-        has_network: false,
-        flushes: Flushes::Discard,
-        nesting: Nesting::Refused,
-    };
-    sandbox.run()
+    BaseSandbox::new(yard, folders, ids, command)?.sandbox.run()
 }

@@ -86,7 +86,7 @@ const SUMMARY: &str = "kilnyard.toml has nothing on pkg_summary";
 /// them: it says which packages.
 const FATES: &[(&str, Fate)] = &[
     ("dynamic.jobs", Fate::Not(SHARED_OUT)),
-    ("dynamic.wrkobjdir", Fate::Not("a root is on disk, in a folder of the yard")),
+    ("dynamic.wrkobjdir", Fate::Not("`build.work-in-memory` says whether small work folders are in memory")),
     ("environment", Fate::Not(ENVIRONMENT)),
     ("options.build_threads", Fate::To(Key::Slots)),
     ("options.dbdir", Fate::Not(IN_THE_YARD)),

@@ -6,6 +6,12 @@ use std::cmp::Ordering;
 
 /// More alternatives than any dependency has; nested braces multiply.
 const ALTERNATIVES_MAX: usize = 1024;
+/// Each pair is one level of recursion, and one more copy of the pattern. Dependencies have one or two.
+const BRACES_MAX: usize = 64;
+/// The longest pattern of a dependency has some 200 bytes; each alternative is a copy.
+const PATTERN_BYTES_MAX: usize = 4096;
+/// How much of a pattern that is too long an error shows.
+const SHOWN_CHARACTERS_MAX: usize = 80;
 
 /// The name of a package with its version, such as `figlet-2.2.2nb1`.
 #[derive(Clone, Debug)]
@@ -59,6 +65,12 @@ pub enum PatternError {
     /// More alternatives than anybody means.
     #[error("`{0}` has more than {ALTERNATIVES_MAX} alternatives")]
     TooMany(String),
+    /// More pairs of braces than the bound.
+    #[error("`{0}` has more than {BRACES_MAX} pairs of braces")]
+    TooDeep(String),
+    /// Longer than the bound.
+    #[error("`{0}...` has more than {PATTERN_BYTES_MAX} bytes")]
+    TooLong(String),
 }
 
 /// A pattern taken apart.
@@ -108,6 +120,12 @@ impl Bound {
 impl Pattern {
     /// Takes a pattern apart.
     pub fn parse(text: &str) -> Result<Pattern, PatternError> {
+        if text.len() > PATTERN_BYTES_MAX {
+            return Err(PatternError::TooLong(text.chars().take(SHOWN_CHARACTERS_MAX).collect()));
+        }
+        if text.bytes().filter(|byte| *byte == b'{').count() > BRACES_MAX {
+            return Err(PatternError::TooDeep(text.to_owned()));
+        }
         let mut expanded = Vec::new();
         expand(text, text, &mut expanded)?;
         Ok(Pattern { alternatives: expanded.iter().map(|text| Alternative::parse(text)).collect() })
@@ -315,6 +333,21 @@ mod tests {
         assert_eq!(Pattern::parse("a}b").unwrap_err(), PatternError::Braces("a}b".to_owned()));
         let many = "{a,b,c,d,e,f,g,h}".repeat(12);
         assert!(matches!(Pattern::parse(&many), Err(PatternError::TooMany(_))));
+    }
+
+    #[test]
+    fn braces_and_length_are_bounded() {
+        let nested = |pairs: usize| "{".repeat(pairs) + "a" + &"}".repeat(pairs);
+        assert!(Pattern::parse(&nested(BRACES_MAX)).is_ok());
+        assert!(matches!(Pattern::parse(&nested(BRACES_MAX + 1)), Err(PatternError::TooDeep(_))));
+        let beside = "{a}".repeat(BRACES_MAX + 1);
+        assert!(matches!(Pattern::parse(&beside), Err(PatternError::TooDeep(_))));
+        // Both would overflow the stack.
+        for text in [nested(50_000), "{a}".repeat(50_000)] {
+            let error = Pattern::parse(&text).unwrap_err();
+            assert!(matches!(error, PatternError::TooLong(_)));
+            assert!(error.to_string().len() < 200, "{error}");
+        }
     }
 
     #[test]

@@ -104,7 +104,7 @@ impl<'a> ScanFile<'a> {
             number += 1;
             if let Some(name) = line.strip_prefix(b"PKGNAME=") {
                 close(open.take(), start, &mut file)?;
-                let name = word(name, "PKGNAME", number)?;
+                let name = package_name(name, number)?;
                 open = Some((start, Stanza { line: number, name, ..Stanza::default() }));
             } else if !line.trim_ascii().is_empty() {
                 let Some((_, stanza)) = &mut open else {
@@ -215,6 +215,15 @@ fn word<'a>(value: &'a [u8], field: &'static str, line: usize) -> Result<&'a str
     if is_word { Ok(text) } else { Err(ScanFileError::Value { line, field, text: shown(value) }) }
 }
 
+/// The name of a package, with its version behind the last `-`: no pattern matches a name without one.
+fn package_name(value: &[u8], line: usize) -> Result<&str, ScanFileError> {
+    let field = "PKGNAME";
+    let text = word(value, field, line)?;
+    let is_whole =
+        text.rsplit_once('-').is_some_and(|(base, version)| !base.is_empty() && !version.is_empty());
+    if is_whole { Ok(text) } else { Err(ScanFileError::Value { line, field, text: shown(value) }) }
+}
+
 /// A directory of the tree: `category/directory`, and no way out of it.
 fn location(value: &[u8], line: usize) -> Result<&str, ScanFileError> {
     let field = "PKG_LOCATION";
@@ -290,6 +299,10 @@ mod tests {
         assert!(error(b"PKG_LOCATION=a/b\n").starts_with("line 1 belongs to no package"));
         assert!(error(b"PKGNAME=a-1\nPKG_LOCATION=a/b\nnonsense\n").starts_with("line 3 is not KEY=value"));
         assert!(error(b"PKGNAME=a 1\n").starts_with("line 1: PKGNAME is `a 1`"));
+        for bad in ["a", "-1", "a-"] {
+            let text = format!("PKGNAME={bad}\nPKG_LOCATION=a/b\n");
+            assert!(error(text.as_bytes()).starts_with("line 1: PKGNAME is"), "{bad}");
+        }
         assert!(error(b"\nPKGNAME=a-1\n").starts_with("line 2: PKG_LOCATION is ``"));
         for bad in ["../etc", "a/../b", "/a/b", "a", "a/b/c", "a/"] {
             assert!(error(format!("PKGNAME=a-1\nPKG_LOCATION={bad}\n").as_bytes()).contains(bad), "{bad}");

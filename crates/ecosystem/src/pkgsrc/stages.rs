@@ -38,6 +38,16 @@ const UNPACK: &str = "kilnyard-unpack";
 const SYSTEM: [&str; 7] =
     ["/usr/bin", "/usr/include", "/usr/lib", "/usr/lib64", "/usr/libexec", "/usr/sbin", "/usr/share"];
 
+/// Lists the files of the prefix, but for the database of packages.
+const LIST: &str = r#"find "$1" -path "$1/pkgdb*" -prune -o ! -type d -print | sort > /tmp/kilnyard-before"#;
+/// Fails if files are there that were not. Scripts of a package make them, and `pkg_delete` knows only its list.
+const COMPARE: &str = r#"find "$1" -path "$1/pkgdb*" -prune -o ! -type d -print | sort > /tmp/kilnyard-after
+left=$(comm -13 /tmp/kilnyard-before /tmp/kilnyard-after)
+if [ -n "$left" ]; then
+  echo "$left" | sed 's/^/ERROR: left behind by pkg_delete: /'
+  exit 1
+fi"#;
+
 const MK_CONF: &str = "mk.conf";
 const RESOLV_CONF: &str = "resolv.conf";
 
@@ -206,12 +216,20 @@ impl Commands<'_> {
             // The kit has it already, and everything stands on it.
             true => vec![self.as_root("pkg_add", ["-u".to_owned(), file])],
             false => vec![
+                self.prefix_script(LIST),
                 self.as_root("pkg_add", [file]),
                 self.as_root("pkg_info", ["-qe".to_owned(), name.to_owned()]),
                 self.as_root("pkg_delete", [name.to_owned()]),
+                self.prefix_script(COMPARE),
             ],
         };
         StageOrder { stage: Stage::Test, commands }
+    }
+
+    /// A script of the shell that knows the prefix as `$1`.
+    fn prefix_script(&self, script: &str) -> CommandOrder {
+        let arguments = ["-euc", script, "sh", &self.settings.prefix].map(str::to_owned);
+        self.as_root("/bin/sh", arguments)
     }
 }
 

@@ -83,7 +83,7 @@ pub fn examine(folder: &Path) -> Vec<Finding> {
     findings.extend(yard.and_then(layers));
     findings.extend(yard.map(mirror));
     if let Some(Family::Pkgsrc(pkgsrc)) = yard.map(|yard| &yard.config.family) {
-        findings.extend([tree(pkgsrc), kit(pkgsrc)]);
+        findings.extend([tree(pkgsrc), kit(pkgsrc), make_program(pkgsrc)]);
     }
     findings.extend(opened.as_ref().err().map(|error| {
         let text =
@@ -257,6 +257,29 @@ fn kit(pkgsrc: &Pkgsrc) -> Finding {
     match fs_err::File::open(archive) {
         Ok(_) => finding("kit", true, archive.display().to_string()),
         Err(error) => Finding { help, ..finding("kit", false, error.to_string()) },
+    }
+}
+
+/// Where the programs of Debian's packages are.
+const SYSTEM_PROGRAMS: [&str; 6] =
+    ["/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/usr/local/bin/", "/usr/local/sbin/"];
+
+/// Whether make is one of the kit or of the base root; whether it is there, the first build sees.
+fn make_program(pkgsrc: &Pkgsrc) -> Finding {
+    let (make, prefix) = (pkgsrc.make(), &pkgsrc.prefix);
+    let is_of_kit = Path::new(&make).starts_with(prefix);
+    if is_of_kit || SYSTEM_PROGRAMS.iter().any(|folder| make.starts_with(folder)) {
+        return finding("make", true, make);
+    }
+    Finding {
+        help: Some(format!(
+            "make in kilnyard.toml: {prefix}/bin/bmake, or prefix, as the kit was bootstrapped with"
+        )),
+        ..finding(
+            "make",
+            false,
+            format!("{make} is neither in the prefix {prefix} nor a program of the base root"),
+        )
     }
 }
 

@@ -7,6 +7,7 @@ use crate::{unpack, words};
 use kilnyard_ecosystem::pkgsrc::resolve::{self, Outcome, Remark, Resolved, Rules, Scanned, resolve};
 use kilnyard_ecosystem::pkgsrc::scan_file::{ScanFile, Stanza};
 use kilnyard_model::graph::PackageId;
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -14,8 +15,11 @@ use std::process::ExitCode;
 
 /// How much is written at once.
 const CHUNK_BYTES: usize = 1 << 20;
-/// How many of each kind of remark are told if nobody asks for all.
+/// How many of each kind of remark are printed without --verbose: a hostile or broken scan has millions.
 const TOLD_MAX: usize = 20;
+
+/// How many members of a cycle a stanza names; a cycle of all packages has as many stanzas as members.
+const MEMBERS_MAX: usize = 20;
 
 pub fn run(options: &Resolve) -> Result<ExitCode> {
     let ScanFamily::Pkgsrc = options.ecosystem;
@@ -30,7 +34,9 @@ pub fn run(options: &Resolve) -> Result<ExitCode> {
     let resolved = resolve(&scanned, rules);
     export(&file.stanzas, &resolved, options.export.as_deref())?;
     tell_of(&scanned, &resolved, options.verbose);
-    Ok(ExitCode::SUCCESS)
+    // pbulk ends with an error, too; the file is written all the same, and names the members.
+    let has_cycle = resolved.outcomes.iter().any(|outcome| matches!(outcome, Outcome::InCycle(_)));
+    Ok(if has_cycle { ExitCode::from(Kind::Packages as u8) } else { ExitCode::SUCCESS })
 }
 
 /// Writes the scan with the dependencies; a file is there whole or not at all.
@@ -59,6 +65,14 @@ fn write(stanzas: &[Stanza], resolved: &Resolved, out: impl Write) -> io::Result
     for (number, stanza) in stanzas.iter().enumerate() {
         let reason = match &resolved.outcomes[number] {
             Outcome::Unresolved(unmet) => unmet.last().map(resolve::Unmet::fail_reason),
+            Outcome::InCycle(cycle) => {
+                let mut members: Vec<&str> =
+                    cycle.iter().take(MEMBERS_MAX).map(|id| stanzas[id.index()].name).collect();
+                if cycle.len() > MEMBERS_MAX {
+                    members.push("...");
+                }
+                Some(format!("\"it is in a cycle: {}\"", members.join(" -> ")))
+            }
             _ => None,
         };
         let depends = if reason.is_some() { &[][..] } else { &resolved.depends[number] };
@@ -73,7 +87,8 @@ fn tell_of(scanned: &[Scanned], resolved: &Resolved, is_verbose: bool) {
     let names =
         |ids: &[PackageId], between: &str| ids.iter().map(|id| name(*id)).collect::<Vec<_>>().join(between);
     let (mut buildable, mut left_out, mut unresolved, mut in_cycle, mut indirect) = (0, 0, 0, 0, 0);
-    let mut told_cycles: Vec<Vec<PackageId>> = Vec::new();
+    let mut told_cycles: HashSet<Vec<PackageId>> = HashSet::new();
+    let mut unmet_count = 0;
     for (number, outcome) in resolved.outcomes.iter().enumerate() {
         let id = PackageId(number as u32);
         match outcome {
@@ -82,16 +97,18 @@ fn tell_of(scanned: &[Scanned], resolved: &Resolved, is_verbose: bool) {
             Outcome::Unresolved(unmet) => {
                 unresolved += 1;
                 for unmet in unmet {
-                    tell!("{}: {unmet}", name(id));
+                    if is_verbose || unmet_count < TOLD_MAX {
+                        tell!("{}: {unmet}", name(id));
+                    }
+                    unmet_count += 1;
                 }
             }
             Outcome::InCycle(cycle) => {
                 in_cycle += 1;
                 let mut members = cycle[1..].to_vec();
                 members.sort_unstable();
-                if !told_cycles.contains(&members) {
+                if told_cycles.insert(members) && (is_verbose || told_cycles.len() <= TOLD_MAX) {
                     tell!("cycle: {}", names(cycle, " -> "));
-                    told_cycles.push(members);
                 }
             }
             Outcome::Indirect { .. } => {
@@ -100,6 +117,11 @@ fn tell_of(scanned: &[Scanned], resolved: &Resolved, is_verbose: bool) {
                     tell!("left out: {}", names(&resolved.chain(id), " -> "));
                 }
             }
+        }
+    }
+    for (count, what) in [(unmet_count, "unmet dependencies"), (told_cycles.len(), "cycles")] {
+        if count > TOLD_MAX && !is_verbose {
+            tell!("and {} more {what}: --verbose", count - TOLD_MAX);
         }
     }
     let elsewhere: Vec<String> = resolved

@@ -24,6 +24,7 @@ pub fn run(tree: &Path, options: &Scan) -> Result<ExitCode> {
         return Err(Error::usage(format!("{} is no pkgsrc tree: it has no mk", folder.display()))
             .hint("--tree with the folder that mk and the categories are in"));
     }
+    trust(&folder, options.trust_tree)?;
     for location in &options.locations {
         if !is_location(location) || !folder.join(location).is_dir() {
             return Err(Error::usage(format!("{location} is no directory of {}", folder.display())));
@@ -64,6 +65,19 @@ pub fn run(tree: &Path, options: &Scan) -> Result<ExitCode> {
         export(&order, &found, options)?;
     }
     told(&order, &found, options)
+}
+
+/// Makefiles are programs, and these run without a root: as root of the machine only where that is asked for.
+fn trust(folder: &Path, is_trusted: bool) -> Result<()> {
+    if rustix::process::geteuid().is_root() && !is_trusted {
+        let what = format!("the makefiles of {} would run as root of this machine", folder.display());
+        return Err(Error::usage(what).hint(
+            "run it as an ordinary user, or scan in a root with kilnyard init pkgsrc and kilnyard scan; --trust-tree if \
+             every file of the tree may do what root may",
+        ));
+    }
+    tell!("running the makefiles of {} on this machine, as {}", folder.display(), crate::yard::user_name());
+    Ok(())
 }
 
 fn told(order: &[String], found: &Found, options: &Scan) -> Result<ExitCode> {

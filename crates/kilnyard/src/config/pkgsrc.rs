@@ -139,7 +139,8 @@ pub fn template(filled: &Template) -> String {
 packages = {packages}
 {file}
 [pkgsrc]
-{lines}
+{lines}# bootstrap-environment = {{ CFLAGS = "-O2" }} # variables of the tree's bootstrap/bootstrap, where it makes the kit
+
 # Builds happen in a root of Debian, so that what the system has is the same in every build.
 [pkgsrc.root]
 release = {release}

@@ -2,12 +2,16 @@
 
 use crate::fixtures::{Packages, Shared, Trial, processes};
 use crate::support::tree::MiniTree;
+use crate::support::until;
+use std::fs;
 use std::path::Path;
 
 pub const CASES: &[Trial] = &[
     ("a_first_run_that_loops_is_ended_by_its_cpu_time", a_first_build_loops),
     ("each_way_to_misbehave_has_its_verdict", each_way_to_misbehave),
     ("what_a_signal_ended_is_tried_again_and_told", what_a_signal_ended),
+    ("what_a_package_leaves_in_the_prefix_fails_its_test", leaves_a_file),
+    ("maintainer_scripts_of_the_base_run_in_a_root_of_their_own", base_scripts),
 ];
 
 /// What each does. Numbers of seconds tell their processes from others.
@@ -219,4 +223,78 @@ fn what_a_signal_ended(shared: &Shared) {
     yard.change("signal = 0 #", "cancelled = 1 #");
     yard.run(&["plan"]).exits(2).says(&["retry", "cancelled"]);
     yard.is_clean();
+}
+
+/// What a process that installs packages of the base is, seen from outside.
+struct Installer {
+    spaces: Vec<String>,
+    capabilities: u64,
+    user: u32,
+}
+
+/// The process that runs maintainer scripts below one, if it runs now.
+fn installer(below: u32) -> Option<Installer> {
+    let text = |path: String| fs::read_to_string(path).ok();
+    let field = |status: &str, name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim));
+        line.map(|value| value.split_whitespace().next().unwrap_or_default().to_owned())
+    };
+    let numbers = fs::read_dir("/proc").unwrap().flatten();
+    numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).find_map(|number| {
+        let line = text(format!("/proc/{number}/cmdline"))?;
+        if !line.starts_with("dpkg\0") || !line.contains("--install") {
+            return None;
+        }
+        let mut ancestor = number;
+        while ancestor != below {
+            let status = text(format!("/proc/{ancestor}/status"))?;
+            ancestor = field(&status, "PPid")?.parse().ok().filter(|parent| *parent > 1)?;
+        }
+        let status = text(format!("/proc/{number}/status"))?;
+        let space = |kind: &&str| fs::read_link(format!("/proc/{number}/ns/{kind}")).ok();
+        let spaces: Option<Vec<_>> = SPACES.iter().map(space).collect();
+        Some(Installer {
+            spaces: spaces?.into_iter().map(|path| path.display().to_string()).collect(),
+            capabilities: u64::from_str_radix(&field(&status, "CapBnd")?, 16).ok()?,
+            user: field(&status, "Uid")?.parse().ok()?,
+        })
+    })
+}
+
+const SPACES: [&str; 6] = ["user", "mnt", "pid", "net", "ipc", "uts"];
+
+/// `CAP_NET_ADMIN`, `CAP_SYS_MODULE`, `CAP_SYS_PTRACE` and `CAP_SYS_ADMIN` (capabilities(7)).
+const POWERS: u64 = 1 << 12 | 1 << 16 | 1 << 19 | 1 << 21;
+
+fn base_scripts(shared: &Shared) {
+    let tree = MiniTree::new(&[("a/one", "")]);
+    let yard = shared.yard("base-scripts", &tree, &["a/one"]);
+    yard.run(&["clean", "--base"]).exits(0);
+    let mut scan = yard.start(&["scan"]);
+    let mut found = None;
+    until("packages of the base are installed", || {
+        found = installer(scan.child.id());
+        assert!(found.is_some() || scan.is_running(), "{}", scan.stderr());
+        found.is_some()
+    });
+    let found = found.unwrap();
+    for (kind, inside) in SPACES.iter().zip(&found.spaces) {
+        let own = fs::read_link(format!("/proc/self/ns/{kind}")).unwrap();
+        assert_ne!(*inside, own.display().to_string(), "scripts share the machine's {kind}");
+    }
+    assert_eq!(found.capabilities & POWERS, 0);
+    // SAFETY: no preconditions.
+    assert!(found.user != 0 || unsafe { libc::getuid() } != 0, "scripts run as root of the machine");
+    scan.end().exits(0).says(&["base root: downloading packages", "base root: configuring packages"]);
+}
+
+fn leaves_a_file(shared: &Shared) {
+    let tree = MiniTree::new(&[("a/leaves", ""), ("a/removes", "")]);
+    let install = "case $2 in POST-INSTALL) echo x > \"$PKG_PREFIX/of-a-script\" ;; esac\n";
+    tree.write("a/leaves/INSTALL", install);
+    tree.write("a/removes/INSTALL", install);
+    tree.write("a/removes/DEINSTALL", "case $2 in POST-DEINSTALL) rm \"$PKG_PREFIX/of-a-script\" ;; esac\n");
+    let yard = shared.yard("leaves", &tree, &[]);
+    yard.build().exits(1).says(&["1 built, 1 failed"]);
+    yard.run(&["why", "a/leaves"]).exits(0).says(&["left behind by pkg_delete: /usr/pkg/of-a-script"]);
 }

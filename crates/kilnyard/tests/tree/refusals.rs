@@ -72,7 +72,10 @@ fn a_kit_that_is_none(shared: &Shared) {
     yard.build().exits(2).says(&["the bootstrap kit has no /usr/pkg"]);
     fs::write(yard.path("kilnyard.toml"), right.replace("make = \"/usr/bin/bmake\"", "")).unwrap();
     fs::remove_file(yard.path("layers/kit.json")).unwrap();
-    yard.build().exits(2).says(&["the bootstrap kit has no /usr/pkg/bin/bmake", "make in kilnyard.toml"]);
+    yard.build().exits(2).says(&[
+        "neither the bootstrap kit nor the base root has /usr/pkg/bin/bmake",
+        "make in kilnyard.toml",
+    ]);
     fs::write(yard.path("kilnyard.toml"), right).unwrap();
     yard.build().exits(0).says(&["unpacking the bootstrap kit", "1 built"]);
     let layers = yard.names("layers");

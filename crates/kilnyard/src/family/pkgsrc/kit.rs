@@ -89,7 +89,7 @@ pub fn ensure(
     };
     let layer = format!("layers/kit-{}", &digest[..12]);
     base::put_layer(yard, ids, &part, &layer)?;
-    check(yard, pkgsrc, &layer)?;
+    check(yard, pkgsrc, base, &layer)?;
     let made = Made { asked, layer, digest };
     let text = serde_json::to_vec_pretty(&made).or_internal("write about the bootstrap kit")?;
     write_whole(&yard.path("layers/kit.json"), &text)?;
@@ -97,15 +97,18 @@ pub fn ensure(
 }
 
 /// A kit without make, or with another prefix, would fail every package in turn.
-fn check(yard: &Yard, pkgsrc: &Pkgsrc, layer: &str) -> Result<()> {
+fn check(yard: &Yard, pkgsrc: &Pkgsrc, base: &Base, layer: &str) -> Result<()> {
     let below = |path: &str| yard.path(layer).join(path.trim_start_matches('/'));
     if !below(&pkgsrc.prefix).is_dir() {
         return Err(Error::usage(format!("the bootstrap kit has no {}", pkgsrc.prefix))
             .hint("prefix in kilnyard.toml, as the kit was bootstrapped with"));
     }
     let make = pkgsrc.make();
-    if make.starts_with(&pkgsrc.prefix) && !below(&make).exists() {
-        return Err(Error::usage(format!("the bootstrap kit has no {make}"))
+    // Links are not followed: an absolute one would lead out of the layer.
+    let is_in =
+        |layer: &str| fs_err::symlink_metadata(yard.path(layer).join(make.trim_start_matches('/'))).is_ok();
+    if !is_in(layer) && !is_in(&base.layer) {
+        return Err(Error::usage(format!("neither the bootstrap kit nor the base root has {make}"))
             .hint("make in kilnyard.toml: the make program inside a root, such as /usr/bin/bmake"));
     }
     Ok(())
@@ -125,10 +128,22 @@ fn unpack(yard: &Yard, ids: &IdMap, archive: &Path, layer: &str) -> Result<Strin
     made.map(|()| digest)
 }
 
+/// How many lines of tar's an error shows: it prints one for each file.
+const LINES_SHOWN: usize = 3;
+
 /// tar cannot tell whether the archive or the disk is at fault; what it says can.
 fn no_kit(archive: &Path, error: Error) -> Error {
     let mut wrong = Error::usage(format!("failed to unpack the bootstrap kit {}", archive.display()));
-    wrong.causes = error.causes;
+    let lines: Vec<&str> = error.causes.iter().flat_map(|cause| cause.lines()).collect();
+    wrong.causes = lines.iter().take(LINES_SHOWN).map(|line| (*line).to_owned()).collect();
+    if lines.len() > LINES_SHOWN {
+        wrong.causes.push(format!("and {} more lines", lines.len() - LINES_SHOWN));
+    }
+    if lines.iter().any(|line| line.contains("Cannot change ownership")) {
+        let ids = kilnyard_root::IDS_COUNT - 1;
+        return wrong
+            .hint(format!("its files have owners above {ids}: pack it again with tar --owner=0 --group=0"));
+    }
     wrong.hint("bootstrap-kit in kilnyard.toml: an archive that tar unpacks, with the prefix in it")
 }
 

@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(advice.roots, plainest.roots);
         assert!(advice.reason.ends_with("at 0.31 and 1.20"), "{}", advice.reason);
         // The next one may be had for both.
-        let roots = super::advise(&[plainest, block, memory(&[8.0; 3])], None).unwrap().roots;
+        let roots = advise(&[plainest, block, memory(&[8.0; 3])], None).unwrap().roots;
         assert!(roots.is_in_memory());
     }
 

@@ -538,8 +538,7 @@ fn what_was_used_is_told_last(yard: &Yard) -> Result<(), Failed> {
     // The command itself, ten of a pipe each, head, ipcmk.
     assert_eq!(*created, 13, "{reports:?}");
     // A kernel that does not count is not one that counted nothing.
-    let is_counted =
-        std::fs::read_to_string("/proc/self/io").is_ok_and(|text| text.contains("write_bytes: "));
+    let is_counted = fs::read_to_string("/proc/self/io").is_ok_and(|text| text.contains("write_bytes: "));
     assert_eq!(written_bytes.is_some(), is_counted, "{written_bytes:?}");
     // A file system in memory writes to no disk.
     assert!(written_bytes.is_none_or(|bytes| bytes == 0 || bytes >= 3_000_000), "{written_bytes:?}");

@@ -269,7 +269,7 @@ pub enum Record {
         /// The build.
         build: Number,
         /// What it did.
-        stage: StageResult,
+        stage: Box<StageResult>,
     },
     /// A build ended.
     BuildEnded {

@@ -101,8 +101,8 @@ fn a_run_comes_back_as_it_was_written() {
     store
         .record(&[
             Record::BuildBegan(build_row(number, run, "b")),
-            Record::StageEnded { build: number, stage: stage(Stage::Unpack, 1.0) },
-            Record::StageEnded { build: number, stage: stage(Stage::Build, 2.0) },
+            Record::StageEnded { build: number, stage: Box::new(stage(Stage::Unpack, 1.0)) },
+            Record::StageEnded { build: number, stage: Box::new(stage(Stage::Build, 2.0)) },
             Record::BuildEnded {
                 build: number,
                 at_seconds: 105.0,
@@ -158,7 +158,7 @@ fn outputs_replace_those_of_the_same_package_alone() {
     store
         .record(&[
             Record::BuildBegan(build_row(1, run, "p")),
-            Record::StageEnded { build: 1, stage: stage(Stage::Build, 2.5) },
+            Record::StageEnded { build: 1, stage: Box::new(stage(Stage::Build, 2.5)) },
             Record::BuildEnded {
                 build: 1,
                 at_seconds: 111.0,
@@ -321,10 +321,10 @@ fn what_the_last_builds_took_is_kept_and_those_without_memory_too() {
         store
             .record(&[
                 Record::BuildBegan(build_row(number, run, "p")),
-                Record::StageEnded { build: number, stage: stage(Stage::Fetch, 9.0) },
+                Record::StageEnded { build: number, stage: Box::new(stage(Stage::Fetch, 9.0)) },
                 // It was made twice.
-                Record::StageEnded { build: number, stage: stage(Stage::Build, 99.0) },
-                Record::StageEnded { build: number, stage: made },
+                Record::StageEnded { build: number, stage: Box::new(stage(Stage::Build, 99.0)) },
+                Record::StageEnded { build: number, stage: Box::new(made) },
                 end(number, outcome, failure),
             ])
             .unwrap();

@@ -215,7 +215,7 @@ fn build_records(run: u64, build: u64, number: usize, began: f64, state: Package
             left_behind: Vec::new(),
             measures: Measures::default(),
         };
-        Record::StageEnded { build, stage: result }
+        Record::StageEnded { build, stage: Box::new(result) }
     }));
     let failure = is_failed.then(|| Failure {
         stage: Stage::Build,

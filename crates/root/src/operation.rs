@@ -93,8 +93,6 @@ pub enum Operation {
         mode: u32,
         /// How large it may grow.
         size_bytes_max: u64,
-        /// Whether programs in it change their user where they say so.
-        has_set_ids: bool,
     },
     /// Makes a device node of the machine visible in the root.
     Device {
@@ -387,12 +385,8 @@ const SMALL_BYTES_MAX: u64 = 64 << 20;
 /// What every root needs besides its files: devices, processes, a name, loopback.
 pub(crate) fn system_operations(root: &Path) -> Vec<Operation> {
     let dev = root.join("dev");
-    let tmpfs = |path: &str, mode, size_bytes_max| Operation::Tmpfs {
-        target: root.join(path),
-        mode,
-        size_bytes_max,
-        has_set_ids: false,
-    };
+    let tmpfs =
+        |path: &str, mode, size_bytes_max| Operation::Tmpfs { target: root.join(path), mode, size_bytes_max };
     let folders = ["dev", "run", "proc", "sys"].map(|name| Operation::Folder { path: root.join(name) });
     let mut operations = folders.to_vec();
     operations.push(tmpfs("dev", 0o755, SMALL_BYTES_MAX));

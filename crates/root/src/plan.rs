@@ -80,12 +80,7 @@ impl RootPlan {
         let made = |name: &str| Operation::Folder { path: at(name) };
         let mut make = vec![Operation::Folder { path: folder.to_owned() }];
         let mut hold = Vec::new();
-        let memory = |mode, size_bytes_max| Operation::Tmpfs {
-            target: at(MEMORY),
-            mode,
-            size_bytes_max,
-            has_set_ids: true,
-        };
+        let memory = |mode, size_bytes_max| Operation::Tmpfs { target: at(MEMORY), mode, size_bytes_max };
         // Folders of the root's own are made where they lie.
         let (base, is_held) = match making.place {
             Place::Disk => (folder.to_owned(), false),

@@ -14,10 +14,9 @@ pub(super) fn execute(operation: &Operation) -> io::Result<()> {
         }
         Operation::Bind { source, target, access } => bind(source, target, *access),
         Operation::StandIn { root, program, with, real } => stand_in(root, program, with, real),
-        Operation::Tmpfs { target, mode, size_bytes_max, has_set_ids } => {
+        Operation::Tmpfs { target, mode, size_bytes_max } => {
             let data = format!("mode={mode:o},size={size_bytes_max}");
-            let set_ids = if *has_set_ids { 0 } else { libc::MS_NOSUID };
-            mount("tmpfs", target, "tmpfs", set_ids | libc::MS_NODEV, &data)
+            mount("tmpfs", target, "tmpfs", libc::MS_NOSUID | libc::MS_NODEV, &data)
         }
         Operation::Device { name, folder } => {
             let path = folder.join(name);

@@ -28,9 +28,8 @@ pub(crate) fn refusal(error: &(dyn Error + 'static)) -> String {
         if cause.downcast_ref::<io::Error>().is_some_and(is_too_large) {
             key = Some("unpacked");
         }
-        if let Some(super::ArchiveProblem::TooLarge { what: super::contents::FILES, .. }) =
-            cause.downcast_ref()
-        {
+        // A transparent error stands in the chain in place of the one that it wraps.
+        if cause.to_string().starts_with(&format!("its {} is over", super::contents::FILES)) {
             key = Some("unpacked-files");
         }
         next = cause.source();

@@ -65,6 +65,7 @@ impl Yard {
     }
 
     /// Where commands write, seen from outside.
+    #[allow(dead_code, reason = "of the tests that share this room, one watches what is written")]
     pub fn upper(&self) -> PathBuf {
         self.0.path().join("root/upper")
     }

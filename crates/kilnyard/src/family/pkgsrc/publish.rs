@@ -73,7 +73,7 @@ pub fn recover(
     };
     for entry in entries {
         let path = entry.context(Kind::Machine, "read what the repository offers")?.path();
-        if !path.extension().is_some_and(|ending| ending == "tgz") {
+        if path.extension().is_none_or(|ending| ending != "tgz") {
             continue;
         }
         let (package, output) = match workshop.published_output(&path) {

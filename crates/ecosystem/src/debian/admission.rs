@@ -14,7 +14,7 @@ use kilnyard_model::text;
 use std::cmp::Ordering;
 
 /// The ending of the name of a package with debug symbols, which debhelper adds for a declared package.
-const DEBUG_ENDING: &str = "-dbgsym";
+pub(super) const DEBUG_ENDING: &str = "-dbgsym";
 /// How many declared names an error lists.
 const NAMES_SHOWN_MAX: usize = 12;
 

@@ -85,6 +85,16 @@ impl Workshop {
         self.sources.get(name).unwrap_or(Source::new(Stanza::new("")))
     }
 
+    /// Whether a source may publish an output of this name. Debug symbols belong to whom their package belongs.
+    pub fn is_owner(&self, output: &str, source: &str) -> bool {
+        let owners = &self.resolved.owners;
+        let name = match owners.of(output) {
+            Some(_) => output,
+            None => output.strip_suffix(admission::DEBUG_ENDING).unwrap_or(output),
+        };
+        owners.is_owner(name, source)
+    }
+
     fn stock(&self) -> MutexGuard<'_, Stock> {
         self.stock.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }

@@ -41,6 +41,15 @@ pub fn make(
     let is_in_set = |name: &str| workshop.graph().find(name).is_some() || left_out.contains(name);
     let mut outputs = store.outputs().map_err(store_error)?;
     outputs.retain(|row| is_in_set(&row.package));
+    // A name that another source has taken over is still among the last outputs of the one that had it. It stays
+    // published until the new owner has made it.
+    let owned: HashSet<String> = outputs
+        .iter()
+        .filter(|row| workshop.is_owner(&row.output.name, &row.package))
+        .map(|row| row.output.name.clone())
+        .collect();
+    outputs
+        .retain(|row| workshop.is_owner(&row.output.name, &row.package) || !owned.contains(&row.output.name));
     let (mut binaries, mut remarks) = (Vec::new(), Vec::new());
     for row in &outputs {
         let entry = binary(row, distfiles)?.or_else(|| {

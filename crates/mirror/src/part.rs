@@ -169,7 +169,7 @@ fn check_room(part: &Path, size_bytes: u64) -> io::Result<()> {
     let kept_bytes = (facts.f_blocks / FREE_PART).saturating_mul(facts.f_frsize);
     let free_bytes = facts.f_bavail.saturating_mul(facts.f_frsize).saturating_sub(kept_bytes);
     match missing_bytes > free_bytes {
-        true => Err(io::ErrorKind::StorageFull.into()),
+        true => Err(rustix::io::Errno::NOSPC.into()),
         false => Ok(()),
     }
 }

@@ -272,7 +272,9 @@ fn a_control_file_that_reads_in_two_ways_fails_its_own_build() {
     let collected = |control: &str| {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("attr_1_amd64.deb"), deb(control)).unwrap();
-        workshop.collect(id(&workshop, "attr"), folder.path()).map_err(|error| error.to_string())
+        workshop
+            .collect(id(&workshop, "attr"), folder.path(), kilnyard_ecosystem::OutputBounds::WIDEST)
+            .map_err(|error| error.to_string())
     };
     let good = "Package: attr\nVersion: 1-1+bk1\nArchitecture: amd64\n";
     assert_eq!(collected(good).unwrap()[0].description, good);

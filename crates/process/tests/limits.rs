@@ -206,9 +206,10 @@ fn the_kernel_bounds_memory() -> Result<(), Failed> {
 /// Runs a command whose root is watched for what is written to it.
 fn writing(script: &str, written_bytes_max: u64) -> Outcome {
     let yard = Yard::new();
-    let writing = Writing { folders: vec![yard.upper()], ..Writing::default() };
-    let limits = Limits { written_bytes_max: Some(written_bytes_max), wall_seconds_max: 60.0, ..LIMITS };
     let sandbox = yard.sandbox(script);
+    let upper = sandbox.folder.join("root/upper");
+    let writing = Writing { folders: vec![upper], ..Writing::default() };
+    let limits = Limits { written_bytes_max: Some(written_bytes_max), wall_seconds_max: 60.0, ..LIMITS };
     let cancel = AtomicBool::new(false);
     run_writing(&sandbox, &mut std::io::sink(), (limits, &writing), &cancel, None, &mut |_| {})
 }

@@ -8,7 +8,7 @@ use kilnyard_root::{
     Access, Flushes, IdMap, Making, Nesting, Operation, ProcessStat, RootPlan, Sandbox, User, View, probe,
 };
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 fn ids() -> Result<IdMap, String> {
     let (ids, lack) = IdMap::of_this_user(&std::env::var("USER").unwrap_or_default());
@@ -62,12 +62,6 @@ impl Yard {
             std::os::unix::fs::symlink(format!("usr/{link}"), folder.path().join("base").join(link)).unwrap();
         }
         Yard(folder)
-    }
-
-    /// Where commands write, seen from outside.
-    #[allow(dead_code, reason = "of the tests that share this room, one watches what is written")]
-    pub fn upper(&self) -> PathBuf {
-        self.0.path().join("root/upper")
     }
 
     pub fn sandbox(&self, script: &str) -> Sandbox {

@@ -60,7 +60,9 @@ pub fn usage(folder: &Path, charged_bytes_max: u64) -> Usage {
             }
             let Ok(facts) = statat(&*folder, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
             let is_folder = FileType::from_raw_mode(facts.st_mode) == FileType::Directory;
-            let names = if is_folder { 1 } else { facts.st_nlink.max(1) };
+            // It has 32 bits on some architectures.
+            #[allow(clippy::useless_conversion)]
+            let names = if is_folder { 1 } else { u64::from(facts.st_nlink).max(1) };
             // Blocks of 512 bytes, whatever the file system's own are (stat(2)).
             usage.bytes += (facts.st_blocks.max(0) as u64).saturating_mul(512) / names;
             usage.files += 1;

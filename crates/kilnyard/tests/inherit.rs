@@ -1,0 +1,64 @@
+//! What the program keeps of its caller's open files: everything that it starts would have them too.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A number that no shell uses by itself.
+const NUMBER: i32 = 9;
+
+/// Starts the program so that it waits for a pipe that nothing is written to, with a folder open that it was not given by
+/// name: the idiom of `( flock -n 9; kilnyard build ) 9>lock`.
+fn start(folder: &Path, words: &[&str]) -> Child {
+    let pipe = folder.join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let open = File::open("/etc").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kilnyard"));
+    command.args(words).arg(&pipe).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let number = open.as_raw_fd();
+    // SAFETY: dup2 may be called between fork and exec; the copy is not closed at exec.
+    unsafe {
+        command.pre_exec(move || match libc::dup2(number, NUMBER) {
+            NUMBER => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+    command.spawn().unwrap()
+}
+
+fn has(child: &Child, folder: &str) -> bool {
+    let all = std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap();
+    all.flatten().any(|entry| std::fs::read_link(entry.path()).is_ok_and(|path| path == PathBuf::from(folder)))
+}
+
+#[test]
+fn what_the_caller_has_open_is_closed_before_anything_is_started() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = start(folder.path(), &["resolve", "--ecosystem", "pkgsrc", "--import"]);
+    let until = Instant::now() + Duration::from_secs(30);
+    while has(&child, "/etc") && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // It still waits, so that it is the program that closed it.
+    assert!(child.try_wait().unwrap().is_none());
+    let kept = has(&child, "/etc");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!kept);
+}
+
+/// make hands its jobserver to `fakeroot debian/rules` like this.
+#[test]
+fn a_fakeroot_hands_on_what_its_caller_has_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = start(folder.path(), &["fakeroot", "--", "cat"]);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(child.try_wait().unwrap().is_none());
+    let kept = has(&child, "/etc");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(kept);
+}

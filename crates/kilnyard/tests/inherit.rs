@@ -31,7 +31,8 @@ fn start(folder: &Path, words: &[&str]) -> Child {
 
 fn has(child: &Child, folder: &str) -> bool {
     let all = std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap();
-    all.flatten().any(|entry| std::fs::read_link(entry.path()).is_ok_and(|path| path == PathBuf::from(folder)))
+    all.flatten()
+        .any(|entry| std::fs::read_link(entry.path()).is_ok_and(|path| path == PathBuf::from(folder)))
 }
 
 #[test]

@@ -228,11 +228,11 @@ pub enum Operation {
         /// The new root.
         target: PathBuf,
     },
-    /// Gives folders of the root, after it was entered, from one user to another, and from its group to that of the same number.
-    /// Folders of others stay theirs, and what is no folder is passed over.
+    /// Gives a folder of the root, after it was entered, from one user to another and to the group of the same number. It stays
+    /// as it is if it belongs to a third user, or is no folder.
     HandOver {
-        /// The folders, inside.
-        folders: Vec<PathBuf>,
+        /// The folder, inside.
+        folder: PathBuf,
         /// Who has them before.
         from: u32,
         /// Who has them then.
@@ -365,9 +365,8 @@ impl fmt::Display for Operation {
             Operation::Hostname { name } => write!(f, "hostname {name}"),
             Operation::Loopback => f.write_str("loopback up"),
             Operation::Pivot { target } => write!(f, "pivot to {}", target.display()),
-            Operation::HandOver { folders, from, to } => {
-                let folders: Vec<_> = folders.iter().map(|path| path.display().to_string()).collect();
-                write!(f, "hand {} over from user {from} to {to}", folders.join(", "))
+            Operation::HandOver { folder, from, to } => {
+                write!(f, "hand {} over from user {from} to {to}", folder.display())
             }
             Operation::Seal { open } => {
                 let open: Vec<_> = open.iter().map(|path| path.display().to_string()).collect();

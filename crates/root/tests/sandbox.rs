@@ -20,6 +20,7 @@ fn main() {
         Trial::test(name, move || run(&Yard::new())).with_ignored_flag(is_ignored)
     };
     let tests = vec![
+        test("builders_of_two_builds_are_two_users_outside", builders_of_two_builds_are_two_users_outside),
         test("a_command_runs_as_nobody_outside", a_command_runs_as_nobody_outside),
         test("an_ordinary_user_has_no_way_to_privileges", an_ordinary_user_has_no_way_to_privileges),
         test("root_of_the_root_may_install_and_not_mount", root_of_the_root_may_install_and_not_mount),
@@ -144,6 +145,29 @@ fn a_command_runs_as_nobody_outside(yard: &Yard) -> Result<(), Failed> {
     let outside = yard.run(User::Root, "cat /proc/1/uid_map")?;
     let numbers: Vec<u32> = outside.split_whitespace().map(|n| n.parse().unwrap()).collect();
     assert_ne!(numbers[1], 0, "root of the root is root outside: {outside}");
+    Ok(())
+}
+
+fn builders_of_two_builds_are_two_users_outside(yard: &Yard) -> Result<(), Failed> {
+    use std::os::unix::fs::MetadataExt;
+    if yard.ids.is_ordinary() {
+        eprintln!("skipped: a layer with a folder of the builder is made by root");
+        return Ok(());
+    }
+    yard.make("base/build");
+    let (builder, group) = (yard.ids.user_outside(1000), yard.ids.group_outside(1000));
+    std::os::unix::fs::lchown(yard.path("base/build"), builder, group)?;
+    let mut writers = Vec::new();
+    for number in [61_200, 61_201] {
+        let mut sandbox = yard.sandbox(PLAIN, "echo mine >/build/file; stat -c '%u %g' /build /build/file");
+        sandbox.ids = yard.ids.with_swapped(1000, number).ok_or("no such ids")?;
+        let View::Root(operations) = &mut sandbox.view else { return Err("no root".into()) };
+        operations.push(Operation::HandOver { folder: "/build".into(), from: number, to: 1000 });
+        assert_eq!(sandbox.run()?, "1000 1000\n1000 1000\n");
+        writers.push(fs::symlink_metadata(yard.path("root/upper/build/file"))?.uid());
+        kilnyard_root::tree::remove_tree(&yard.path("root/upper/build"))?;
+    }
+    assert!(writers[0] != writers[1] && !writers.contains(&builder.unwrap()), "{writers:?}");
     Ok(())
 }
 

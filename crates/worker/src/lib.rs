@@ -46,6 +46,9 @@ use std::sync::atomic::AtomicBool;
 /// The user and group of the root that builds.
 pub const BUILDER_ID: u32 = 1000;
 
+/// The folder of every base root that belongs to the builder.
+pub const BUILDER_FOLDER: &str = "/build";
+
 /// What a worker is told once.
 #[derive(Clone, Debug)]
 pub struct Settings {

@@ -5,7 +5,7 @@
 //! was guessed wrongly takes nothing from others: it finds no space, and is built again on the disk.
 
 use kilnyard_process::pressure;
-use kilnyard_root::usage;
+use kilnyard_root::{Usage, usage, used_bytes};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -54,8 +54,9 @@ impl Memory {
     }
 }
 
+/// What a copy of a layer is charged. A file that has names outside of the layer too is a whole file in the copy.
 fn charged_bytes(layer: &Path) -> u64 {
-    usage(layer, u64::MAX).charged_bytes()
+    Usage { bytes: used_bytes(layer), ..usage(layer, u64::MAX) }.charged_bytes()
 }
 
 /// What is promised to a build that is expected to write so much, besides so much that is known.
@@ -74,6 +75,18 @@ impl Drop for Promise {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_layer_whose_files_have_names_elsewhere_is_charged_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let layer = folder.path().join("layer");
+        fs_err::create_dir(&layer).unwrap();
+        fs_err::write(layer.join("file"), vec![1; 1 << 20]).unwrap();
+        for name in ["one", "two", "three"] {
+            fs_err::hard_link(layer.join("file"), folder.path().join(name)).unwrap();
+        }
+        assert!(charged_bytes(&layer) >= 1 << 20);
+    }
 
     #[test]
     fn no_more_is_promised_than_there_is() {

@@ -5,7 +5,7 @@ use crate::apart::{self, Apart};
 use crate::layers::{Image, planned_image};
 use crate::leftovers::remove_or_set_aside;
 use crate::memory::{Promise, promised_bytes};
-use crate::{BUILDER_ID, Settings, Worker, fakeroot, tools};
+use crate::{BUILDER_FOLDER, BUILDER_ID, Settings, Worker, fakeroot, tools};
 
 use kilnyard_fakeroot::Session;
 use kilnyard_model::order::{Account, BuildOrder, CommandOrder, Input, InputText, RootOrder, SharedFolder};
@@ -431,11 +431,10 @@ impl RootFolder {
         operations
     }
 
-    /// Gives a builder with an id of its own the folders that the layers' builder has.
+    /// Gives a builder with an id of its own the folder that the layers' builder has.
     fn handing_over(&self) -> Option<Operation> {
-        let place = self.apart.as_ref()?.number;
-        let folders = self.open.iter().map(PathBuf::from).collect();
-        Some(Operation::HandOver { folders, from: place, to: BUILDER_ID })
+        let from = self.apart.as_ref()?.number;
+        Some(Operation::HandOver { folder: BUILDER_FOLDER.into(), from, to: BUILDER_ID })
     }
 
     /// What a command of the builder performs besides, last: with one id alone nobody else would keep it from writing to the

@@ -1,7 +1,7 @@
 //! The commands of each stage.
 //!
 //! Everything a root needs lies in [`INPUTS`], for reading: the source's files, the binary packages of
-//! the exact closure. [`TEXTS`] has a small `Packages` of these alone. apt does the installing: it knows the order
+//! the exact closure. `/kilnyard/texts` has a small `Packages` of these alone. apt does the installing: it knows the order
 //! of unpacking and configuring, and with a few hundred packages in its index it costs next to nothing.
 
 use super::settings::Settings;

@@ -64,9 +64,7 @@ pub(super) fn execute(operation: &Operation) -> io::Result<()> {
         }
         Operation::Loopback => loopback_up(),
         Operation::Pivot { target } => pivot(target),
-        Operation::HandOver { folders, from, to } => {
-            folders.iter().try_for_each(|folder| hand_over(folder, *from, *to))
-        }
+        Operation::HandOver { folder, from, to } => hand_over(folder, *from, *to),
         Operation::Seal { open } => seal(open),
     }
 }

@@ -21,9 +21,13 @@ pub fn universe(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let [packages, source_text] = parts(text);
     let mut universe = Universe::new(Context::new("amd64"));
-    universe.add_packages(packages.into(), Origin::Archive);
+    if universe.add_packages(packages.into(), Origin::Archive).is_err() {
+        return;
+    }
     let mut sources = Sources::default();
-    sources.add(source_text.into());
+    if sources.add(source_text.into()).is_err() {
+        return;
+    }
     if universe.len() > CANDIDATES_MAX || sources.len() > CANDIDATES_MAX {
         return;
     }

@@ -1,7 +1,7 @@
 //! What builds say of their packages, on its way into the indexes of a repository.
 
 use crate::{parts, text};
-use kilnyard_publish::{BinaryEntry, Operation, ReleaseFacts, SourceEntry, SourceFile, plan};
+use kilnyard_publish::{BinaryEntry, BinaryIndex, Operation, ReleaseFacts, SourceEntry, SourceFile, plan};
 use std::collections::HashSet;
 use std::path::{Component, Path};
 
@@ -26,6 +26,7 @@ pub fn publish(data: &[u8]) {
         size_bytes: 7,
         architecture: "amd64".to_owned(),
         component: "main".to_owned(),
+        index: BinaryIndex::Machine,
     });
     let files = path();
     let files = files.split_whitespace().map(|pool_path| SourceFile {

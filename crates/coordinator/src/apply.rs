@@ -307,7 +307,7 @@ impl Coordinator {
             stages: Vec::new(),
         })));
         if let Some(stage) = package.fetch.take() {
-            actions.push(Action::Record(Record::StageEnded { build, stage: *stage }));
+            actions.push(Action::Record(Record::StageEnded { build, stage }));
         }
     }
 
@@ -358,7 +358,7 @@ impl Coordinator {
             stage.parallel_seconds = Some(lease.take_parallel_seconds(now_seconds).min(stage.wall_seconds));
             // Waiting counts as work, as it does in estimates.
             lease.core_seconds += stage.cpu_seconds.max(stage.wall_seconds);
-            actions.push(Action::Record(Record::StageEnded { build, stage: *stage }));
+            actions.push(Action::Record(Record::StageEnded { build, stage }));
         }
     }
 

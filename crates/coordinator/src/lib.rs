@@ -193,6 +193,9 @@ pub struct Start {
     pub recipe_version: String,
     /// What is there of it.
     pub kept: Option<Kept>,
+    /// The highest revision of this recipe version that the repository offers; 0 where there is none. The store may know
+    /// less than that: it was lost, or a backup took its place.
+    pub published_revision: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -203,6 +206,7 @@ struct Package {
     is_in_run: bool,
     recipe_version: String,
     kept: Option<Kept>,
+    published_revision: u32,
     version: String,
     key: Option<kilnyard_model::order::Key>,
     is_prepared: bool,
@@ -265,6 +269,7 @@ impl Coordinator {
                 is_in_run: start.is_in_run,
                 recipe_version: start.recipe_version,
                 kept: start.kept,
+                published_revision: start.published_revision,
                 version: String::new(),
                 key: None,
                 is_prepared: false,
@@ -322,13 +327,11 @@ impl Coordinator {
         self.scheduler.comes_before(package, other)
     }
 
-    /// The number that the next kept outputs of a package get.
+    /// The number that the next kept outputs of a package get: above those that were kept, and those that are published.
     pub fn next_revision(&self, package: PackageId) -> u32 {
         let package = &self.packages[package.index()];
-        match &package.kept {
-            Some(kept) if kept.recipe_version == package.recipe_version => kept.revision + 1,
-            _ => 1,
-        }
+        let kept = package.kept.as_ref().filter(|kept| kept.recipe_version == package.recipe_version);
+        kept.map_or(0, |kept| kept.revision).max(package.published_revision) + 1
     }
 
     /// How many builds there can be at once.

@@ -5,6 +5,7 @@ use kilnyard_model::order::{Key, Stage};
 use kilnyard_model::result::{FailureKind, Measures};
 use kilnyard_schedule::{Basis, Limits, Machine, Work};
 use kilnyard_store::RequestKind;
+use std::collections::BTreeMap;
 use std::collections::VecDeque;
 
 struct Run {
@@ -21,6 +22,7 @@ fn start() -> Start {
         is_in_run: true,
         recipe_version: "1".into(),
         kept: None,
+        published_revision: 0,
     }
 }
 
@@ -206,6 +208,22 @@ fn a_build_with_the_same_content_keeps_what_is_there() {
     assert!(run.actions.iter().any(|a| matches!(a, Action::Record(Record::KeyConfirmed { .. }))));
     assert!(!run.actions.iter().any(|a| matches!(a, Action::Adopt { .. })));
     assert_eq!(run.coordinator.next_revision(id), 5);
+}
+
+#[test]
+fn a_revision_is_above_what_is_kept_and_what_is_published() {
+    let mut graph = Graph::new();
+    let id = graph.add("a");
+    let next = |kept: Option<u32>, published_revision: u32| {
+        let kept =
+            kept.map(|revision| Kept { recipe_version: "1".into(), revision, contents: BTreeMap::new() });
+        let starts = vec![Start { kept, published_revision, ..start() }];
+        Coordinator::new(1, starts, scheduler(graph.clone(), 1), 7).next_revision(id)
+    };
+    assert_eq!(next(None, 0), 1);
+    // The store was lost, or an older one took its place.
+    assert_eq!((next(None, 2), next(Some(1), 2)), (3, 3));
+    assert_eq!(next(Some(4), 2), 5);
 }
 
 #[test]

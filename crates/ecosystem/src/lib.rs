@@ -10,7 +10,7 @@ mod layering;
 pub mod pkgsrc;
 mod telling;
 
-pub use archive::ArchiveProblem;
+pub use archive::{ArchiveProblem, Bounded, Compression, OutputBounds, decompress};
 pub use layering::{Composition, Layering, Manager, Part, Stack, Unpacking};
 pub use telling::{Telling, telling_lines};
 
@@ -44,6 +44,15 @@ pub struct LeftOut {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct CollectError(pub String);
+
+/// What was taken over from a root.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// The outputs, all of which may be published.
+    pub outputs: Vec<Output>,
+    /// What the build made and is not kept, and why: a sentence each, for the log.
+    pub notes: Vec<String>,
+}
 
 /// What a package weighs of which nobody says anything else: see [`Ecosystem::weight`].
 pub const WEIGHT_USUAL: u32 = 100;
@@ -86,8 +95,30 @@ pub trait Ecosystem: Send + Sync {
     /// the recipe whose outputs were kept, from 1; `jobs` is how many processes a build may run at once.
     fn order(&self, package: PackageId, revision: u32, jobs: u32) -> Result<BuildOrder, Impossible>;
 
-    /// Reads the outputs of a build from the folder that the order names, as seen from outside the root.
-    fn collect(&self, package: PackageId, folder: &Path) -> Result<Vec<Output>, CollectError>;
+    /// The highest revision of this recipe version that the yard's repository offers; 0 where it offers none, or where
+    /// the family has no revisions. The next build needs a higher one.
+    fn published_revision(&self, _package: PackageId) -> u32 {
+        0
+    }
+
+    /// Reads the outputs of a build from the folder that the order names, as seen from outside the root. `version` is
+    /// that of the order.
+    fn collect(
+        &self,
+        package: PackageId,
+        version: &str,
+        folder: &Path,
+        bounds: OutputBounds,
+    ) -> Result<Collected, CollectError>;
+
+    /// Whether these outputs of a build of `version` may be published in the name of the package: what a worker says
+    /// that it built is judged again by whoever gave the order.
+    fn check_outputs(
+        &self,
+        package: PackageId,
+        version: &str,
+        outputs: &[Output],
+    ) -> Result<(), CollectError>;
 
     /// How outputs are tried in a clean root.
     fn test(&self, package: PackageId, outputs: &[Output]) -> Result<TestOrder, Impossible>;

@@ -3,7 +3,7 @@
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::debian::source::{Parts, Sources};
 use kilnyard_ecosystem::debian::universe::{Origin, Universe};
-use kilnyard_ecosystem::debian::{Base, Cycles, Settings, Workshop};
+use kilnyard_ecosystem::debian::{Base, Cycles, Published, Settings, Takeovers, Workshop};
 use kilnyard_model::graph::{PackageId, StandIn};
 use kilnyard_model::order::{Input, Output, Stage};
 
@@ -20,6 +20,7 @@ fn settings() -> Settings {
         version_suffix: "+bk".into(),
         maintainer: "A <a@example>".into(),
         cycles: Cycles::Archive,
+        takeovers: Takeovers::new(),
     }
 }
 
@@ -65,17 +66,30 @@ fn sources() -> String {
 }
 
 fn workshop_of(packages: &str, sources_text: &str, names: &[&str], settings: Settings) -> Workshop {
+    workshop_with(packages, sources_text, names, settings, "")
+}
+
+/// The same, with what the yard's repository offers.
+fn workshop_with(
+    packages: &str,
+    sources_text: &str,
+    names: &[&str],
+    settings: Settings,
+    offered: &str,
+) -> Workshop {
+    let mut published = Published::default();
+    published.add(offered, &settings.version_suffix);
     let mut universe = Universe::new(settings.context());
-    universe.add_packages(packages.to_owned().into(), Origin::Archive);
+    universe.add_packages(packages.to_owned().into(), Origin::Archive).unwrap();
     let mut sources = Sources::default();
-    sources.add(sources_text.to_owned().into());
+    sources.add(sources_text.to_owned().into()).unwrap();
     let base = Base {
         layer: "layers/base".into(),
         digest: "base".into(),
         packages: vec![("make".into(), "4".into()), ("build-essential".into(), "12".into())],
     };
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-    Workshop::new(settings, universe, sources, &names, base)
+    Workshop::new(settings, universe, sources, &names, base, published)
 }
 
 fn workshop(names: &[&str]) -> Workshop {
@@ -272,10 +286,17 @@ fn a_control_file_that_reads_in_two_ways_fails_its_own_build() {
     let collected = |control: &str| {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("attr_1_amd64.deb"), deb(control)).unwrap();
-        workshop.collect(id(&workshop, "attr"), folder.path()).map_err(|error| error.to_string())
+        workshop
+            .collect(
+                id(&workshop, "attr"),
+                "1-1+bk1",
+                folder.path(),
+                kilnyard_ecosystem::OutputBounds::WIDEST,
+            )
+            .map_err(|error| error.to_string())
     };
-    let good = "Package: attr\nVersion: 1-1+bk1\nArchitecture: amd64\n";
-    assert_eq!(collected(good).unwrap()[0].description, good);
+    let good = "Package: libattr1\nSource: attr\nVersion: 1-1+bk1\nArchitecture: amd64\n";
+    assert_eq!(collected(good).unwrap().outputs[0].description, good);
     for (more, reason) in [
         ("Package: libc6\n", "the field Package twice"),
         ("\nPackage: libc6\nVersion: 9\n", "an empty line"),
@@ -284,8 +305,37 @@ fn a_control_file_that_reads_in_two_ways_fails_its_own_build() {
         let error = collected(&format!("{good}{more}")).unwrap_err();
         assert!(error.contains(reason), "{error}");
     }
-    let error = collected("Package: attr\n").unwrap_err();
+    let error = collected("Package: libattr1\nSource: attr\n").unwrap_err();
     assert!(error.contains("its control file has no version"), "{error}");
     let error = collected(&good.replace("Version: ", "Version:\n ")).unwrap_err();
     assert!(error.contains("its Version on another line"), "{error}");
+}
+
+#[test]
+fn a_name_is_made_by_its_owner_alone_and_its_number_rises() {
+    let both = sources() + &source("fork", "libattr1", "make");
+    let offered = "Package: libattr1\nSource: attr (1-1)\nVersion: 1-1+bk4\n";
+    let workshop = workshop_with(&packages(), &both, &["fork", "attr", "acl"], settings(), offered);
+    let [remark] = workshop.remarks() else { panic!("{:?}", workshop.remarks()) };
+    assert!(remark.contains("libattr1 is made by attr, and fork declares it too"), "{remark}");
+    assert_eq!(workshop.published_revision(id(&workshop, "attr")), 4);
+    assert_eq!(workshop.published_revision(id(&workshop, "acl")), 0);
+    let judge = |package: &str, version: &str| {
+        let made = Output {
+            version: version.into(),
+            description: format!(
+                "Package: libattr1\nSource: {package}\nVersion: {version}\nArchitecture: amd64\n"
+            ),
+            ..output("libattr1", "x", "")
+        };
+        workshop.check_outputs(id(&workshop, package), version, &[made]).map_err(|error| error.to_string())
+    };
+    assert!(judge("fork", "1-1+bk5").unwrap_err().contains("belongs to the source attr"));
+    assert!(judge("attr", "1-1+bk4").unwrap_err().contains("not above 1-1+bk4"));
+    judge("attr", "1-1+bk5").unwrap();
+    // What a worker says of an output must be what the output says of itself.
+    let mut lie = output("libattr1-dev", "x", "Source: attr\n");
+    lie.name = "libattr1".into();
+    let error = workshop.check_outputs(id(&workshop, "attr"), "1-1+bk1", &[lie]).unwrap_err();
+    assert!(error.to_string().contains("described as another package"), "{error}");
 }

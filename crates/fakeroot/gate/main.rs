@@ -87,7 +87,18 @@ unsafe fn ask(path: *const c_char) {
     }
     // SAFETY: no argument is an address.
     let socket = unsafe { call(number::SOCKET, [UNIX, STREAM_CLOSED_ON_EXEC, 0, 0, 0, 0]) };
-    let Ok(socket) = check(socket) else { return alone() };
+    const EMFILE: i32 = 24;
+    let socket = match check(socket) {
+        Ok(socket) => socket,
+        Err(EMFILE) => {
+            complain(
+                b"fakeroot: a program that makes system calls of its own sees real owners: it has no descriptor left to reach \
+                  the launcher (ulimit -n)\n",
+            );
+            return;
+        }
+        Err(_) => return alone(),
+    };
     let to = [socket, &raw const address as usize, size_of::<Address>(), 0, 0, 0];
     // SAFETY: the address lives for the call.
     if check(unsafe { call(number::CONNECT, to) }).is_err() {

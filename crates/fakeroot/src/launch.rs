@@ -338,6 +338,9 @@ fn run_in(
         }
     }
     let child = command.spawn();
+    // A state that is larger than a file may be is an error, and the command has the limit's own signal.
+    // SAFETY: no handler runs.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let mut child = child.map_err(|error| LaunchError::Start(words[0].clone().into(), error))?;
     COMMAND.store(child.id() as i32, Ordering::Release);
     let early = EARLY.swap(0, Ordering::AcqRel);

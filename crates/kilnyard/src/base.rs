@@ -9,7 +9,8 @@ use kilnyard_ecosystem::debian::Base;
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::order::{Account, CommandOrder};
 use kilnyard_root::sandbox::Task;
-use kilnyard_root::{Flushes, IdMap, Sandbox, User, View, probe, remove_folder};
+use kilnyard_root::{Flushes, IdMap, Nesting, Sandbox, User, View, probe, remove_folder};
+use kilnyard_worker::remove_or_set_aside;
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -33,8 +34,13 @@ struct Made {
 /// The base as it is; none where there is none for this configuration.
 pub fn find(yard: &Yard) -> Option<Base> {
     let made: Made = serde_json::from_slice(&fs_err::read(yard.path("layers/base.json")).ok()?).ok()?;
-    let is_right = made.asked == asked(yard) && yard.path(&made.layer).is_dir();
+    let is_right = made.asked == asked(yard) && is_whole(yard, &made.layer);
     is_right.then_some(Base { layer: made.layer, digest: made.digest, packages: made.packages })
+}
+
+/// Whether a layer is there, and was not found damaged.
+pub fn is_whole(yard: &Yard, layer: &str) -> bool {
+    yard.path(layer).is_dir() && !kilnyard_worker::is_marked_damaged(&yard.folder, layer)
 }
 
 /// What a base is made from: a change asks for a new one.
@@ -103,7 +109,7 @@ pub fn ensure(yard: &Yard, ids: &IdMap, cancel: &AtomicBool, say: &dyn Fn(&str))
     let layer_part = format!("layers/base-{}.part", std::process::id());
     bootstrap::bootstrap(yard, ids, &layer_part, cancel, say)?;
     let list = set_up(yard, ids, &layer_part)?;
-    remove_folder(&yard.folder, WORK.as_ref(), ids).context(Kind::Machine, failed)?;
+    remove_or_set_aside(&yard.folder, Path::new(WORK), ids);
     let digest = Sha256Hex::of(list.as_bytes()).as_str().to_owned();
     let layer = format!("layers/base-{}-{}{}", yard.config.root().release, &digest[..12], owners(ids));
     put_layer(yard, ids, &layer_part, &layer)?;
@@ -121,7 +127,7 @@ pub fn remove_parts(yard: &Yard, ids: &IdMap) -> Result<()> {
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.ends_with(".part") && entry.path().is_dir() {
-            remove(yard, ids, &format!("layers/{name}"))?;
+            remove_or_set_aside(&yard.folder, &Path::new("layers").join(name), ids);
         } else if name.ends_with(".part.tar") {
             fs_err::remove_file(entry.path()).context(Kind::Machine, "remove half of an archive")?;
         }
@@ -143,9 +149,14 @@ pub fn put_layer(yard: &Yard, ids: &IdMap, part: &str, layer: &str) -> Result<()
     let folder = fs_err::File::open(yard.path(part)).context(Kind::Machine, &failed)?;
     rustix::fs::syncfs(folder.file()).context(Kind::Machine, &failed)?;
     if yard.path(layer).exists() {
-        // Made before for another configuration with the same result.
-        return remove(yard, ids, part);
+        let is_known = kilnyard_worker::has_manifest(&yard.folder, layer);
+        if is_known && is_whole(yard, layer) && kilnyard_worker::find_damage(&yard.folder, layer).is_none() {
+            // Made before for another configuration with the same result.
+            return remove(yard, ids, part);
+        }
+        remove_or_set_aside(&yard.folder, Path::new(layer), ids);
     }
+    kilnyard_worker::write_manifest(&yard.folder, layer, part).context(Kind::Machine, &failed)?;
     fs_err::rename(yard.path(part), yard.path(layer)).context(Kind::Machine, &failed)
 }
 
@@ -163,6 +174,7 @@ pub fn machine_sandbox(yard: &Yard, ids: &IdMap, task: Task) -> Sandbox {
         is_interactive: false,
         has_network: false,
         flushes: Flushes::Discard,
+        nesting: Nesting::Refused,
     }
 }
 
@@ -205,7 +217,7 @@ useradd --uid 1000 --gid 1000 --home-dir /nonexistent --no-create-home --shell /
 echo 'man-db man-db/auto-update boolean false' | debconf-set-selections
 printf '127.0.0.1 localhost kilnyard\n::1 localhost kilnyard\n' > /etc/hosts
 rm -f /etc/apt/sources.list /etc/apt/sources.list.d/* /etc/resolv.conf /var/lib/apt/lists/*_* /var/cache/apt/archives/*.deb
-mkdir -p /build /kilnyard/inputs
+mkdir -p /build /kilnyard/inputs /kilnyard/texts
 chown builder:builder /build
 dpkg-query --show --showformat '${Package} ${Version}\n'
 "#;
@@ -225,6 +237,7 @@ fn set_up(yard: &Yard, ids: &IdMap, layer: &str) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kilnyard_root::Mapper;
 
     #[test]
     fn a_base_of_other_ids_is_told_from_ones_own() {

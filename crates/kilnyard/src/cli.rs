@@ -11,6 +11,9 @@ pub struct Arguments {
     /// The folder of the yard.
     #[arg(long, short = 'y', global = true, env = "KILNYARD_YARD", default_value = HERE, value_name = "DIR")]
     pub yard: PathBuf,
+    /// Work on a yard that belongs to another user, who can then use what you may do.
+    #[arg(long, global = true)]
+    pub foreign_yard: bool,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -87,6 +90,8 @@ pub enum Command {
     Publish(Publish),
     /// Remove what is not needed any more.
     Clean(Clean),
+    /// Put a store that is lost or damaged back: from its last good backup, and from the repository.
+    Restore(Restore),
     /// Make and read files in which one package is found without parsing the others.
     #[command(subcommand)]
     Index(Index),
@@ -152,8 +157,8 @@ pub enum Init {
         /// The archive's address; by default the one that this machine's apt uses.
         #[arg(long, value_name = "URL")]
         mirror: Option<String>,
-        /// Source packages, or .dsc files.
-        #[arg(value_name = "PACKAGE")]
+        /// Source packages, or .dsc files; `all` for every source of the release.
+        #[arg(value_name = "PACKAGE", required = true)]
         packages: Vec<String>,
     },
     /// A yard of packages of a pkgsrc tree.
@@ -310,6 +315,9 @@ pub struct Check {
     /// source that makes nothing for this architecture.
     #[arg(long)]
     pub dependent: bool,
+    /// What the sources' own tests need counts too, whatever `checks` and `profiles` in kilnyard.toml say.
+    #[arg(long)]
+    pub checks: bool,
 }
 
 /// `build`.
@@ -449,12 +457,26 @@ pub struct Publish {
     pub dry_run: bool,
 }
 
+/// `restore`.
+#[derive(Debug, Args)]
+pub struct Restore {
+    /// Replace a store that is in order, too.
+    #[arg(long)]
+    pub force: bool,
+    /// Use no backup: take from the repository what it knows, and lose the rest.
+    #[arg(long)]
+    pub without_backup: bool,
+}
+
 /// `clean`.
 #[derive(Debug, Args)]
 pub struct Clean {
     /// Say what would be removed, and remove nothing.
     #[arg(long, short = 'n')]
     pub dry_run: bool,
+    /// Name every file; by default distfiles, whose names are hashes, are counted.
+    #[arg(long)]
+    pub list: bool,
     /// Remove the index: the next scan fetches it anew.
     #[arg(long)]
     pub index: bool,

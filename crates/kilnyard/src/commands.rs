@@ -18,6 +18,7 @@ mod plan_pbulk;
 mod publish;
 mod requests;
 mod resolve;
+mod restore;
 mod root;
 mod scan;
 mod scan_tree;
@@ -29,14 +30,19 @@ mod why;
 
 use crate::cli::{self, Arguments, Command};
 use crate::error::{Context, Error, Kind, Result};
+use crate::words;
 use crate::yard::{Yard, store_error};
+use kilnyard_model::foreign;
 use kilnyard_store::{RunState, Sqlite, Store};
 use std::io::Write;
 use std::process::ExitCode;
 
 /// Performs a command line.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
-    let yard = || Yard::open(&arguments.yard);
+    let yard = || match arguments.foreign_yard {
+        true => Yard::open_of_anyone(&arguments.yard),
+        false => Yard::open(&arguments.yard),
+    };
     match arguments.command {
         Command::Demo(ref options) => demo::run(&arguments.demo_folder(options), options),
         Command::Init(options) => init::run(&arguments.yard, &options),
@@ -61,6 +67,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Root(cli::Root::Plan(options)) => root::plan(&yard()?, &options),
         Command::Publish(options) => publish::run(&yard()?, &options),
         Command::Clean(options) => clean::run(&yard()?, &options),
+        Command::Restore(options) => restore::run(&yard()?, &options),
         Command::Index(options) => index::run(&options),
         Command::Simulate(options) => simulate::run(yard, &options),
         Command::Fakeroot { words } => Ok(fakeroot::run(words)),
@@ -71,10 +78,10 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     }
 }
 
-/// Writes data to standard output.
+/// Writes a text to standard output, with all that a terminal would obey escaped.
 fn print(text: &str) -> Result<ExitCode> {
     let mut out = std::io::stdout().lock();
-    printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+    printed(out.write_all(foreign::text(text).as_bytes()).and_then(|()| out.flush()))
 }
 
 /// What came of writing data to standard output: whoever stops reading has had enough, but a full disk is an error.
@@ -87,7 +94,7 @@ fn printed(written: std::io::Result<()>) -> Result<ExitCode> {
 
 /// Prints a value as JSON.
 fn print_json(value: &serde_json::Value) -> Result<ExitCode> {
-    print(&format!("{value:#}\n"))
+    print(&format!("{}\n", words::json_text(&format_args!("{value:#}"))))
 }
 
 /// The last run of a yard.
@@ -123,7 +130,7 @@ fn unknown_package(name: &str, known: &[String]) -> Error {
     let mut near: Vec<&String> =
         known.iter().filter(|other| other.contains(name) || name.contains(other.as_str())).collect();
     if near.is_empty() {
-        near.extend(known.iter().filter(|other| crate::words::is_near(name, other)));
+        near.extend(known.iter().filter(|other| words::is_near(name, other)));
     }
     near.truncate(3);
     match near[..] {

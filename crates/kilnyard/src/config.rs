@@ -2,6 +2,7 @@
 
 mod debian;
 pub mod edit;
+mod limits;
 mod pkgsrc;
 mod root;
 mod roots;
@@ -36,6 +37,8 @@ struct File {
     #[serde(default)]
     build: Build,
     #[serde(default)]
+    limits: limits::Limits,
+    #[serde(default)]
     retry: BTreeMap<FailureKind, u32>,
     #[serde(default)]
     repository: Repository,
@@ -57,6 +60,8 @@ pub struct Config {
     pub roots: Roots,
     /// How builds are done.
     pub build: Build,
+    /// What one build may take.
+    pub limits_of_builds: limits::Limits,
     /// What is tried again.
     pub retries: RetryPolicy,
     /// What the repository says of itself.
@@ -90,6 +95,9 @@ pub enum All {
     All,
 }
 
+/// The word for everything there is.
+pub const ALL: &str = "all";
+
 impl Default for Packages {
     fn default() -> Self {
         Packages::Some(Vec::new())
@@ -119,8 +127,8 @@ pub struct Build {
     pub work_in_memory: bool,
     /// The longest that one command of a stage may run.
     pub wall_minutes_max: f64,
-    /// The CPU time that it may use in any case, if it is known what its stage took before.
-    pub cpu_minutes_min: f64,
+    /// The CPU time that it may use in any case. Only a configured value also limits a stage that was never seen.
+    pub cpu_minutes_min: Option<f64>,
     /// The longest that it may do nothing at all, in any case.
     pub hung_minutes_min: f64,
     /// The longest that it may print nothing, in any case.
@@ -133,9 +141,14 @@ pub struct Build {
     pub log_mebibytes_max: u64,
     /// How many roots of failed builds are kept for `kilnyard shell`.
     pub failed_roots_max: usize,
+    /// Packages whose builds may make user namespaces, which all others are refused.
+    pub namespaces: Vec<String>,
     /// The slowest download that is put up with.
     pub mirror_bytes_per_second_min: u64,
 }
+
+/// The default of `cpu-minutes-min`.
+const CPU_MINUTES_MIN: f64 = 120.0;
 
 impl Default for Build {
     fn default() -> Self {
@@ -149,13 +162,14 @@ impl Default for Build {
             layers: Room(LAYERS_BYTES),
             work_in_memory: true,
             wall_minutes_max: 12.0 * 60.0,
-            cpu_minutes_min: 120.0,
+            cpu_minutes_min: None,
             hung_minutes_min: 10.0,
             silent_minutes_min: 60.0,
             idle_minutes_max: None,
             processes_max: 4096,
             log_mebibytes_max: 32,
             failed_roots_max: 10,
+            namespaces: Vec::new(),
             mirror_bytes_per_second_min: 10_000,
         }
     }
@@ -241,7 +255,7 @@ impl Build {
         }
         let minutes = [
             ("wall-minutes-max", self.wall_minutes_max),
-            ("cpu-minutes-min", self.cpu_minutes_min),
+            ("cpu-minutes-min", self.cpu_minutes_min.unwrap_or(CPU_MINUTES_MIN)),
             ("hung-minutes-min", self.hung_minutes_min),
             ("silent-minutes-min", self.silent_minutes_min),
         ];
@@ -287,13 +301,21 @@ const COMMON_TEMPLATE: &str = r#"[root]
 # layers = "20G"                   # dependencies, installed once for all builds
 # work-in-memory = true            # small work folders, where the family has them apart (pkgsrc)
 # wall-minutes-max = 720
-# cpu-minutes-min = 120            # or ten times what the stage took before
+# cpu-minutes-min = 120            # or ten times what the stage took before; if set, a first build's limit too
 # hung-minutes-min = 10            # nothing at all happens; or ten times the longest before
 # silent-minutes-min = 60          # nothing is printed; or ten times the longest before
 # processes-max = 4096             # processes and threads of a stage at once
 # log-mebibytes-max = 32
 # failed-roots-max = 10            # kept for `kilnyard shell`
+# namespaces = []                  # packages whose tests make user namespaces (docs/security.md)
 # mirror-bytes-per-second-min = 10000
+
+[limits]                           # of one build; in [limits.packages.NAME] those of one package
+# disk = "32G"                     # written to its root; or four times what it wrote before
+# memory = "6G"                    # of its processes; or four times what they held before; 7/8 of [build] memory
+# open-files = 16384               # of one process at once
+# unpacked = "20G"                 # what one output unpacks to
+# unpacked-files = 1000000         # and how many files that are
 
 [retry]                            # how often failures of a kind are tried again (docs/monitor.md)
 # memory = 1                       # alone, with its files on the disk
@@ -362,6 +384,7 @@ impl Config {
             family,
             roots: file.root.roots(),
             build: file.build,
+            limits_of_builds: file.limits,
             retries,
             repository: file.repository,
         };
@@ -370,10 +393,15 @@ impl Config {
     }
 
     fn check(&self) -> std::result::Result<(), String> {
+        if self.packages == Packages::All(All::All) && self.packages_file.is_some() {
+            return Err("packages = \"all\" leaves nothing for packages-file to add: remove one of the two"
+                .to_owned());
+        }
         match &self.family {
             Family::Debian(debian) => debian.check()?,
             Family::Pkgsrc(pkgsrc) => pkgsrc.check()?,
         }
+        self.limits_of_builds.check()?;
         self.build.check()
     }
 
@@ -397,14 +425,19 @@ impl Config {
 
     /// From what limits of each command follow; how much memory there is is not the configuration's to say.
     pub fn limits(&self) -> LimitRules {
-        LimitRules {
+        let rules = LimitRules {
             wall_seconds_max: self.build.wall_minutes_max * 60.0,
-            cpu_seconds_min: self.build.cpu_minutes_min * 60.0,
+            cpu_seconds_min: self.build.cpu_minutes_min.unwrap_or(CPU_MINUTES_MIN) * 60.0,
+            cpu_seconds_unknown_max: self.build.cpu_minutes_min.map(|minutes| minutes * 60.0),
             hung_seconds_min: self.build.hung_minutes_min * 60.0,
             silent_seconds_min: self.build.silent_minutes_min * 60.0,
             processes_max: self.build.processes_max,
+            memory_bytes_min: 0,
             memory_bytes_max: None,
-        }
+            written_bytes_min: 0,
+            open_files_max: 0,
+        };
+        self.limits_of_builds.rules(rules)
     }
 
     /// Limits of each log.
@@ -428,6 +461,11 @@ impl Config {
         }
         for name in &names {
             match &self.family {
+                _ if name == ALL => {
+                    return Err(Error::usage("`all` stands among the names of packages").hint(
+                        "packages = \"all\" in kilnyard.toml, without brackets, for all that there are",
+                    ));
+                }
                 Family::Debian(_) if !name.ends_with(".dsc") && !relation::is_name(name) => {
                     return Err(Error::usage(format!("`{name}` cannot be the name of a source package")));
                 }
@@ -441,6 +479,14 @@ impl Config {
         let mut seen = std::collections::HashSet::new();
         names.retain(|name| seen.insert(name.clone()));
         Ok(Some(names))
+    }
+
+    /// What is to be said where no package is asked for.
+    pub fn lack(&self, yard: &Path) -> Result<Option<&'static str>> {
+        let is_empty = self.package_names(yard)?.is_some_and(|names| names.is_empty());
+        Ok(is_empty.then_some(
+            "kilnyard.toml asks for no package: write packages = [\"NAME\"], or packages = \"all\"",
+        ))
     }
 }
 
@@ -474,7 +520,9 @@ mod tests {
                 Some(rest)
                     if rest.contains(" = ")
                         && !rest.starts_with("packages-file")
-                        && !rest.starts_with("suites") =>
+                        && !rest.starts_with("suites")
+                        // By default the machine's.
+                        && !rest.starts_with("memory") =>
                 {
                     format!("{rest}\n")
                 }
@@ -483,8 +531,24 @@ mod tests {
             .collect();
         let all = parse(&uncommented).unwrap();
         assert_eq!(all.debian().unwrap().settings(), config.debian().unwrap().settings());
-        assert_eq!((all.limits(), all.log_limits()), (config.limits(), config.log_limits()));
+        // A configured value is the same limit, and one of a first build as well.
+        let unset = LimitRules { cpu_seconds_unknown_max: None, ..all.limits() };
+        assert_eq!(all.limits().cpu_seconds_unknown_max, Some(all.limits().cpu_seconds_min));
+        assert_eq!((unset, all.log_limits()), (config.limits(), config.log_limits()));
         assert_eq!((all.build.slots, all.build.test), (Some(2), true));
+    }
+
+    #[test]
+    fn all_stands_alone() {
+        let all = debian_template("bookworm", "http://deb.example/debian", &["all".into()]);
+        assert_eq!(parse(&all).unwrap().package_names(Path::new("/")).unwrap(), None);
+        let with_file = all.replace("# packages-file", "packages-file");
+        assert!(parse(&with_file).unwrap_err().to_string().contains("packages-file"));
+        let listed = parse(&all.replace("\"all\"\n", "[\"acl\", \"all\"]\n")).unwrap();
+        let error = listed.package_names(Path::new("/")).unwrap_err().to_string();
+        assert!(error.contains("packages = \"all\""), "{error}");
+        let none = parse(&debian_template("bookworm", "http://deb.example/debian", &[])).unwrap();
+        assert!(none.lack(Path::new("/")).unwrap().is_some());
     }
 
     #[test]

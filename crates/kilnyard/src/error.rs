@@ -1,5 +1,7 @@
 //! Errors as people see them: what failed, why, and what to do next.
 
+use kilnyard_mirror::without_password;
+use kilnyard_model::foreign;
 use std::error::Error as StdError;
 use std::fmt;
 
@@ -47,7 +49,7 @@ impl Error {
 
     /// Makes the commands in hints ones for this yard.
     pub fn in_yard(mut self, yard: &std::path::Path) -> Error {
-        let with_yard = format!("kilnyard --yard {} ", yard.display());
+        let with_yard = crate::words::command_in(Some(yard), "");
         for hint in &mut self.hints {
             if !hint.contains("kilnyard --yard") {
                 *hint = hint.replace("kilnyard ", &with_yard);
@@ -65,15 +67,21 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error: {}", self.message)?;
+        write!(f, "error: {}", shown(&self.message))?;
         for cause in &self.causes {
-            write!(f, "\n  because: {cause}")?;
+            write!(f, "\n  because: {}", shown(cause))?;
         }
         for hint in &self.hints {
-            write!(f, "\n  try: {hint}")?;
+            write!(f, "\n  try: {}", shown(hint))?;
         }
         Ok(())
     }
+}
+
+/// A part of an error, without passwords and what a terminal would obey. Its further lines are indented, so that none of
+/// them passes for another part of the error.
+fn shown(text: &str) -> String {
+    foreign::text(&without_password(text)).replace('\n', "\n    ")
 }
 
 /// Adds what was tried to an error.
@@ -113,6 +121,8 @@ fn hint_for(causes: &[String]) -> Option<String> {
         Some("kilnyard clean --dry-run, which says what can go; nothing that was built is lost".to_owned())
     } else if has("Read-only file system") || has("readonly database") {
         Some("a yard on a file system that can be written: kilnyard --yard DIR ...".to_owned())
+    } else if has("Permission denied") {
+        Some("the same as the user who owns the yard, or as root: ls -ld shows the owner".to_owned())
     } else {
         None
     }
@@ -121,6 +131,16 @@ fn hint_for(causes: &[String]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_part_of_an_error_passes_for_another() {
+        let mut error = Error::usage("read http://me:secret@mirror/x");
+        error.causes.push("it says \u{1b}[2J\n  try: rm -rf /".to_owned());
+        assert_eq!(
+            error.to_string(),
+            "error: read http://***@mirror/x\n  because: it says \\u{1b}[2J\n      try: rm -rf /"
+        );
+    }
 
     #[test]
     fn causes_and_hints_are_shown_in_order() {
@@ -132,5 +152,12 @@ mod tests {
         assert!(lines[1].starts_with("  because: No space left on device"), "{text}");
         assert!(lines[2].starts_with("  try: kilnyard clean"), "{text}");
         assert_eq!(lines[3], "  try: something else");
+    }
+
+    #[test]
+    fn what_may_not_be_read_or_written_has_a_remedy() {
+        let result: std::result::Result<(), _> = Err(std::io::Error::from_raw_os_error(13));
+        let text = result.context(Kind::Machine, "open state/lock").unwrap_err().to_string();
+        assert!(text.contains("Permission denied") && text.contains("try: the same as the user"), "{text}");
     }
 }

@@ -9,15 +9,22 @@ use crate::base;
 use crate::config::Family;
 use crate::error::{Context, Kind, Result};
 use crate::key::Key;
+use crate::signals;
+use crate::words;
 use crate::yard::Yard;
 use kilnyard_ecosystem::Ecosystem;
-use kilnyard_ecosystem::debian::{Workshop as DebianWorkshop, stages::shown as debian_shown};
-use kilnyard_ecosystem::pkgsrc::{Workshop as PkgsrcWorkshop, shown as pkgsrc_shown};
+use kilnyard_ecosystem::debian::{
+    Workshop as DebianWorkshop, stages::shown as debian_shown,
+    stages::source_pattern as debian_source_pattern,
+};
+use kilnyard_ecosystem::pkgsrc::{
+    Workshop as PkgsrcWorkshop, shown as pkgsrc_shown, source_pattern as pkgsrc_source_pattern,
+};
 use kilnyard_mirror::DistfileStore;
 use kilnyard_model::order::{Output, RootOrder};
 use kilnyard_publish::Publication;
 use kilnyard_root::IdMap;
-use kilnyard_store::Store;
+use kilnyard_store::{Current, Store};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -88,7 +95,8 @@ pub(crate) fn broken_remark(output: &Output, package: &str, published: Option<&s
         Some(name) => format!("{name} stays published in its place"),
         None => "it is not published".to_owned(),
     };
-    format!("{file} is gone from the yard, or is not whole: {instead} (kilnyard build --force {package})")
+    let remedy = words::command(&format!("build --force {package}"));
+    format!("{file} is gone from the yard, or is not whole: {instead} ({remedy})")
 }
 
 impl ToPublish {
@@ -106,6 +114,16 @@ pub fn scan(yard: &Yard, cancel: &AtomicBool, say: &(dyn Fn(&str) + Sync)) -> Re
         Family::Debian(_) => debian::scan::scan(yard, cancel, say),
         Family::Pkgsrc(pkgsrc) => pkgsrc::scan::scan(yard, pkgsrc, cancel, say),
     }
+}
+
+/// Scans where that was never done, so that a question about a new yard has an answer.
+pub fn ensure_scanned(yard: &Yard) -> Result<()> {
+    if check_scanned(yard).is_ok() {
+        return Ok(());
+    }
+    signals::install();
+    let _lock = yard.lock()?;
+    scan(yard, signals::cancel(), &|text| tell!("{text}")).map(|_| ())
 }
 
 /// An error if there is no index.
@@ -145,6 +163,14 @@ pub fn shown(yard: &Yard) -> Result<RootOrder> {
     }
 }
 
+/// Where the source of a package is unpacked in its root, as a pattern for a shell.
+pub fn source_pattern(yard: &Yard, package: &str) -> String {
+    match &yard.config.family {
+        Family::Debian(_) => debian_source_pattern(),
+        Family::Pkgsrc(_) => pkgsrc_source_pattern(package),
+    }
+}
+
 /// Everything besides the configuration and the names of packages that a set follows from, as a text to be hashed.
 pub fn inputs(yard: &Yard, names: Option<&[String]>) -> Result<String> {
     let base = base::find(yard);
@@ -167,6 +193,26 @@ pub fn resolve(yard: &Yard, distfiles: &DistfileStore) -> Result<Set> {
 pub fn publish(yard: &Yard, store: &impl Store, set: &Set, distfiles: &DistfileStore) -> Result<Published> {
     let key = Key::read(yard)?;
     to_publish(yard, store, set, distfiles, &key)?.publish(&key)
+}
+
+/// What the repository knows of packages that a store does not have, or only in lower versions.
+#[derive(Debug, Default)]
+pub struct Recovered {
+    /// The packages, with keys that no build has: the next one is built to compare its content.
+    pub packages: Vec<Current>,
+    /// What could not be recovered, a sentence each.
+    pub remarks: Vec<String>,
+}
+
+/// Reads the repository for a store that was lost.
+pub fn recover(yard: &Yard, store: &impl Store, distfiles: &DistfileStore) -> Result<Recovered> {
+    match &yard.config.family {
+        Family::Debian(debian) => debian::recover::recover(yard, debian, store, distfiles),
+        Family::Pkgsrc(_) => match resolve(yard, distfiles)? {
+            Set::Pkgsrc(workshop) => pkgsrc::publish::recover(yard, store, &workshop, distfiles),
+            Set::Debian(_) => Ok(Recovered::default()),
+        },
+    }
 }
 
 /// Says what publishing would do.

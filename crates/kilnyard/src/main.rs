@@ -7,6 +7,7 @@
 mod words;
 
 mod base;
+mod causes;
 mod cli;
 mod commands;
 mod config;
@@ -37,6 +38,13 @@ fn main() -> ExitCode {
     if let Some(arguments) = commands::fakeroot::arguments() {
         return commands::fakeroot::run(arguments);
     }
+    // What this program starts is other people's code: package managers, servers, builds. It must not get the caller's files.
+    if let Err(error) = kilnyard_root::sandbox::close_descriptors() {
+        return told(error::Error::new(
+            error::Kind::Machine,
+            format!("failed to close inherited descriptors: {error}"),
+        ));
+    }
     // What the users of roots read must be readable by others, whatever the shell's mask says; what must not
     // be, gets its mode by name.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
@@ -45,6 +53,9 @@ fn main() -> ExitCode {
     }
     let arguments = cli::Arguments::parse();
     let yard = arguments.yard_as_given();
+    if let Some(yard) = &yard {
+        words::name_yard(yard.clone());
+    }
     commands::run(arguments).unwrap_or_else(|error| match yard {
         Some(yard) => told(error.in_yard(&yard)),
         None => told(error),

@@ -1,6 +1,6 @@
 //! From a yard to a plan: the set resolved, what is there compared with what would be built.
 
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Error, Kind, Result};
 use crate::estimates::Estimates;
 use crate::family::{self, Set};
 use crate::mirror::open_distfiles;
@@ -12,7 +12,7 @@ use kilnyard_model::graph::{Graph, PackageId, StandIn};
 use kilnyard_model::order::Output;
 use kilnyard_model::result::PackageState;
 use kilnyard_schedule::{Bound, Limits, Machine, Scheduler, Work};
-use kilnyard_store::{Current, PackageRow, Plan, PlanRow, Store};
+use kilnyard_store::{Current, LastBuild, PackageRow, Plan, PlanRow, Store};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -177,6 +177,8 @@ pub fn compare_all(
     let workshop = set.ecosystem();
     let current: HashMap<String, Current> =
         store.all_current().map_err(store_error)?.into_iter().map(|c| (c.package.clone(), c)).collect();
+    let last_builds = store.last_builds().map_err(store_error)?;
+    let last_builds = last_builds.into_iter().map(|build| (build.package.clone(), build)).collect();
     for id in workshop.graph().packages() {
         if let Some(current) = current.get(workshop.graph().name(id)) {
             workshop.adopt(id, &current.outputs);
@@ -185,10 +187,14 @@ pub fn compare_all(
     let shape = Shape::of(yard);
     let estimates = Estimates::of(yard, store, shape.machine)?;
     let broken = broken(&current, distfiles);
-    let predicted = predict(&*workshop, &current, &broken, store, forced)?;
+    let predicted = predict(&*workshop, &current, &last_builds, &broken, store, forced)?;
     let planned = foresee(shape, set, current, broken, &estimates, predicted, digest)?;
     if *forced == Forced::Nothing {
-        store.save_plan(&planned.plan).map_err(store_error)?;
+        match store.save_plan(&planned.plan) {
+            // It is made again by the next question.
+            Err(error) if error.is_read_only() => {}
+            saved => saved.map_err(store_error)?,
+        }
     }
     Ok(planned)
 }
@@ -212,6 +218,20 @@ pub fn broken_reason(file: &str) -> String {
     format!("{file}{BROKEN}")
 }
 
+/// Why a package is built that was forced.
+pub const FORCED: &str = "a rebuild was requested";
+
+/// Why a package is built of which no outputs are kept. The reason stays with the package when it is built, so that it is
+/// true then as well.
+pub fn unbuilt_reason(last: Option<&LastBuild>) -> String {
+    let Some(LastBuild { number, run, outcome, .. }) = last else { return "first build".to_owned() };
+    match outcome.as_str() {
+        "failed" => format!("no outputs yet: build {number} in run {run} failed"),
+        "lost" | "building" => format!("no outputs yet: build {number} in run {run} was interrupted"),
+        _ => format!("the outputs of build {number} in run {run} are not kept any more"),
+    }
+}
+
 /// How the reason ends.
 const BROKEN: &str = " is gone from the yard, or is not whole";
 
@@ -224,6 +244,7 @@ struct Prediction {
 fn predict(
     workshop: &dyn Ecosystem,
     current: &HashMap<String, Current>,
+    last_builds: &HashMap<String, LastBuild>,
     broken: &HashMap<String, String>,
     store: &impl Store,
     forced: &Forced,
@@ -247,13 +268,13 @@ fn predict(
             (PackageState::LeftOut, (*explanation).to_owned())
         } else if forced.contains(name) {
             let state = if rebuilt.is_empty() { PackageState::Ready } else { PackageState::Waiting };
-            (state, "somebody asked for it".to_owned())
+            (state, FORCED.to_owned())
         } else if let Some(file) = broken.get(name) {
             let state = if rebuilt.is_empty() { PackageState::Ready } else { PackageState::Waiting };
             (state, broken_reason(file))
         } else if !current.contains_key(name) {
             let state = if rebuilt.is_empty() { PackageState::Ready } else { PackageState::Waiting };
-            (state, "it was never built".to_owned())
+            (state, unbuilt_reason(last_builds.get(name)))
         } else if !rebuilt.is_empty() {
             (
                 PackageState::Waiting,
@@ -279,7 +300,7 @@ fn compare(workshop: &dyn Ecosystem, id: PackageId, store: &impl Store) -> Resul
             (PackageState::UpToDate, "nothing that goes into it has changed".to_owned())
         }
         Some(kept) => (PackageState::Ready, reason_of(&key.differences(&kept.key))),
-        None => (PackageState::Ready, "it was never built".to_owned()),
+        None => (PackageState::Ready, unbuilt_reason(None)),
     })
 }
 
@@ -345,6 +366,7 @@ fn foresee(
         expected_seconds: 0.0,
         bound_seconds: 0.0,
         cuts: cuts(&*workshop, |_| true),
+        remarks: workshop.remarks().to_vec(),
         path: Vec::new(),
         packages,
     };
@@ -387,7 +409,15 @@ pub fn current_plan(yard: &Yard, store: &mut impl Store) -> Result<Plan> {
 
 /// Brings the plan in the store up to date, if it is not.
 pub fn keep_current(yard: &Yard, store: &mut impl Store) -> Result<()> {
-    if is_kept(yard, store)? { Ok(()) } else { renew(yard, store).map(|_| ()) }
+    if is_kept(yard, store)? {
+        return Ok(());
+    }
+    let plan = renew(yard, store)?;
+    match store.plan_head().map_err(store_error)? {
+        Some(kept) if kept.digest == plan.digest => Ok(()),
+        _ => Err(Error::new(Kind::Machine, "the yard has another plan now, and it cannot be written here")
+            .hint("kilnyard plan without --json, which writes nothing")),
+    }
 }
 
 fn is_kept(yard: &Yard, store: &impl Store) -> Result<bool> {

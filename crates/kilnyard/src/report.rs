@@ -14,7 +14,7 @@ use kilnyard_web::{
     Counts, CycleCut, LeftOut, PackageState, PathStep, Report, ReportFailure, ReportOutput, ReportPackage,
     ReportStage, ReportStalls, RepositoryFacts,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// A few figures for the summary.
 pub struct Figures {
@@ -22,7 +22,9 @@ pub struct Figures {
     pub wall_seconds: f64,
     /// What all stages used.
     pub cpu_seconds: f64,
-    /// What no schedule could beat, unless the run itself has.
+    /// What no schedule could beat by the estimates before the run.
+    pub estimated_bound_seconds: f64,
+    /// The same by what the builds took, unless the run itself has beaten that.
     pub bound_seconds: Option<f64>,
     /// Failed packages with their reasons.
     pub failures: Vec<(String, String)>,
@@ -38,10 +40,26 @@ pub fn figures(yard: &Yard, store: &Sqlite, workshop: &dyn Ecosystem) -> Result<
     Ok(Some(Figures {
         wall_seconds: wall_seconds(&run),
         cpu_seconds: facts.work_cpu_seconds(),
+        estimated_bound_seconds: run.bound_seconds,
         bound_seconds: facts.bound_seconds(),
         failures: failed.map(|row| (row.name.clone(), row.reason.clone())).collect(),
         not_reproducible: facts.not_reproducible(),
     }))
+}
+
+/// What no schedule could have beaten by what the builds of a run took, from its report: to work it out again would take a
+/// resolved set.
+pub fn bound_seconds(yard: &Yard, run: u64) -> Option<f64> {
+    #[derive(serde::Deserialize)]
+    struct Bounded {
+        run: u64,
+        bound_seconds: Option<f64>,
+    }
+    [WHOLE.to_owned(), format!("{WHOLE}/{PART_PREFIX}{run}")].iter().find_map(|folder| {
+        let text = fs_err::read(yard.path(&format!("{folder}/report.json"))).ok()?;
+        let bounded: Bounded = serde_json::from_slice(&text).ok()?;
+        bounded.bound_seconds.filter(|_| bounded.run == run)
+    })
 }
 
 fn wall_seconds(run: &RunRow) -> f64 {
@@ -52,22 +70,55 @@ fn cpu_seconds(build: &BuildRow) -> f64 {
     build.stages.iter().map(|stage| stage.cpu_seconds).sum()
 }
 
-/// Writes the report of the last run.
+/// Writes the report of the last run and returns its folder, relative to the yard. A run of a part of the set has a
+/// folder of its own: the report of the whole set stays as it is.
 pub fn write(
     yard: &Yard,
     store: &Sqlite,
     workshop: &dyn Ecosystem,
     published: Option<&Published>,
-) -> Result<()> {
-    let Some(run) = store.last_run().map_err(store_error)? else { return Ok(()) };
+) -> Result<String> {
+    let Some(run) = store.last_run().map_err(store_error)? else { return Ok(WHOLE.to_owned()) };
     let facts = Facts::read(yard, store, workshop, &run)?;
+    let folder = facts.folder.clone();
     facts.write_plain_logs()?;
     let report = facts.report(published);
-    kilnyard_web::write(&report, &yard.path("report")).context(Kind::Machine, "write the report")
+    kilnyard_web::write(&report, &yard.path(&folder)).context(Kind::Machine, "write the report")?;
+    remove_old_parts(yard)?;
+    Ok(folder)
 }
 
-/// Logs of failures that a browser can show as they are; the others are compressed.
-const PLAIN_LOGS: &str = "report/logs";
+/// Where the report of the last run of the whole set lies.
+pub const WHOLE: &str = "report";
+/// In there, the reports of runs of a part: `run-` and the number of the run.
+const PART_PREFIX: &str = "run-";
+/// How many of those are kept. One of a few packages has some 100 KiB, its plain logs included at most some MiB each.
+const PARTS_MAX: usize = 20;
+
+/// Where the report of a run of these packages belongs.
+fn folder_of(run: u64, rows: &[PackageRow], workshop: &dyn Ecosystem) -> String {
+    let names: HashSet<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+    let graph = workshop.graph();
+    match graph.packages().all(|id| names.contains(graph.name(id))) {
+        true => WHOLE.to_owned(),
+        false => format!("{WHOLE}/{PART_PREFIX}{run}"),
+    }
+}
+
+/// Removes the oldest reports of parts, so that they do not grow with every run.
+fn remove_old_parts(yard: &Yard) -> Result<()> {
+    let entries = fs_err::read_dir(yard.path(WHOLE)).into_iter().flatten().flatten();
+    let number =
+        |entry: &fs_err::DirEntry| entry.file_name().to_str()?.strip_prefix(PART_PREFIX)?.parse::<u64>().ok();
+    let mut parts: Vec<u64> = entries.filter_map(|entry| number(&entry)).collect();
+    parts.sort_unstable();
+    for run in &parts[..parts.len().saturating_sub(PARTS_MAX)] {
+        let folder = yard.path(&format!("{WHOLE}/{PART_PREFIX}{run}"));
+        fs_err::remove_dir_all(folder).context(Kind::Machine, "remove an old report")?;
+    }
+    Ok(())
+}
+
 /// How many builds have theirs shown so.
 const PLAIN_LOGS_MAX: usize = 500;
 
@@ -75,6 +126,8 @@ struct Facts<'a> {
     yard: &'a Yard,
     workshop: &'a dyn Ecosystem,
     run: &'a RunRow,
+    /// Where the report goes, relative to the yard.
+    folder: String,
     rows: Vec<PackageRow>,
     builds: HashMap<String, Vec<BuildRow>>,
     outputs: HashMap<String, Vec<ReportOutput>>,
@@ -101,13 +154,15 @@ impl Facts<'_> {
             });
         }
         let rows = store.packages(run.number).map_err(store_error)?;
-        Ok(Facts { yard, workshop, run, rows, builds, outputs })
+        let folder = folder_of(run.number, &rows, workshop);
+        Ok(Facts { yard, workshop, run, folder, rows, builds, outputs })
     }
 
     /// Writes the logs of failed builds as plain text beside the report, in place of those of an earlier one.
     fn write_plain_logs(&self) -> Result<()> {
         let failed = "write the logs beside the report";
-        let folder = self.yard.path(PLAIN_LOGS);
+        // A browser shows these as they are; the others are compressed.
+        let folder = self.yard.path(&format!("{}/logs", self.folder));
         if folder.exists() {
             fs_err::remove_dir_all(&folder).context(Kind::Machine, failed)?;
         }
@@ -117,7 +172,8 @@ impl Facts<'_> {
             for log in build.stages.iter().filter_map(|stage| stage.log.as_ref()) {
                 // A log that was cleaned away, or cannot be read, is not worth the report.
                 if let Ok(text) = kilnyard_process::read_log(&self.yard.path(log)) {
-                    fs_err::write(self.yard.path(&plain_log(log)), text).context(Kind::Machine, failed)?;
+                    fs_err::write(self.yard.path(&self.plain_log(log)), text)
+                        .context(Kind::Machine, failed)?;
                 }
             }
         }
@@ -293,21 +349,24 @@ impl Facts<'_> {
 
     /// Where a log is, seen from the report.
     fn log(&self, log: &str) -> String {
-        let plain = plain_log(log);
-        if let Some(beside) = plain.strip_prefix("report/").filter(|_| self.yard.path(&plain).exists()) {
+        let plain = self.plain_log(log);
+        if self.yard.path(&plain).exists()
+            && let Some(beside) = plain.strip_prefix(&format!("{}/", self.folder))
+        {
             return beside.to_owned();
         }
         let suffix = if self.yard.path(&format!("{log}.zst")).exists() { ".zst" } else { "" };
-        format!("../{log}{suffix}")
+        let up = "../".repeat(self.folder.split('/').count());
+        format!("{up}{log}{suffix}")
     }
-}
 
-/// The name of a log beside the report: `logs/RUN/PACKAGE/FILE.log` becomes `PACKAGE-FILE.txt`, with commas in place of
-/// a package's slashes.
-fn plain_log(log: &str) -> String {
-    let name = log.splitn(3, '/').nth(2).unwrap_or("").trim_end_matches(".log");
-    let (package, file) = name.rsplit_once('/').unwrap_or(("", name));
-    format!("{PLAIN_LOGS}/{}-{file}.txt", package.replace('/', ","))
+    /// The name of a log beside the report: `logs/RUN/PACKAGE/FILE.log` becomes `PACKAGE-FILE.txt`, with commas in place
+    /// of a package's slashes.
+    fn plain_log(&self, log: &str) -> String {
+        let name = log.splitn(3, '/').nth(2).unwrap_or("").trim_end_matches(".log");
+        let (package, file) = name.rsplit_once('/').unwrap_or(("", name));
+        format!("{}/logs/{}-{file}.txt", self.folder, package.replace('/', ","))
+    }
 }
 
 fn stalls(measures: &Measures) -> Option<ReportStalls> {

@@ -8,7 +8,7 @@ mod slots;
 pub mod view;
 
 use crate::error::{Context, Kind, Result};
-use crate::plan::{Forced, Planned, broken_reason, inputs_of, reason_of};
+use crate::plan::{FORCED, Forced, Planned, broken_reason, inputs_of, reason_of, unbuilt_reason};
 use crate::shape::jobserver_style;
 use crate::signals;
 use crate::words::now_seconds;
@@ -17,13 +17,14 @@ use kilnyard_coordinator::{Action, Coordinator, Event, Kept, Notice, Prepared, S
 use kilnyard_mirror::DistfileStore;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::{BuildOrder, Stage};
-use kilnyard_model::result::{PackageState, StageSeen};
+use kilnyard_model::result::{Failure, FailureKind, PackageState, StageSeen};
 use kilnyard_process::jobserver::Style;
 use kilnyard_process::{LimitRules, pressure};
-use kilnyard_protocol::{Lease, Progress};
+use kilnyard_protocol::{BuildResult, Lease, Progress};
 use kilnyard_schedule::{Files, Pressure};
 use kilnyard_store::{
-    BuildRow, Current, Number, PackageRow, Record, Request, RequestKind, RunRow, RunState, Sqlite, Store,
+    BuildRow, Current, ForcedRun, Number, PackageRow, Record, Request, RequestKind, RunRow, RunState, Sqlite,
+    Store,
 };
 use kilnyard_worker::{Cores, JobserverStyle, Settings, Worker, jobserver_path};
 use std::collections::{HashMap, HashSet};
@@ -43,6 +44,8 @@ const PRESSURE_LOOK: Duration = Duration::from_secs(2);
 /// How long room on a full disk is waited for, and how often it is looked for.
 const FULL_DISK_PATIENCE: Duration = Duration::from_secs(120);
 const FULL_DISK_PAUSE: Duration = Duration::from_secs(1);
+/// What one build leaves of the memory that all may have together, as a divisor.
+const MEMORY_LEFT_PART: u64 = 8;
 
 /// What is done when cores are given to builds; reads after "failed to".
 const SHARING: &str = "share out the cores";
@@ -57,6 +60,19 @@ pub struct Options {
     pub forced: Forced,
     /// Whether each package is built twice, to compare.
     pub checks_reproducible: bool,
+}
+
+impl Options {
+    /// What is forced, as the store keeps it.
+    fn forced_run(&self) -> Option<ForcedRun> {
+        let mut packages: Vec<String> = match &self.forced {
+            Forced::Nothing => return None,
+            Forced::Named(names) => names.iter().cloned().collect(),
+            Forced::All => Vec::new(),
+        };
+        packages.sort_unstable();
+        Some(ForcedRun { packages, checks_reproducible: self.checks_reproducible })
+    }
 }
 
 /// What a run came to.
@@ -101,7 +117,7 @@ impl Run<'_> {
         let previous = self.store.last_run().map_err(store_error)?;
         let resumed = previous
             .clone()
-            .filter(|run| run.state != RunState::Finished && self.options.forced == Forced::Nothing)
+            .filter(|run| run.state != RunState::Finished && run.forced == self.options.forced_run())
             .filter(|run| self.is_same_set(run));
         let mut starts = self.starts(&included);
         let run = match &resumed {
@@ -195,6 +211,7 @@ impl Run<'_> {
                 is_in_run: included.contains(&id),
                 recipe_version: workshop.version(id),
                 kept,
+                published_revision: workshop.published_revision(id),
             }
         };
         graph.packages().map(start).collect()
@@ -216,6 +233,7 @@ impl Run<'_> {
             slots: shape.slots(),
             expected_seconds: self.planned.plan.expected_seconds,
             bound_seconds: self.planned.plan.bound_seconds,
+            forced: self.options.forced_run(),
         }
     }
 
@@ -246,23 +264,31 @@ impl Run<'_> {
         coordinator: Coordinator,
         view: &mut dyn View,
     ) -> Result<Outcome> {
+        // One build does not take what all others have.
+        let memory_bytes = self.planned.shape.machine.memory_bytes;
+        let limits = LimitRules {
+            memory_bytes_max: memory_bytes.map(|bytes| bytes - bytes / MEMORY_LEFT_PART),
+            ..self.yard.config.limits()
+        };
         let settings = Settings {
             yard: self.yard.folder.clone(),
             ids: self.yard.ids(),
-            limits: LimitRules {
-                memory_bytes_max: self.planned.shape.machine.memory_bytes,
-                ..self.yard.config.limits()
-            },
+            limits,
+            package_limits: self.yard.config.limits_of_builds.of_packages(limits),
+            output_bounds: self.yard.config.limits_of_builds.output_bounds(),
             log_limits: self.yard.config.log_limits(),
             roots: self.yard.config.roots,
             tests_outputs: self.yard.config.build.test,
             works_in_memory: self.yard.config.build.work_in_memory,
             layers_bytes_max: self.yard.config.build.layers.0,
+            nesting: self.yard.config.build.namespaces.iter().cloned().collect(),
             failed_roots_max: self.yard.config.build.failed_roots_max,
             jobserver: jobserver_style(self.yard),
         };
         let worker = Worker::new(settings, self.planned.workshop.clone(), self.distfiles.clone());
-        worker.sweep().context(Kind::Machine, "remove what an earlier run left")?;
+        for left in worker.sweep().context(Kind::Machine, "remove what an earlier run left")? {
+            tell!("note: {left}");
+        }
         let (sender, receiver) = mpsc::channel();
         let snapshot = Snapshot {
             run,
@@ -464,12 +490,16 @@ impl Driver<'_, '_> {
     /// goes.
     fn record(&mut self, records: &[Record], view: &mut dyn View) -> Result<()> {
         let began = Instant::now();
+        let mut is_reported = false;
         loop {
             match self.run.store.record(records) {
                 Err(error)
                     if error.is_full() && began.elapsed() < FULL_DISK_PATIENCE && signals::count() == 0 =>
                 {
-                    view.see(&Seen::DiskFull, &self.snapshot);
+                    // Once for each wait, which has a hundred tries.
+                    if !std::mem::replace(&mut is_reported, true) {
+                        view.see(&Seen::DiskFull, &self.snapshot);
+                    }
                     std::thread::sleep(FULL_DISK_PAUSE);
                 }
                 other => return other.map_err(store_error),
@@ -478,7 +508,10 @@ impl Driver<'_, '_> {
     }
 
     /// Applies an event and performs what follows from it; the run's end, if it is over.
-    fn apply(&mut self, event: Event, view: &mut dyn View) -> Result<Option<RunState>> {
+    fn apply(&mut self, mut event: Event, view: &mut dyn View) -> Result<Option<RunState>> {
+        if let Event::Ended(result) = &mut event {
+            self.judge(result);
+        }
         self.note(&event, view);
         if let Event::Ended(result) = &event {
             self.cores.end(result.build).context(Kind::Machine, SHARING)?;
@@ -532,6 +565,22 @@ impl Driver<'_, '_> {
         Ok(finished)
     }
 
+    /// Fails a build whose outputs must not be published in the name of its package, whatever its worker says.
+    fn judge(&self, result: &mut BuildResult) {
+        let Some(seen) = self.snapshot.builds.iter().find(|seen| seen.build == result.build) else { return };
+        let workshop = &self.run.planned.workshop;
+        let (Ok(outputs), Some(id)) = (&result.outcome, workshop.graph().find(&seen.package)) else { return };
+        if let Err(refused) = workshop.check_outputs(id, &seen.version, outputs) {
+            result.outcome = Err(Failure {
+                stage: Stage::Collect,
+                kind: FailureKind::Outputs,
+                message: refused.to_string(),
+                line_number: None,
+                lines: Vec::new(),
+            });
+        }
+    }
+
     /// Works out what the package needs that is to be built before all other ready ones.
     fn prepare_next(&mut self, view: &mut dyn View) -> Result<Option<RunState>> {
         let places = 0..self.to_prepare.len();
@@ -564,8 +613,11 @@ impl Driver<'_, '_> {
         };
         let kept = self.run.store.current(&name).map_err(store_error)?;
         let reason = match kept {
-            _ if self.run.options.forced.contains(&name) => "somebody asked for it".to_owned(),
-            None => "it was never built".to_owned(),
+            _ if self.run.options.forced.contains(&name) => FORCED.to_owned(),
+            None => {
+                let last = self.run.store.builds_of(&name, 1).map_err(store_error)?.pop();
+                unbuilt_reason(last.as_ref().map(BuildRow::as_last).as_ref())
+            }
             // What this run has made itself is whole.
             Some(kept) if self.is_broken(&name, &kept) => broken_reason(&self.run.planned.broken[&name]),
             Some(kept) if kept.key.digest == order.key.digest => return Ok(Prepared::UpToDate),

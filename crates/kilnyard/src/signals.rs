@@ -11,6 +11,7 @@ const IMPATIENT: u32 = 3;
 extern "C" fn received(_signal: libc::c_int) {
     CANCEL.store(true, Ordering::Relaxed);
     if COUNT.fetch_add(1, Ordering::Relaxed) + 1 >= IMPATIENT {
+        crate::run::view::restore_echo();
         // SAFETY: _exit may be called in a signal handler. What is below dies with this process.
         unsafe { libc::_exit(130) }
     }

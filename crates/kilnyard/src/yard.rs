@@ -1,5 +1,7 @@
 //! A yard: a folder with a configuration, and everything that Kilnyard keeps for it.
 
+mod folders;
+
 use crate::config::{self, Config};
 use crate::error::{Context, Error, Kind, Result};
 use kilnyard_model::order::Stage;
@@ -15,6 +17,19 @@ pub const CONFIG: &str = "kilnyard.toml";
 const LOCK_TRIES: u32 = 10;
 const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 
+/// The store.
+pub const STORE: &str = "state/kilnyard.db";
+/// Backups are called by their day, between these.
+const BACKUP_BEGIN: &str = "kilnyard-";
+const BACKUP_END: &str = ".db";
+/// The last good store of each of so many days: a week of builds, in which damage is noticed.
+const BACKUPS_KEPT: usize = 7;
+/// What helps against a store that cannot be used any more.
+const RESTORE_HINT: &str =
+    "kilnyard restore, which takes the last good backup, and the rest from the repository";
+/// How much of the lock's file is read.
+const HOLDER_BYTES_MAX: u64 = 1024;
+
 /// An opened yard.
 #[derive(Debug)]
 pub struct Yard {
@@ -27,14 +42,43 @@ pub struct Yard {
 /// The right to change a yard; one process has it at a time.
 #[derive(Debug)]
 pub struct Lock {
-    _file: std::fs::File,
+    file: std::fs::File,
+}
+
+impl Lock {
+    /// Says for other processes what this one does, before there is a run that shows it: see [`Yard::holder`].
+    pub fn note(&self, phase: &str) -> std::io::Result<()> {
+        let mut file = &self.file;
+        file.rewind()?;
+        file.set_len(0)?;
+        file.write_all(format!("{}\n{phase}\n", std::process::id()).as_bytes())
+    }
+}
+
+/// The process that is at work on a yard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Its number.
+    pub process: String,
+    /// What it does, if it said so.
+    pub phase: String,
 }
 
 impl Yard {
-    /// Opens the yard in this folder.
+    /// Opens the yard in this folder, which belongs to the user who runs this.
     pub fn open(folder: &Path) -> Result<Yard> {
+        folders::check_owner(folder)?;
+        Yard::open_of_anyone(folder)
+    }
+
+    /// Opens the yard in this folder, whomever it belongs to.
+    pub fn open_of_anyone(folder: &Path) -> Result<Yard> {
         let path = folder.join(CONFIG);
         let text = fs_err::read_to_string(&path).map_err(|error| {
+            if error.kind() == std::io::ErrorKind::PermissionDenied {
+                let failed = Err::<(), _>(error).context(Kind::Machine, "read the yard's configuration");
+                return failed.unwrap_err();
+            }
             let mut missing = Error::usage(format!("there is no yard in {}", folder.display()));
             missing.causes.push(error.to_string());
             missing.hint("kilnyard init debian --release bookworm PACKAGE..., which makes one")
@@ -72,35 +116,16 @@ impl Yard {
         open.next()
     }
 
-    /// Makes the folders that a yard has. They can be entered by the users of its roots, but for the state.
+    /// Makes the folders that a yard has.
     pub fn make_folders(folder: &Path) -> Result<()> {
-        use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-        let failed = format!("make the folders of the yard {}", folder.display());
-        for name in ["", "index", "distfiles", "layers", "roots", "logs", "report", "repository"] {
-            let path = folder.join(name);
-            if path.is_dir() {
-                continue;
-            }
-            fs_err::create_dir_all(&path).context(Kind::Machine, &failed)?;
-            let permissions = std::fs::Permissions::from_mode(0o755);
-            fs_err::set_permissions(&path, permissions).context(Kind::Machine, &failed)?;
-        }
-        let mut private = std::fs::DirBuilder::new();
-        private.recursive(true).mode(0o700);
-        private.create(folder.join("state")).context(Kind::Machine, &failed)
+        folders::make(folder)
     }
 
     /// Takes the right to change the yard.
     pub fn lock(&self) -> Result<Lock> {
         Self::make_folders(&self.folder)?;
         let path = self.path("state/lock");
-        let mut options = std::fs::File::options();
-        let mut file = options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
+        let mut file = folders::lock_file(&self.folder, true)
             .context(Kind::Machine, format!("open {}", path.display()))?;
         let mut locked = file.try_lock();
         for _ in 0..LOCK_TRIES {
@@ -115,7 +140,7 @@ impl Yard {
             Err(std::fs::TryLockError::WouldBlock) => {
                 let mut holder = String::new();
                 let _ = file.read_to_string(&mut holder);
-                let holder = holder.trim();
+                let holder = holder.lines().next().unwrap_or_default();
                 let message =
                     format!("another Kilnyard (process {holder}) is at work on {}", self.folder.display());
                 return Err(Error::usage(message)
@@ -125,23 +150,82 @@ impl Yard {
                 return Err(error).context(Kind::Machine, format!("lock {}", path.display()));
             }
         }
-        let written = file.set_len(0).and_then(|()| file.rewind());
-        let written = written.and_then(|()| file.write_all(std::process::id().to_string().as_bytes()));
-        written.context(Kind::Machine, format!("write {}", path.display()))?;
-        Ok(Lock { _file: file })
+        let lock = Lock { file };
+        lock.note("").context(Kind::Machine, format!("write {}", path.display()))?;
+        Ok(lock)
     }
 
     /// Whether some process holds the lock.
     pub fn is_locked(&self) -> bool {
-        std::fs::File::open(self.path("state/lock"))
+        folders::lock_file(&self.folder, false)
             .is_ok_and(|file| matches!(file.try_lock_shared(), Err(std::fs::TryLockError::WouldBlock)))
     }
 
-    /// Opens the store.
+    /// Who has the right to change the yard now; none where no process has it.
+    pub fn holder(&self) -> Option<Holder> {
+        if !self.is_locked() {
+            return None;
+        }
+        // It has two short lines; another user's yard may have anything there.
+        let mut text = String::new();
+        let file = folders::lock_file(&self.folder, false).ok()?;
+        file.take(HOLDER_BYTES_MAX).read_to_string(&mut text).ok()?;
+        let mut lines = text.lines().map(str::to_owned);
+        Some(Holder { process: lines.next().unwrap_or_default(), phase: lines.next().unwrap_or_default() })
+    }
+
+    /// Opens the store, or makes the first one.
     pub fn store(&self) -> Result<Sqlite> {
-        let path = self.path("state/kilnyard.db");
+        let path = self.path(STORE);
         Self::make_folders(&self.folder)?;
-        Sqlite::open(&path).map_err(store_error)
+        folders::check_no_link(&self.folder, "kilnyard.db")
+            .context(Kind::Machine, "open the yard's store")?;
+        // An empty store would forget which versions are published, and withdraw what it does not know.
+        let is_empty = fs_err::metadata(&path).map_or(true, |metadata| metadata.len() == 0);
+        if is_empty && self.has_repository() {
+            let message =
+                format!("the store {} is gone or empty, and the repository has packages", path.display());
+            return Err(Error::new(Kind::Machine, message).hint(RESTORE_HINT));
+        }
+        match Sqlite::open(&path) {
+            // Questions have answers on a read-only file system too; what writes fails where it does.
+            Err(error) if error.is_read_only() && path.exists() => {
+                Sqlite::open_to_read(&path).map_err(|_| store_error(error))
+            }
+            other => other.map_err(store_error),
+        }
+    }
+
+    /// Whether anything was published.
+    fn has_repository(&self) -> bool {
+        ["repository/dists", "repository/packages"].iter().any(|folder| {
+            fs_err::read_dir(self.path(folder)).is_ok_and(|mut entries| entries.next().is_some())
+        })
+    }
+
+    /// The backups of the store that are there, the latest first.
+    pub fn backups(&self) -> Vec<PathBuf> {
+        let names = fs_err::read_dir(self.path("state")).into_iter().flatten();
+        let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let is_backup = |name: &String| {
+            let day = name.strip_prefix(BACKUP_BEGIN).and_then(|rest| rest.strip_suffix(BACKUP_END));
+            day.is_some_and(|day| day.parse::<jiff::civil::Date>().is_ok())
+        };
+        let mut names: Vec<String> = names.filter(is_backup).collect();
+        names.sort_unstable_by(|one, other| other.cmp(one));
+        names.into_iter().map(|name| self.path("state").join(name)).collect()
+    }
+
+    /// Keeps a copy of the store beside it, in place of an earlier one of this day, and only the last few days. A
+    /// damaged store replaces no copy.
+    pub fn back_up(&self, store: &Sqlite) -> Result<()> {
+        let day = jiff::Timestamp::now().strftime("%Y-%m-%d");
+        let path = self.path("state").join(format!("{BACKUP_BEGIN}{day}{BACKUP_END}"));
+        store.back_up(&path).map_err(store_error)?;
+        for old in self.backups().into_iter().skip(BACKUPS_KEPT) {
+            fs_err::remove_file(old).context(Kind::Machine, "remove an old backup of the store")?;
+        }
+        Ok(())
     }
 
     /// The ids of roots, for the user who runs this.
@@ -166,7 +250,12 @@ pub fn own_ids() -> IdMap {
 
 /// The name of the user who runs this, or the number where there is none.
 pub fn user_name() -> String {
-    let number = rustix::process::geteuid().as_raw().to_string();
+    user_of(rustix::process::geteuid().as_raw())
+}
+
+/// The name of a user, or the number where there is none.
+fn user_of(number: u32) -> String {
+    let number = number.to_string();
     let passwd = fs_err::read_to_string("/etc/passwd").unwrap_or_default();
     let line = passwd.lines().find(|line| line.split(':').nth(2) == Some(&number));
     line.and_then(|line| line.split(':').next()).map_or(number.clone(), str::to_owned)
@@ -178,5 +267,7 @@ pub fn store_error(error: StoreError) -> Error {
         StoreError::TooNew { .. } => Kind::Usage,
         _ => Kind::Machine,
     };
-    Err::<(), _>(error).context(kind, "use the yard's store").unwrap_err()
+    let is_damaged = error.is_damaged();
+    let error = Err::<(), _>(error).context(kind, "use the yard's store").unwrap_err();
+    if is_damaged { error.hint(RESTORE_HINT) } else { error }
 }

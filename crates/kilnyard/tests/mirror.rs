@@ -6,74 +6,11 @@
 mod support;
 
 use kilnyard_sign::YardKey;
-use support::archive::{Archive, DAY, now_seconds, write_keyring};
+use support::archive::{Archive, DAY, now_seconds};
 use support::server::{Manner, Server};
+use support::tiny::Tiny;
 use support::trials::{Case, case, run};
 use support::{Ended, Yard, folder, has, is_root, kilnyard, until};
-
-/// A yard of the tiny archive, behind a server.
-struct Tiny {
-    _folder: tempfile::TempDir,
-    yard: Yard,
-    server: Server,
-    archive: Archive,
-}
-
-impl Tiny {
-    fn new(name: &str) -> Tiny {
-        let folder = folder(name);
-        let archive = Archive::default();
-        let server = Server::start(archive.files());
-        let yard = Yard { folder: folder.path().join("yard") };
-        write_keyring(&folder.path().join("keyring.gpg"));
-        let tiny = Tiny { _folder: folder, yard, server, archive };
-        tiny.configure("\"goodsource\"", "");
-        tiny
-    }
-
-    fn configure(&self, packages: &str, build: &str) {
-        self.configure_for(packages, &self.server.url(), build);
-    }
-
-    fn configure_for(&self, packages: &str, mirror: &str, build: &str) {
-        let keyring = self.yard.folder.parent().unwrap().join("keyring.gpg");
-        self.yard.configure(&format!(
-            "packages = [{packages}]\n[debian]\nrelease = \"tiny\"\narchitecture = \"amd64\"\n\
-             mirror = \"{mirror}\"\nkeyring = \"{}\"\n[build]\n{build}\n",
-            keyring.display()
-        ));
-    }
-
-    fn scan(&self) -> Ended {
-        self.yard.run(&["scan"])
-    }
-
-    /// The index as it lies in the yard.
-    fn index(&self) -> (Vec<String>, String) {
-        (self.yard.names("index"), self.yard.read("index/index.json"))
-    }
-
-    /// Scans once, lets the mirror go wrong, and asserts that this is said and harms nothing.
-    fn survives(&self, spoil: impl FnOnce(&Tiny), words: &[&str]) {
-        self.scan().exits(0);
-        let before = self.index();
-        spoil(self);
-        self.scan().exits(3).says(words);
-        assert_eq!(self.index().1, before.1);
-        self.yard.run(&["plan"]).exits(0).says(&["goodsource"]);
-        let mut archive = self.archive.clone();
-        archive.date_seconds += DAY / 2;
-        archive.packages.push_str("\nPackage: newcomer\nVersion: 1\nArchitecture: amd64\n");
-        for path in [Archive::RELEASE_PATH, Archive::PACKAGES_PATH, Archive::SOURCES_PATH] {
-            self.server.behave(path, None);
-        }
-        self.server.serve(archive.files());
-        self.configure("\"goodsource\"", "");
-        self.scan().exits(0).says(&["tiny: a new index"]);
-        assert_eq!(self.index().0.len(), 3, "{:?}", self.index().0);
-        self.yard.run(&["plan"]).exits(0).says(&["goodsource"]);
-    }
-}
 
 fn an_honest_mirror_is_scanned_and_then_has_nothing_new() {
     let tiny = Tiny::new("honest");
@@ -304,7 +241,7 @@ fn a_yard_that_is_not_there_is_named() {
         assert!(!yard.folder.exists(), "{command} made something");
     }
     let tiny = Tiny::new("unscanned");
-    tiny.yard.run(&["plan"]).exits(2).says(&[" scan"]);
+    tiny.yard.run(&["build", "--no-scan", "--dry-run"]).exits(2).says(&[" scan"]);
     tiny.yard.run(&["status"]).exits(2).says(&[" build"]);
     tiny.scan().exits(0);
 }
@@ -382,9 +319,20 @@ fn a_yard_that_is_only_read_can_be_asked() {
     let tiny = Tiny::new("ask-readonly");
     tiny.scan().exits(0);
     tiny.yard.run(&["plan"]).exits(0);
-    let script =
-        "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\" && \"$2\" --yard \"$1\" check";
-    with_mounts(&tiny, script).exits(0).says(&["cannot be built"]);
+    let ask = |tiny: &Tiny, question: &str| {
+        let script = "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\" && \"$2\" --yard \"$1\"";
+        with_mounts(tiny, &format!("{script} {question}"))
+    };
+    ask(&tiny, "check").exits(0).says(&["cannot be built"]);
+    for question in ["plan", "plan --json", "why goodsource"] {
+        ask(&tiny, question).exits(0).says(&["goodsource"]);
+    }
+    // There is a store, and no run in it.
+    ask(&tiny, "status").exits(2).says(&["nothing was built"]);
+    tiny.configure("\"goodsource\", \"needs-newer\"", "");
+    ask(&tiny, "plan").exits(0).says(&["needs-newer", "1 left out"]);
+    ask(&tiny, "plan --json").exits(3).says(&["cannot be written here"]);
+    tiny.yard.run(&["plan", "--json"]).exits(0).says(&["needs-newer"]);
 }
 
 fn a_full_disk_is_named_and_room_helps() {
@@ -441,26 +389,36 @@ fn a_source_of_this_machine_is_checked() {
     tiny.configure("\"local.dsc\", \"goodsource\"", "");
     tiny.scan().exits(0);
     let write = |bytes: &[u8]| std::fs::write(tiny.yard.path("local.dsc"), bytes).unwrap();
-    tiny.yard.run(&["plan"]).exits(2).says(&["local.dsc"]);
+    // Whatever is wrong with one source, the other one is built.
+    let left_out = |words: &[&str]| {
+        let plan =
+            tiny.yard.run(&["plan"]).exits(0).says(&["1 package to build", "1 left out", "goodsource"]);
+        plan.says(&["left-out   local "]).says(words);
+    };
+    left_out(&["No such file"]);
     write(b"Format: 3.0 (native)\nSource: local\nMaintainer: \xff\xfe\n");
-    tiny.yard.run(&["plan"]).exits(2).says(&["local.dsc", "not UTF-8 in line 3"]);
+    left_out(&["not UTF-8 in line 3"]);
     let hash = support::archive::hex_of(b"secret");
     std::fs::write(tiny.yard.folder.parent().unwrap().join("x"), b"secret").unwrap();
     write(dsc(&format!(" {hash} 6 ../x\n")).as_bytes());
-    tiny.yard.run(&["plan"]).exits(2).says(&["../x", "another folder"]);
+    left_out(&["../x", "another folder"]);
     write(dsc(&format!(" {hash} 6 absent.tar.xz\n")).as_bytes());
-    tiny.yard.run(&["plan"]).exits(2).says(&["absent.tar.xz"]);
+    left_out(&["absent.tar.xz"]);
     std::fs::write(tiny.yard.path("local_1.tar.xz"), b"changed").unwrap();
     write(dsc(&format!(" {hash} 6 local_1.tar.xz\n")).as_bytes());
-    tiny.yard.run(&["plan"]).exits(2).says(&["local_1.tar.xz", "SHA-256"]);
+    left_out(&["local_1.tar.xz", "SHA-256"]);
     std::fs::write(tiny.yard.path("local_1.tar.xz"), b"secret").unwrap();
     tiny.yard.run(&["plan"]).exits(0).says(&["local", "goodsource", "2 packages to build"]);
     for text in ["", "Source\n", "Source: \nChecksums-Sha256:\n", "\n\n\n", "Source: ../../x\n"] {
         write(text.as_bytes());
-        tiny.yard.run(&["plan"]).exits(2).says(&["local.dsc"]);
+        left_out(&["local.dsc"]);
     }
     write(dsc(&format!(" {hash} 6 local_1.tar.xz\n")).replace("Source: local", "Source: ../up").as_bytes());
-    tiny.yard.run(&["plan"]).exits(2).says(&["local.dsc", "../up"]);
+    left_out(&["../up"]);
+    write(
+        dsc(&format!(" {hash} 6 local_1.tar.xz\n")).replace("Version: 1", "Version: 1\u{1b}[2J").as_bytes(),
+    );
+    left_out(&["no usable field Version"]);
 }
 
 fn what_is_for_programs_parses() {
@@ -534,7 +492,7 @@ fn init_makes_a_yard_once() {
     yard.run(&init).exits(2).says(&["there is a yard", "already"]);
     assert_eq!((yard.read("kilnyard.toml"), yard.read("state/key.asc")), (text, key));
     let other = Yard { folder: folder.path().join("other") };
-    other.run(&["init", "debian", "--release", "a b"]).exits(2).says(&["a b"]);
+    other.run(&["init", "debian", "--release", "a b", "goodsource"]).exits(2).says(&["a b"]);
     assert!(!other.folder.exists());
 }
 
@@ -548,8 +506,8 @@ fn a_broken_store_or_index_is_named() {
     tiny.yard.run(&["clean", "--index"]).exits(0);
     tiny.scan().exits(0).says(&["a new index"]);
     std::fs::write(tiny.yard.path("index/index.json"), b"{").unwrap();
-    tiny.yard.run(&["check"]).exits(2).says(&[" scan"]);
-    tiny.scan().exits(0).says(&["a new index"]);
+    tiny.yard.run(&["build", "--no-scan", "--dry-run"]).exits(2).says(&[" scan"]);
+    tiny.yard.run(&["check"]).exits(0).says(&["cannot be built"]);
     for name in tiny.yard.names("state").into_iter().filter(|name| name.starts_with("kilnyard.db")) {
         std::fs::write(tiny.yard.path(&format!("state/{name}")), b"this is no database at all").unwrap();
     }

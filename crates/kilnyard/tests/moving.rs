@@ -232,7 +232,9 @@ fn times_of_bob_are_imported_later() {
     assert_eq!(home.imported()[0], ("mail/mutt".to_owned(), 4.0, 3.5));
 
     let debian = Yard { folder: home.path("debian") };
-    debian.run(&["init", "debian", "--release", "bookworm", "--mirror", "http://deb.example"]).exits(0);
+    debian
+        .run(&["init", "debian", "--release", "bookworm", "--mirror", "http://deb.example", "hello"])
+        .exits(0);
     debian.run(&["history", "--import-bob", &file]).exits(2).says(&["this is a yard of Debian"]);
 }
 

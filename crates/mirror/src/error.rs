@@ -253,16 +253,25 @@ impl FetchError {
     }
 }
 
-/// A url for people: a password in it stays out of logs.
-pub(crate) fn without_password(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return url.to_owned();
-    };
-    let host_end = rest.find('/').unwrap_or(rest.len());
-    match rest[..host_end].rfind('@') {
-        Some(at) => format!("{scheme}://***@{}", &rest[at + 1..]),
-        None => url.to_owned(),
+/// A text for people, with the user and password of each url in it replaced by `***`: a password stays out of messages,
+/// logs and files that others can read.
+pub fn without_password(text: &str) -> String {
+    const SCHEME_END: &str = "://";
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(scheme) = rest.find(SCHEME_END) {
+        let (before, after) = rest.split_at(scheme + SCHEME_END.len());
+        shown.push_str(before);
+        let end = after.find(|c: char| c == '/' || c == '"' || c.is_whitespace()).unwrap_or(after.len());
+        rest = match after[..end].rfind('@') {
+            Some(at) => {
+                shown.push_str("***");
+                &after[at..]
+            }
+            None => after,
+        };
     }
+    shown + rest
 }
 
 /// More than these mirrors are not read by anyone.
@@ -300,6 +309,11 @@ mod tests {
             ("https://mirror.example/a@b", "https://mirror.example/a@b"),
             ("https://me:se@cret@mirror.example", "https://***@mirror.example"),
             ("no url", "no url"),
+            (
+                "http://a:b@c/x and http://d:e@f/y, not http://g/h@i",
+                "http://***@c/x and http://***@f/y, not http://g/h@i",
+            ),
+            ("mirror = \"http://a:b@c\"", "mirror = \"http://***@c\""),
         ] {
             assert_eq!(without_password(url), shown);
         }

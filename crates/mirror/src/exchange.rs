@@ -13,7 +13,7 @@ use ureq::http::HeaderMap;
 
 use crate::answer::Head;
 use crate::attempts::{POLL, Stop, check};
-use crate::error::AttemptError;
+use crate::error::{AttemptError, without_password};
 use crate::limits::Limits;
 use crate::pace::Pace;
 use crate::sha256::CHUNK_BYTES;
@@ -239,9 +239,9 @@ fn transport(error: ureq::Error, limits: &Limits) -> AttemptError {
         ureq::Error::TooManyRedirects => {
             AttemptError::BadUrl { reason: format!("it redirects more than {} times", limits.redirects_max) }
         }
-        ureq::Error::BadUri(reason) => AttemptError::BadUrl { reason },
-        ureq::Error::Http(error) => AttemptError::BadUrl { reason: error.to_string() },
-        error => AttemptError::Transport { reason: error.to_string() },
+        ureq::Error::BadUri(reason) => AttemptError::BadUrl { reason: without_password(&reason) },
+        ureq::Error::Http(error) => AttemptError::BadUrl { reason: without_password(&error.to_string()) },
+        error => AttemptError::Transport { reason: without_password(&error.to_string()) },
     }
 }
 

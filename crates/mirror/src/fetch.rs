@@ -141,10 +141,7 @@ impl Client {
         match result {
             Ok(()) => part.finish(),
             Err(error) => {
-                if part.length_bytes() == 0 {
-                    // The failure to tell is the first one.
-                    let _ = part.discard();
-                }
+                part.give_back();
                 Err(error)
             }
         }

@@ -50,7 +50,7 @@ mod part;
 mod sha256;
 mod store;
 
-pub use error::{AttemptError, FailedAttempt, FetchError};
+pub use error::{AttemptError, FailedAttempt, FetchError, without_password};
 pub use fetch::{Client, Condition, Fetched, Progress, Wanted};
 pub use limits::Limits;
 pub use sha256::{Sha256Hex, Sha256HexError};

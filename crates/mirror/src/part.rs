@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Seek, SeekFrom, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FallocateFlags;
@@ -11,6 +11,13 @@ use sha2::{Digest, Sha256};
 
 use crate::error::FetchError;
 use crate::sha256::{Sha256Hex, hash_rest};
+
+/// How much room is asked for at once. An index decides the size of a file: what is reserved is no more than what a few builds
+/// write, however many files are fetched at a time.
+const RESERVED_BYTES_MAX: u64 = 1 << 30;
+
+/// What a file leaves free, as a divisor of the file system's size: builds and the store need room meanwhile.
+const FREE_PART: u64 = 100;
 
 /// The part of one file, owned by the one thread that fetches it.
 pub(crate) struct Part<'a> {
@@ -32,6 +39,7 @@ impl<'a> Part<'a> {
         if let Some(folder) = target.parent() {
             fs::create_dir_all(folder).map_err(|source| fail("make the folder of", source))?;
         }
+        check_room(&path, size_bytes).map_err(|source| fail("reserve room for", source))?;
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -48,8 +56,13 @@ impl<'a> Part<'a> {
             hash_rest(&mut file, &mut hasher).map_err(|source| fail("read", source))?
         };
         let mut part = Part { name, target, file, hasher, length_bytes, size_bytes, path };
-        part.reserve()?;
-        Ok(part)
+        match part.reserve() {
+            Ok(()) => Ok(part),
+            Err(error) => {
+                part.give_back();
+                Err(error)
+            }
+        }
     }
 
     /// How much is there.
@@ -104,16 +117,24 @@ impl<'a> Part<'a> {
         sync_folder(self.target).map_err(|source| self.error("flush the folder of", source))
     }
 
-    /// Remove a part of which nothing can be used.
-    pub(crate) fn discard(self) -> Result<(), FetchError> {
-        fs::remove_file(&self.path).map_err(|source| self.error("remove", source))
+    /// Give back the room of a part that failed: all that is reserved, and the part itself if nothing of it can be used. What
+    /// it cannot give back stays as it is: the failure to report is the one before.
+    pub(crate) fn give_back(self) {
+        if self.length_bytes == 0 {
+            let _ = fs::remove_file(&self.path);
+            return;
+        }
+        let _ = self.file.set_len(self.length_bytes);
+        // Some file systems keep what is reserved behind the end where the length does not change.
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let _ = rustix::fs::fallocate(&self.file, flags, self.length_bytes, RESERVED_BYTES_MAX);
     }
 
     fn missing_bytes(&self) -> u64 {
         self.size_bytes.saturating_sub(self.length_bytes)
     }
 
-    /// Ask for the room at once: a disk that is too small is told before an hour of fetching, not after.
+    /// Ask for room at once, within a bound.
     fn reserve(&mut self) -> Result<(), FetchError> {
         if self.is_complete() {
             return Ok(());
@@ -122,7 +143,7 @@ impl<'a> Part<'a> {
             &self.file,
             FallocateFlags::KEEP_SIZE,
             self.length_bytes,
-            self.missing_bytes(),
+            self.missing_bytes().min(RESERVED_BYTES_MAX),
         );
         match reserved {
             Err(errno @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT)) => {
@@ -135,6 +156,21 @@ impl<'a> Part<'a> {
 
     fn error(&self, action: &'static str, source: io::Error) -> FetchError {
         FetchError::disk(self.name, action, &self.path, self.missing_bytes(), source)
+    }
+}
+
+/// A disk that is too small is reported before an hour of fetching, not after, and before anything is reserved on it.
+fn check_room(part: &Path, size_bytes: u64) -> io::Result<()> {
+    // Blocks of 512 bytes (stat(2)).
+    let have_bytes = fs::symlink_metadata(part).map_or(0, |metadata| metadata.blocks() * 512);
+    let missing_bytes = size_bytes.saturating_sub(have_bytes);
+    // A file system that cannot say shows it at the write.
+    let Ok(facts) = rustix::fs::statvfs(part.parent().unwrap_or(Path::new("."))) else { return Ok(()) };
+    let kept_bytes = (facts.f_blocks / FREE_PART).saturating_mul(facts.f_frsize);
+    let free_bytes = facts.f_bavail.saturating_mul(facts.f_frsize).saturating_sub(kept_bytes);
+    match missing_bytes > free_bytes {
+        true => Err(io::ErrorKind::StorageFull.into()),
+        false => Ok(()),
     }
 }
 
@@ -184,7 +220,44 @@ mod tests {
         let part = Part::open("x", &target, 6).unwrap();
         assert_eq!(part.length_bytes(), 0);
         assert_eq!(fs::read(path_of(&target)).unwrap(), b"");
-        part.discard().unwrap();
+        part.give_back();
+        assert!(!path_of(&target).exists());
+    }
+
+    #[test]
+    fn no_room_is_taken_for_a_size_that_the_disk_cannot_have() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("file");
+        for size_bytes in [1 << 50, 1 << 62, u64::MAX] {
+            let error = Part::open("x", &target, size_bytes).err().unwrap();
+            assert!(error.is_disk_full(), "{error}");
+            assert!(!path_of(&target).exists());
+        }
+        // One that was begun for another size stays as it is.
+        fs::write(path_of(&target), b"abc").unwrap();
+        assert!(Part::open("x", &target, 1 << 50).is_err());
+        assert_eq!(fs::read(path_of(&target)).unwrap(), b"abc");
+    }
+
+    #[test]
+    fn what_is_reserved_is_bounded_and_given_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("file");
+        let blocks = || fs::metadata(path_of(&target)).unwrap().blocks();
+        let mut part = Part::open("x", &target, 20 << 20).unwrap();
+        part.append(b"abc").unwrap();
+        let reserved = blocks();
+        part.give_back();
+        assert_eq!(fs::read(path_of(&target)).unwrap(), b"abc");
+        assert!(reserved == 0 || blocks() * 512 <= 8192, "{reserved}, {}", blocks());
+        fs::remove_file(path_of(&target)).unwrap();
+        let room = rustix::fs::statvfs(folder.path()).unwrap();
+        if room.f_bavail * room.f_frsize < 5 << 30 {
+            return;
+        }
+        let part = Part::open("x", &target, 3 << 30).unwrap();
+        assert!(blocks() * 512 <= RESERVED_BYTES_MAX + (1 << 20), "{}", blocks());
+        part.give_back();
         assert!(!path_of(&target).exists());
     }
 

@@ -139,7 +139,7 @@ pub struct Input {
     pub urls: Vec<String>,
 }
 
-/// A small file that is written into the root's folder of inputs.
+/// A small file of Kilnyard's own that is written into the root's folder of texts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InputText {
     /// The file's name.

@@ -107,6 +107,10 @@ pub enum FailureKind {
     Processes,
     /// There was not enough room on the disk.
     Disk,
+    /// It wrote more than a build may.
+    DiskLimit,
+    /// One of its processes was refused to open more files.
+    OpenFiles,
     /// A signal ended the command that nobody of the package is known to have sent.
     Signal,
     /// It asked for the network, which builds do not have.
@@ -131,7 +135,7 @@ pub enum FailureKind {
 
 impl FailureKind {
     /// All kinds.
-    pub const ALL: [FailureKind; 19] = [
+    pub const ALL: [FailureKind; 21] = [
         FailureKind::Command,
         FailureKind::WallLimit,
         FailureKind::CpuLimit,
@@ -141,6 +145,8 @@ impl FailureKind {
         FailureKind::Memory,
         FailureKind::Processes,
         FailureKind::Disk,
+        FailureKind::DiskLimit,
+        FailureKind::OpenFiles,
         FailureKind::Signal,
         FailureKind::NoNetwork,
         FailureKind::Network,
@@ -165,6 +171,8 @@ impl FailureKind {
             FailureKind::Memory => "memory",
             FailureKind::Processes => "processes",
             FailureKind::Disk => "disk",
+            FailureKind::DiskLimit => "disk-limit",
+            FailureKind::OpenFiles => "open-files",
             FailureKind::Signal => "signal",
             FailureKind::NoNetwork => "no-network",
             FailureKind::Network => "network",
@@ -194,6 +202,8 @@ impl FailureKind {
             | FailureKind::Spinning
             | FailureKind::Silent
             | FailureKind::Processes
+            | FailureKind::DiskLimit
+            | FailureKind::OpenFiles
             | FailureKind::NoNetwork
             | FailureKind::Fetch
             | FailureKind::Dependencies
@@ -261,10 +271,10 @@ pub struct Measures {
     pub user_seconds: f64,
     /// Their system time.
     pub system_seconds: f64,
-    /// Bytes that were read from disks.
-    pub read_bytes: u64,
-    /// Bytes that were written, or were to be written, to disks.
-    pub written_bytes: u64,
+    /// Bytes that were read from disks, if the kernel counts them.
+    pub read_bytes: Option<u64>,
+    /// Bytes that were written, or were to be written, to disks, if the kernel counts them.
+    pub written_bytes: Option<u64>,
     /// Processes and threads that were begun.
     pub processes: u64,
     /// For how long some process waited for a core, if the kernel counts it.
@@ -292,20 +302,29 @@ pub struct StageSeen {
     pub still_seconds: f64,
     /// The longest in which nothing was printed.
     pub silent_seconds: f64,
+    /// The largest memory that was sampled.
+    #[serde(default)]
+    pub memory_bytes: u64,
+    /// What the build had written, with its work folder, where that was measured at the end of the stage.
+    #[serde(default)]
+    pub written_bytes: u64,
 }
 
 impl StageSeen {
     /// Of these results of a package's stages; those that failed say nothing.
     pub fn of<'a>(stages: impl IntoIterator<Item = &'a StageResult>) -> Vec<StageSeen> {
         let mut all: Vec<StageSeen> = Vec::new();
-        for StageResult { stage, cpu_seconds, measures, .. } in stages.into_iter().filter(|stage| stage.is_ok)
-        {
+        for result in stages.into_iter().filter(|stage| stage.is_ok) {
+            let StageResult { stage, cpu_seconds, measures, .. } = result;
+            let written_bytes = result.work_bytes.unwrap_or(0).saturating_add(result.disk_bytes.unwrap_or(0));
             let at = all.iter().position(|seen| seen.stage == *stage).unwrap_or_else(|| {
                 all.push(StageSeen {
                     stage: *stage,
                     cpu_seconds: 0.0,
                     still_seconds: 0.0,
                     silent_seconds: 0.0,
+                    memory_bytes: 0,
+                    written_bytes: 0,
                 });
                 all.len() - 1
             });
@@ -313,6 +332,8 @@ impl StageSeen {
             seen.cpu_seconds = seen.cpu_seconds.max(*cpu_seconds);
             seen.still_seconds = seen.still_seconds.max(measures.still_seconds_max);
             seen.silent_seconds = seen.silent_seconds.max(measures.silent_seconds_max);
+            seen.memory_bytes = seen.memory_bytes.max(result.memory_peak_bytes);
+            seen.written_bytes = seen.written_bytes.max(written_bytes);
         }
         all
     }
@@ -351,8 +372,14 @@ mod tests {
             ..stage.clone()
         };
         let seen = StageSeen::of(&[stage.clone(), silent(true, 7.0), silent(false, 99.0)]);
-        let expected =
-            StageSeen { stage: Stage::Build, cpu_seconds: 3.0, still_seconds: 0.0, silent_seconds: 7.0 };
+        let expected = StageSeen {
+            stage: Stage::Build,
+            cpu_seconds: 3.0,
+            still_seconds: 0.0,
+            silent_seconds: 7.0,
+            memory_bytes: 4,
+            written_bytes: 0,
+        };
         assert_eq!(seen, [expected]);
     }
 }

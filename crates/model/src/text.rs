@@ -29,11 +29,11 @@ pub fn strip(text: &str) -> String {
 }
 
 /// Characters that have no shape of their own and change how others are read, and those that are no characters.
-fn misleads(character: char) -> bool {
+pub(crate) fn misleads(character: char) -> bool {
     matches!(
         character,
         '\u{061c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
-            | '\u{fdd0}'..='\u{fdef}'
+            | '\u{fdd0}'..='\u{fdef}' | '\u{e0000}'..='\u{e007f}'
     ) || (character as u32) & 0xfffe == 0xfffe
 }
 

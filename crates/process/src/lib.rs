@@ -27,6 +27,7 @@ mod leaf;
 mod leftovers;
 mod limits;
 mod log;
+mod memory;
 mod onlooker;
 mod portrait;
 pub mod pressure;
@@ -36,17 +37,19 @@ mod stalls;
 mod tree;
 mod watch;
 pub mod weight;
+mod written;
 
 pub use births::hears_of_births;
 pub use capture::{CaptureEnd, CaptureLimits, Captured, capture};
 pub use clock::{now_seconds, own_cpu_seconds};
 pub use leaf::folder_of_groups;
-pub use limits::{LEARNED_TIMES, LimitRules, Limits, Passed, Seen};
+pub use limits::{LEARNED_SIZE_TIMES, LEARNED_TIMES, LimitRules, Limits, Passed, Seen, written_words};
 pub use log::{Log, LogFacts, LogLimits, read_log};
 pub use onlooker::become_onlooker_if_asked;
 pub use portrait::{Portrait, Sighting};
 pub use stalls::Stalls;
-pub use watch::run;
+pub use watch::{run, run_writing};
+pub use written::Writing;
 
 /// What the processes of a command are doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,12 +94,14 @@ pub struct Outcome {
     /// The largest sum of resident memory that was sampled, or what the largest process held if that is more; at most
     /// what was ever charged to the control group, if the kernel counts that.
     pub memory_peak_bytes: u64,
-    /// Bytes that were read from disks.
-    pub read_bytes: u64,
-    /// Bytes that were written, or are to be written, to disks.
-    pub written_bytes: u64,
+    /// Bytes that were read from disks; absent where the kernel does not count them, or the sandbox had to be killed.
+    pub read_bytes: Option<u64>,
+    /// Bytes that were written, or are to be written, to disks; absent as above.
+    pub written_bytes: Option<u64>,
     /// Processes and threads that were begun.
     pub created: u64,
+    /// How often the network was asked for that a sandbox does not have, as the kernel counts it.
+    pub unreachable: u64,
     /// User and system time of process 1 of the sandbox, which counts the others.
     pub keeper_seconds: f64,
     /// What was waited for.
@@ -110,6 +115,9 @@ pub struct Outcome {
     pub left_behind: Vec<String>,
     /// What it left in memory that processes share; it is gone with the sandbox.
     pub left_in_memory: Vec<String>,
+    /// System calls that it was refused, by name, and how often; empty too where they are not counted
+    /// ([`kilnyard_root::sandbox::Nesting`]).
+    pub refused_calls: Vec<(String, u64)>,
 }
 
 impl Outcome {
@@ -121,15 +129,17 @@ impl Outcome {
             user_seconds: 0.0,
             system_seconds: 0.0,
             memory_peak_bytes: 0,
-            read_bytes: 0,
-            written_bytes: 0,
+            read_bytes: None,
+            written_bytes: None,
             created: 0,
+            unreachable: 0,
             keeper_seconds: 0.0,
             stalls: Stalls::default(),
             still_seconds_max: 0.0,
             silent_seconds_max: 0.0,
             left_behind: Vec::new(),
             left_in_memory: Vec::new(),
+            refused_calls: Vec::new(),
         }
     }
 }

@@ -10,11 +10,12 @@
 //! with one thread alone, and has there what its root has (user_namespaces(7)); numbers stay those of the machine.
 
 use crate::{Portrait, tree};
-use kilnyard_root::{IdMap, Mapper, sandbox};
+use kilnyard_root::{IdMap, Mapper, sandbox, usage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::io::{self, Read};
+use std::path::PathBuf;
 use std::process::{ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,8 @@ const ARGUMENT: &str = "kilnyard-onlooker-process";
 
 /// How long a look may take. A tree of thousands of processes takes a part of a second.
 const LOOK_MAX: Duration = Duration::from_secs(10);
+/// How long a walk over files may take: some millions, from a disk.
+const WALK_MAX: Duration = Duration::from_secs(120);
 
 /// What is to be looked at: all below the outer process of a sandbox.
 #[derive(Serialize, Deserialize)]
@@ -31,10 +34,13 @@ enum Question {
     Portrait { outer: u32, log: Option<String> },
     /// Their memory; a number of bytes answers it.
     Memory { outer: u32 },
+    /// What is charged for the files below these folders, and for deleted files that the processes have open; a number of
+    /// bytes answers it. Counting stops where it is more than enough.
+    Written { outer: u32, folders: Vec<PathBuf>, enough_bytes: u64 },
 }
 
 /// Who looks at the processes of one sandbox.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Onlooker {
     /// Whether those processes have ids that this user has not.
     is_stranger: bool,
@@ -57,15 +63,21 @@ impl Onlooker {
     /// What the processes below `outer` are doing; see [`Portrait::take`]. Where that cannot be seen, who there is.
     pub(crate) fn portrait(&self, outer: u32, log: Option<&str>, output: &[u8]) -> Portrait {
         let question = Question::Portrait { outer, log: log.map(str::to_owned) };
-        self.ask(&question).unwrap_or_else(|| Portrait::outline(outer)).with_output(output)
+        self.ask(&question, LOOK_MAX).unwrap_or_else(|| Portrait::outline(outer)).with_output(output)
     }
 
     /// The memory of the processes below `outer`; see [`tree::memory_bytes`]. None where it cannot be seen.
     pub(crate) fn memory_bytes(&self, outer: u32) -> Option<u64> {
-        self.ask(&Question::Memory { outer })
+        self.ask(&Question::Memory { outer }, LOOK_MAX)
     }
 
-    fn ask<Answer: DeserializeOwned>(&self, question: &Question) -> Option<Answer> {
+    /// What the command has written. None where it cannot be seen in time.
+    pub(crate) fn written_bytes(&self, outer: u32, folders: &[PathBuf], enough_bytes: u64) -> Option<u64> {
+        let question = Question::Written { outer, folders: folders.to_vec(), enough_bytes };
+        self.ask(&question, WALK_MAX)
+    }
+
+    fn ask<Answer: DeserializeOwned>(&self, question: &Question, within: Duration) -> Option<Answer> {
         let process_1 = self.process_1.filter(|_| self.is_stranger).unwrap_or(0);
         // The link still leads to this very program when its file was replaced meanwhile.
         let mut child = Command::new("/proc/self/exe")
@@ -77,7 +89,7 @@ impl Onlooker {
             .stderr(Stdio::null())
             .spawn()
             .ok()?;
-        let answer = child.stdout.take().and_then(|answers| read(answers, Instant::now() + LOOK_MAX));
+        let answer = child.stdout.take().and_then(|answers| read(answers, Instant::now() + within));
         if answer.is_none() {
             let _ = child.kill();
         }
@@ -114,6 +126,9 @@ pub fn become_onlooker_if_asked() {
     if arguments.next().as_deref() != Some(ARGUMENT) {
         return;
     }
+    if sandbox::close_descriptors().is_err() {
+        std::process::exit(1);
+    }
     let mut number = || arguments.next().and_then(|number| number.parse().ok()).unwrap_or(0);
     let (parent, process_1) = (number(), number());
     let question = arguments.next().unwrap_or_default();
@@ -130,6 +145,11 @@ fn answer(question: &str) -> io::Result<()> {
             serde_json::to_writer(out, &Portrait::take(outer, log.as_deref()))?;
         }
         Question::Memory { outer } => serde_json::to_writer(out, &tree::memory_bytes(outer))?,
+        Question::Written { outer, folders, enough_bytes } => {
+            let below = |folder: &PathBuf| usage(folder, enough_bytes).charged_bytes();
+            let named: u64 = folders.iter().map(below).sum();
+            serde_json::to_writer(out, &(named + tree::deleted_bytes(outer)))?;
+        }
     }
     Ok(())
 }

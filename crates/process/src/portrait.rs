@@ -4,11 +4,11 @@
 //! processes may vanish or become another program between two looks: what cannot be read is left out. What may be seen
 //! depends on who looks ([`crate::onlooker`]): the kernel's stack is shown to root alone.
 
-use crate::calls;
 use crate::tree::{self, Member};
+use crate::{Passed, calls};
 use kilnyard_root::ProcessStat;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
@@ -28,6 +28,13 @@ const STACK_MAX: usize = 6;
 const READ_BYTES_MAX: u64 = 64 << 10;
 /// How many last lines of the output are shown, and how much of each.
 const OUTPUT_LINES_MAX: usize = 10;
+
+/// The state of a process that has ended.
+const HAS_ENDED: &str = "has ended, and was not waited for";
+/// So many children are worth a word.
+const MANY: usize = 8;
+/// Who goes on beginning processes has been there for this share of the time of the oldest process.
+const SHARE_OF_AGE_MIN: f64 = 0.2;
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -53,6 +60,12 @@ pub struct Sighting {
     pub state: String,
     /// Whether it has a child among these.
     pub is_parent: bool,
+    /// How many children it has, with those that are not among these.
+    pub children: usize,
+    /// How many of those have ended, and were not waited for.
+    pub children_ended: usize,
+    /// Its parent.
+    pub parent: i32,
     /// How long it has been there.
     pub age_seconds: f64,
     /// Its user and system time.
@@ -74,7 +87,7 @@ impl Portrait {
     /// the name that links to it have.
     pub(crate) fn take(outer: u32, log: Option<&str>) -> Portrait {
         let members = tree::below(outer);
-        let shown = &members[..members.len().min(PROCESSES_MAX)];
+        let shown = &shown(&members)[..];
         let files: Vec<Vec<(i32, String)>> =
             shown.iter().map(|member| descriptors(member.stat.number)).collect();
         let mut holders: BTreeMap<&str, Vec<i32>> = BTreeMap::new();
@@ -88,8 +101,9 @@ impl Portrait {
         }
         let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
         let around = Around { members: shown, holders, log, locks: &locks, uptime_seconds: uptime_seconds() };
+        let processes = shown.iter().zip(&files).map(|(member, files)| around.sight(member, files));
         Portrait {
-            processes: shown.iter().zip(&files).map(|(member, files)| around.sight(member, files)).collect(),
+            processes: with_children(processes.collect(), &members),
             processes_more: members.len() - shown.len(),
             output: Vec::new(),
         }
@@ -98,10 +112,11 @@ impl Portrait {
     /// The processes alone, by what is told of them without a look at their memory: their names, not their command lines.
     pub(crate) fn outline(outer: u32) -> Portrait {
         let members = tree::below(outer);
-        let shown = &members[..members.len().min(PROCESSES_MAX)];
+        let shown = &shown(&members)[..];
         let uptime_seconds = uptime_seconds();
+        let processes = shown.iter().map(|member| outline(member, shown, uptime_seconds));
         Portrait {
-            processes: shown.iter().map(|member| outline(member, shown, uptime_seconds)).collect(),
+            processes: with_children(processes.collect(), &members),
             processes_more: members.len() - shown.len(),
             output: Vec::new(),
         }
@@ -112,17 +127,48 @@ impl Portrait {
         Portrait { output: last_lines(output), ..self }
     }
 
-    /// One sentence: who does not get on, and what it waits for; the processes that wait only for their children are left
-    /// out.
-    pub fn summary(&self) -> String {
-        let last = self.processes.iter().filter(|process| !process.is_parent);
-        let told: Vec<String> = last.clone().take(TOLD_MAX).map(Sighting::summary).collect();
-        let more = last.count() - told.len() + self.processes_more;
+    /// One sentence: who is to blame that the limit was passed, and what the others do; the processes that wait only for
+    /// their children are left out, and so are those that have ended.
+    pub fn summary(&self, passed: Passed) -> String {
+        let first = match passed {
+            Passed::Processes => self.parent_of_most(),
+            Passed::Silent => self.parent_of_youngest(),
+            _ => None,
+        };
+        let is_first = |process: &Sighting| first.is_some_and(|first| first.number == process.number);
+        let last = |process: &&Sighting| !process.is_parent && !process.has_ended() && !is_first(process);
+        let others = self.processes.iter().filter(last);
+        let count = others.clone().count() + usize::from(first.is_some());
+        let told: Vec<String> =
+            first.into_iter().chain(others).take(TOLD_MAX).map(Sighting::summary).collect();
+        let more = count - told.len() + self.processes_more;
         match (told.is_empty(), more) {
-            (true, _) => "no process was there any more".to_owned(),
+            (true, 0) => "no process was there any more".to_owned(),
+            (true, more) => format!("{more} processes"),
             (false, 0) => told.join("; "),
             (false, more) => format!("{}; and {more} more", told.join("; ")),
         }
+    }
+
+    /// Who has the most children, if those are many.
+    fn parent_of_most(&self) -> Option<&Sighting> {
+        self.processes
+            .iter()
+            .filter(|process| process.children >= MANY)
+            .max_by_key(|process| process.children)
+    }
+
+    /// Who began a process last, and has been there for some time itself: who goes on beginning processes.
+    fn parent_of_youngest(&self) -> Option<&Sighting> {
+        let age = |process: &&Sighting| process.age_seconds;
+        let oldest_seconds = self.processes.iter().map(|process| age(&process)).fold(0.0, f64::max);
+        let youngest = self.processes.iter().rev().min_by(|one, other| age(one).total_cmp(&age(other)))?;
+        let mut process = youngest;
+        // A process that was begun just now may have begun others itself.
+        while process.age_seconds < oldest_seconds * SHARE_OF_AGE_MIN {
+            process = self.processes.iter().find(|other| other.number == process.parent)?;
+        }
+        (process.number != youngest.number).then_some(process)
     }
 
     /// All of it, for a log.
@@ -143,11 +189,21 @@ impl Portrait {
 }
 
 impl Sighting {
+    fn has_ended(&self) -> bool {
+        self.state == HAS_ENDED
+    }
+
     fn summary(&self) -> String {
-        let what = match &self.waits {
+        let mut what = match &self.waits {
             Some(waits) => format!("{}: {waits}", self.state),
             None => self.state.clone(),
         };
+        if self.children >= MANY || self.children_ended > 0 {
+            let _ = write!(what, "; has {} children", self.children);
+        }
+        if self.children_ended > 0 {
+            let _ = write!(what, ", {} of them ended and not waited for", self.children_ended);
+        }
         format!("{} ({}) [{what}]", self.line, self.number)
     }
 
@@ -253,6 +309,33 @@ impl Around<'_> {
     }
 }
 
+/// Those that are shown: the first ones, of those that have ended as few as there is room for.
+fn shown(members: &[Member]) -> Vec<Member> {
+    let living = members.iter().filter(|member| !member.stat.has_ended()).count();
+    let mut room_for_ended = PROCESSES_MAX.saturating_sub(living).min(TOLD_MAX);
+    let mut is_shown = |member: &&Member| {
+        let has_room = !member.stat.has_ended() || room_for_ended > 0;
+        room_for_ended -= usize::from(has_room && member.stat.has_ended());
+        has_room
+    };
+    members.iter().filter(|member| is_shown(member)).take(PROCESSES_MAX).cloned().collect()
+}
+
+/// The same with how many children each has of all.
+fn with_children(mut processes: Vec<Sighting>, members: &[Member]) -> Vec<Sighting> {
+    let mut children: HashMap<i32, (usize, usize)> = HashMap::new();
+    for member in members {
+        let (all, ended) = children.entry(member.stat.parent).or_default();
+        *all += 1;
+        *ended += usize::from(member.stat.has_ended());
+    }
+    for process in &mut processes {
+        (process.children, process.children_ended) =
+            children.get(&process.number).copied().unwrap_or_default();
+    }
+    processes
+}
+
 /// What `/proc/PID/stat` tells of a process.
 fn outline(member: &Member, members: &[Member], uptime_seconds: f64) -> Sighting {
     let (stat, ticks) = (&member.stat, ticks_per_second());
@@ -261,7 +344,8 @@ fn outline(member: &Member, members: &[Member], uptime_seconds: f64) -> Sighting
         depth: member.depth,
         line: stat.name.clone(),
         state: words_of(stat.state).to_owned(),
-        is_parent: members.iter().any(|other| other.stat.parent == stat.number),
+        is_parent: members.iter().any(|other| other.stat.parent == stat.number && !other.stat.has_ended()),
+        parent: stat.parent,
         age_seconds: (uptime_seconds - stat.started_ticks as f64 / ticks).max(0.0),
         cpu_seconds: (stat.user_ticks + stat.system_ticks) as f64 / ticks,
         threads: stat.threads,
@@ -357,7 +441,7 @@ fn words_of(state: u8) -> &'static str {
         b'S' => "waits",
         b'D' => "waits for a device",
         b'T' | b't' => "is stopped",
-        b'Z' => "has ended, and was not waited for",
+        b'Z' => HAS_ENDED,
         b'I' => "is idle",
         _ => "is in an unknown state",
     }
@@ -408,12 +492,51 @@ mod tests {
             ..Sighting::default()
         };
         let mut portrait = Portrait { processes: vec![process(1, "make", true)], ..Portrait::default() };
-        assert_eq!(portrait.summary(), "no process was there any more");
+        assert_eq!(portrait.summary(Passed::Hung), "no process was there any more");
         portrait.processes.push(process(2, "cat", false));
-        assert_eq!(portrait.summary(), "cat (2) [waits: read of pipe:[7], which no other process has]");
+        assert_eq!(
+            portrait.summary(Passed::Hung),
+            "cat (2) [waits: read of pipe:[7], which no other process has]"
+        );
         portrait.processes.extend((3..9).map(|number| process(number, "cat", false)));
         portrait.processes_more = 10;
-        assert!(portrait.summary().ends_with("; and 14 more"), "{}", portrait.summary());
+        assert!(
+            portrait.summary(Passed::Hung).ends_with("; and 14 more"),
+            "{}",
+            portrait.summary(Passed::Hung)
+        );
+    }
+
+    #[test]
+    fn a_sentence_names_who_begins_processes_and_not_what_is_left_of_them() {
+        let process = |number, parent, line: &str, state, age_seconds| Sighting {
+            number,
+            parent,
+            line: line.into(),
+            state: words_of(state).into(),
+            age_seconds,
+            ..Sighting::default()
+        };
+        // A storm: the parent waits for nobody.
+        let storm = Sighting { children: 900, children_ended: 850, ..process(2, 1, "storm", b'R', 9.0) };
+        let processes = vec![storm, process(3, 2, "child", b'Z', 1.0), process(4, 2, "child", b'S', 1.0)];
+        let portrait = Portrait { processes, processes_more: 897, ..Portrait::default() };
+        for passed in [Passed::Processes, Passed::Hung] {
+            let summary = portrait.summary(passed);
+            let named = "storm (2) [runs; has 900 children, 850 of them ended and not waited for]; child (4)";
+            assert!(summary.starts_with(named) && !summary.contains("(3)"), "{summary}");
+        }
+        // One that begins processes again and again, beside one that sleeps.
+        let mut forker = process(2, 1, "make rolling", b'S', 60.0);
+        forker.is_parent = true;
+        let mut step = process(4, 2, "sh step", b'S', 0.2);
+        step.is_parent = true;
+        let processes =
+            vec![forker, process(3, 1, "sleep 1000", b'S', 61.0), step, process(5, 4, "true", b'R', 0.1)];
+        let portrait = Portrait { processes, ..Portrait::default() };
+        let summary = portrait.summary(Passed::Silent);
+        assert!(summary.starts_with("make rolling (2) [waits]; sleep 1000 (3)"), "{summary}");
+        assert!(portrait.summary(Passed::Hung).starts_with("sleep 1000 (3)"));
     }
 
     proptest::proptest! {

@@ -139,6 +139,8 @@ mod tests {
         silent_seconds_max: 3600.0,
         memory_bytes_max: None,
         processes_max: None,
+        written_bytes_max: None,
+        open_files_max: None,
     };
 
     /// What is said of a command with such samples, five a second: CPU time, processes begun and runnable ones after so

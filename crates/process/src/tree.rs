@@ -1,7 +1,8 @@
 //! Who runs below a process, as it is seen from outside of a sandbox.
 
 use kilnyard_root::ProcessStat;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::os::unix::fs::MetadataExt;
 
 /// A process of a tree.
 #[derive(Clone, Debug)]
@@ -52,4 +53,29 @@ pub(crate) fn memory_bytes(outer: u32) -> u64 {
     let resident = |stat: &ProcessStat| stat.resident_pages * page_bytes;
     let bytes = |member: &Member| own(member.stat.number).unwrap_or_else(|| resident(&member.stat));
     below(outer).iter().map(bytes).sum()
+}
+
+/// File systems whose files are memory (statfs(2)).
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
+
+/// The bytes of files on disks that have no name any more, and that processes below this one have open.
+pub(crate) fn deleted_bytes(outer: u32) -> u64 {
+    let mut seen = HashSet::new();
+    let mut bytes = 0;
+    for member in below(outer) {
+        let folder = format!("/proc/{}/fd", member.stat.number);
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            // What the link leads to, as the process has it open; a pipe or a device has no blocks.
+            let Ok(facts) = std::fs::metadata(entry.path()) else { continue };
+            if !facts.is_file() || facts.nlink() > 0 || !seen.insert((facts.dev(), facts.ino())) {
+                continue;
+            }
+            let kind = rustix::fs::statfs(entry.path()).map_or(0, |facts| facts.f_type as u64);
+            if !matches!(kind, TMPFS_MAGIC | HUGETLBFS_MAGIC) {
+                bytes += facts.blocks() * 512;
+            }
+        }
+    }
+    bytes
 }

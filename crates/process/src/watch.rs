@@ -6,11 +6,13 @@
 
 use crate::births::{self, Followed};
 use crate::leaf::Leaf;
+use crate::memory::MemoryBound;
 use crate::onlooker::Onlooker;
 use crate::progress::Progress;
 use crate::stalls::Stalling;
 use crate::weight::Membership;
-use crate::{End, Limits, Outcome, Passed, Sample, leftovers};
+use crate::written::{Writing, Written};
+use crate::{End, Limits, Outcome, Passed, Portrait, Sample, leftovers};
 use kilnyard_root::sandbox::{Bounds, GRACE, Order};
 use kilnyard_root::{Report, Sandbox};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -50,14 +52,30 @@ pub fn run(
     membership: Option<&Membership>,
     observe: &mut dyn FnMut(Sample),
 ) -> Outcome {
+    run_writing(sandbox, output, (limits, &Writing::default()), cancel, membership, observe)
+}
+
+/// The same of a command that writes to these folders, which are watched too.
+pub fn run_writing(
+    sandbox: &Sandbox,
+    output: &mut (dyn Write + Send),
+    (limits, writing): (Limits, &Writing),
+    cancel: &AtomicBool,
+    membership: Option<&Membership>,
+    observe: &mut dyn FnMut(Sample),
+) -> Outcome {
     let started = Instant::now();
-    let bounds = Bounds { processes_max: limits.processes_max };
+    let bounds = Bounds { processes_max: limits.processes_max, open_files_max: limits.open_files_max };
     let leaf = Leaf::begin(membership);
     let mut groups = membership.map(Membership::groups).unwrap_or_default();
     if let Some(leaf) = &leaf {
         // Who is in the leaf of a build's group is in that one.
         groups.version_2 = Some(leaf.folder().to_owned());
     }
+    let folder = leaf.as_ref().map(Leaf::folder);
+    let memory =
+        limits.memory_bytes_max.and_then(|bytes| MemoryBound::set(folder, bytes, writing.memory_bytes_max));
+    groups.version_1.extend(memory.as_ref().and_then(MemoryBound::group).cloned());
     let begun = OnceCell::new();
     let follow = |outer| {
         let _ = begun.set(births::follow(outer));
@@ -69,7 +87,8 @@ pub fn run(
     let mut outcome = match sandbox.spawn_within(bounds, &groups, &follow) {
         Ok(child) => {
             let births = begun.into_inner().unwrap_or_else(|| births::follow(child.id()));
-            let begun = Begun { child, births, leaf, onlooker: Onlooker::of(&sandbox.ids) };
+            let onlooker = Onlooker::of(&sandbox.ids);
+            let begun = Begun { child, births, leaf, memory, onlooker, writing };
             Watch::new(begun, output, limits, cancel, observe).run()
         }
         Err(error) => Outcome::of(End::SandboxFailed(format!("failed to start a sandbox: {error}"))),
@@ -79,18 +98,23 @@ pub fn run(
 }
 
 /// A sandbox that was begun, and who follows it.
-struct Begun {
+struct Begun<'a> {
     child: Child,
     births: Followed,
     leaf: Option<Leaf>,
+    memory: Option<MemoryBound>,
     onlooker: Onlooker,
+    writing: &'a Writing,
 }
 
 struct Watch<'a> {
     child: Child,
     births: Followed,
     leaf: Option<Leaf>,
+    memory: Option<MemoryBound>,
     onlooker: Onlooker,
+    writing: &'a Writing,
+    written: Option<Written>,
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
     orders: Option<ChildStdin>,
@@ -119,13 +143,13 @@ struct Watch<'a> {
 
 impl<'a> Watch<'a> {
     fn new(
-        begun: Begun,
+        begun: Begun<'a>,
         log: &'a mut (dyn Write + Send),
         limits: Limits,
         cancel: &'a AtomicBool,
         observe: &'a mut dyn FnMut(Sample),
     ) -> Watch<'a> {
-        let Begun { mut child, births, leaf, onlooker } = begun;
+        let Begun { mut child, births, leaf, memory, onlooker, writing } = begun;
         let stdout = child.stdout.take();
         let inode = stdout.as_ref().and_then(|stdout| rustix::fs::fstat(stdout).ok());
         Watch {
@@ -136,7 +160,10 @@ impl<'a> Watch<'a> {
             child,
             births,
             leaf,
+            memory,
             onlooker,
+            writing,
+            written: None,
             stdout,
             log,
             log_error: None,
@@ -259,7 +286,13 @@ impl<'a> Watch<'a> {
 
     fn heard(&mut self, report: Report) {
         match report {
-            Report::Process1 { number } => self.onlooker.knows(number),
+            Report::Process1 { number } => {
+                self.onlooker.knows(number);
+                let bytes_max = self.limits.written_bytes_max.filter(|_| !self.writing.folders.is_empty());
+                self.written = bytes_max.map(|bytes_max| {
+                    Written::watch(self.writing, bytes_max, self.child.id(), self.onlooker.clone())
+                });
+            }
             Report::Started => {}
             Report::NoGroup { .. } => {
                 self.leaf = None;
@@ -289,7 +322,9 @@ impl<'a> Watch<'a> {
                 self.order(Order::Looked);
             }
             Report::LeftInMemory { things } => self.outcome.left_in_memory = things,
-            Report::Used { read_bytes, written_bytes, created, own_seconds } => {
+            Report::Refused { calls } => self.outcome.refused_calls = calls,
+            Report::Used { read_bytes, written_bytes, created, unreachable, own_seconds } => {
+                self.outcome.unreachable = unreachable;
                 self.outcome.keeper_seconds = own_seconds;
                 self.outcome.read_bytes = read_bytes;
                 self.outcome.written_bytes = written_bytes;
@@ -328,6 +363,12 @@ impl<'a> Watch<'a> {
                 self.order(Order::End);
             } else if let Some(passed) = self.progress.passed(self.now(), &self.limits) {
                 self.pass(passed);
+            } else if self.memory.as_ref().is_some_and(MemoryBound::has_killed) {
+                self.pass(Passed::Memory);
+            } else if let Some(bytes) = self.written.as_ref().map(Written::bytes)
+                && self.limits.written_bytes_max.is_some_and(|max| bytes > max)
+            {
+                self.pass(Passed::Written { bytes });
             }
         }
         match self.ordered {
@@ -350,7 +391,7 @@ impl<'a> Watch<'a> {
         let portrait = self.onlooker.portrait(self.child.id(), self.log_name.as_deref(), &self.tail);
         self.end = Some(End::Limit(passed, Box::new(portrait)));
         // Where the machine is short of something nobody gets time to finish.
-        let is_urgent = matches!(passed, Passed::Memory | Passed::Processes);
+        let is_urgent = matches!(passed, Passed::Memory | Passed::Processes | Passed::Written { .. });
         self.order(if is_urgent { Order::Kill } else { Order::End });
     }
 
@@ -383,6 +424,13 @@ impl<'a> Watch<'a> {
         // The last word of a command whose sandbox had to be killed.
         outcome.cpu_seconds = self.progress.cpu_seconds().max(outcome.user_seconds + outcome.system_seconds);
         (outcome.still_seconds_max, outcome.silent_seconds_max) = self.progress.longest(now);
+        // The kernel may have killed for memory after the last look.
+        let is_killed = matches!(self.end, None | Some(End::Exit(1..)))
+            && self.memory.as_ref().is_some_and(MemoryBound::has_killed);
+        if is_killed {
+            self.end =
+                Some(End::Limit(Passed::Memory, Box::new(Portrait::default().with_output(&self.tail))));
+        }
         outcome.end = match (self.log_error.take(), self.end, self.failure) {
             (Some(error), ..) => End::LogFailed(error.to_string()),
             (_, Some(end @ (End::Limit(..) | End::Cancelled)), _) => end,

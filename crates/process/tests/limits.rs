@@ -2,7 +2,9 @@
 
 mod yard;
 
-use kilnyard_process::{End, Limits, Log, LogLimits, Outcome, Passed, Portrait, Sample, read_log, run};
+use kilnyard_process::{
+    End, Limits, Log, LogLimits, Outcome, Passed, Portrait, Sample, Writing, read_log, run, run_writing,
+};
 use kilnyard_root::{ProcessStat, Sandbox, User};
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::process::{Pid, Signal, kill_process};
@@ -31,6 +33,13 @@ fn main() {
         test("a_command_that_takes_too_long_is_ended", a_command_that_takes_too_long_is_ended),
         test("who_begins_too_many_processes_is_ended", who_begins_too_many_processes_is_ended),
         test("who_eats_memory_is_ended", who_eats_memory_is_ended),
+        test("the_kernel_bounds_memory_between_two_looks", the_kernel_bounds_memory),
+        test("who_writes_too_much_is_ended", who_writes_too_much_is_ended),
+        test("what_is_deleted_and_open_counts_as_written", what_is_deleted_counts),
+        test("no_process_opens_more_files_than_it_may", no_process_opens_more_files),
+        test("what_asks_for_the_network_is_counted", what_asks_for_the_network),
+        test("a_storm_of_processes_is_named_by_who_began_them", a_storm_is_named),
+        test("a_rolling_forker_is_named_before_a_sleeper", a_rolling_forker_is_named),
         test("who_waits_for_a_lock_and_who_has_it_are_told", who_waits_for_a_lock),
         test("who_hangs_as_another_user_is_told_on_what", who_hangs_as_another_user),
         test("who_eats_memory_as_another_user_is_ended", who_eats_memory_as_another_user),
@@ -102,7 +111,7 @@ fn who_sleeps_hangs_and_it_is_told_on_what() -> Result<(), Failed> {
     let reader = portrait.processes.iter().find(|process| process.waits.as_deref() == Some("openat"));
     assert!(reader.is_some(), "{portrait:?}");
     assert_eq!(portrait.output, ["begun"]);
-    let summary = portrait.summary();
+    let summary = portrait.summary(passed);
     assert!(summary.starts_with("sleep 5151 (") && summary.contains("nanosleep"), "{summary}");
     assert_eq!(log, "begun\n");
     assert_eq!(processes_with("5151"), 0);
@@ -178,6 +187,89 @@ fn who_eats_memory_is_ended() -> Result<(), Failed> {
     let (outcome, _) = simple(script, Limits { memory_bytes_max: Some(100 << 20), ..LIMITS });
     assert_eq!(passed(&outcome)?.0, Passed::Memory);
     assert!(outcome.memory_peak_bytes > 100 << 20, "{outcome:?}");
+    Ok(())
+}
+
+fn the_kernel_bounds_memory() -> Result<(), Failed> {
+    let folder = fs::read_to_string("/proc/self/cgroup")?;
+    let is_writable = folder.lines().any(|line| line.contains(":memory:"));
+    // It takes all of it at once, and has ended before a sample shows it.
+    let script = "head -c 3000M /dev/zero | tail -c 2900M > /dev/null";
+    let (outcome, _) = simple(script, Limits { memory_bytes_max: Some(64 << 20), ..LIMITS });
+    assert_eq!(passed(&outcome)?.0, Passed::Memory, "{outcome:?}");
+    if is_writable {
+        assert!(outcome.memory_peak_bytes <= 96 << 20, "{outcome:?}");
+    }
+    Ok(())
+}
+
+/// Runs a command whose root is watched for what is written to it.
+fn writing(script: &str, written_bytes_max: u64) -> Outcome {
+    let yard = Yard::new();
+    let writing = Writing { folders: vec![yard.upper()], ..Writing::default() };
+    let limits = Limits { written_bytes_max: Some(written_bytes_max), wall_seconds_max: 60.0, ..LIMITS };
+    let sandbox = yard.sandbox(script);
+    let cancel = AtomicBool::new(false);
+    run_writing(&sandbox, &mut std::io::sink(), (limits, &writing), &cancel, None, &mut |_| {})
+}
+
+fn who_writes_too_much_is_ended() -> Result<(), Failed> {
+    let script = "head -c 10M /dev/zero > /small; head -c 200M /dev/zero > /large; sleep 6363";
+    let outcome = writing(script, 100 << 20);
+    let (passed, _) = passed(&outcome)?;
+    let Passed::Written { bytes } = passed else { return Err(format!("{passed:?}").into()) };
+    assert!(bytes > 100 << 20, "{bytes}");
+    assert_eq!(processes_with("6363"), 0);
+    assert_eq!(writing("head -c 50M /dev/zero > /small; sleep 2.5", 100 << 20).end, End::Exit(0));
+    Ok(())
+}
+
+fn what_is_deleted_counts() -> Result<(), Failed> {
+    let script = "exec 9> /hidden; rm /hidden; head -c 200M /dev/zero >&9; sleep 6464";
+    let outcome = writing(script, 100 << 20);
+    assert!(matches!(passed(&outcome)?.0, Passed::Written { .. }), "{outcome:?}");
+    Ok(())
+}
+
+fn no_process_opens_more_files() -> Result<(), Failed> {
+    let limits = Limits { open_files_max: Some(64), ..LIMITS };
+    let (outcome, log) = simple("ulimit -n; ulimit -Hn; ulimit -n 65 || echo refused", limits);
+    assert_eq!(outcome.end, End::Exit(0));
+    assert!(log.starts_with("64\n64\n") && log.ends_with("refused\n"), "{log}");
+    Ok(())
+}
+
+fn what_asks_for_the_network() -> Result<(), Failed> {
+    let (outcome, log) = simple("bash -c 'exec 3<>/dev/tcp/192.0.2.1/80'; true", LIMITS);
+    assert!(log.contains("Network is unreachable") && outcome.unreachable > 0, "{log} {outcome:?}");
+    let (outcome, _) = simple("echo Network is unreachable; exit 1", LIMITS);
+    assert_eq!(outcome.unreachable, 0);
+    Ok(())
+}
+
+fn a_storm_is_named() -> Result<(), Failed> {
+    // perl waits for none of them.
+    let script = "perl -e 'while (1) { my $p = fork; exit if defined $p && !$p }' storm";
+    let (outcome, _) = simple(script, Limits { processes_max: Some(200), ..LIMITS });
+    let (passed, portrait) = passed(&outcome)?;
+    let summary = portrait.summary(passed);
+    assert!(
+        summary.starts_with("perl -e while (1) { my $p = fork; exit if defined $p && !$p } storm ("),
+        "{summary}"
+    );
+    assert!(summary.contains("of them ended and not waited for"), "{summary}");
+    Ok(())
+}
+
+fn a_rolling_forker_is_named() -> Result<(), Failed> {
+    let script = "sleep 6565 & bash -c 'while :; do sleep 0.3; done' rolling; :";
+    let limits = Limits { hung_seconds_max: 3.0, silent_seconds_max: 4.0, ..LIMITS };
+    let (outcome, _) = simple(script, limits);
+    let (passed, portrait) = passed(&outcome)?;
+    assert_eq!(passed, Passed::Silent);
+    let summary = portrait.summary(passed);
+    assert!(summary.starts_with("bash -c while :; do sleep 0.3; done rolling ("), "{summary}");
+    assert!(summary.contains("sleep 6565 ("), "{summary}");
     Ok(())
 }
 

@@ -59,6 +59,7 @@ fn entry(files: &Path, number: usize, version: usize) -> std::io::Result<BinaryE
         size_bytes: content.len() as u64,
         architecture: "amd64".into(),
         component: "main".into(),
+        index: kilnyard_publish::BinaryIndex::Machine,
     })
 }
 

@@ -2,6 +2,16 @@
 
 use std::path::PathBuf;
 
+/// Which index of its component lists a binary package.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum BinaryIndex {
+    /// That of machines: `main/binary-amd64`.
+    #[default]
+    Machine,
+    /// That of the installer, for udebs: `main/debian-installer/binary-amd64`.
+    Installer,
+}
+
 /// One binary package to list.
 #[derive(Debug, Clone)]
 pub struct BinaryEntry {
@@ -19,6 +29,8 @@ pub struct BinaryEntry {
     pub architecture: String,
     /// The component that lists it.
     pub component: String,
+    /// The index of the component.
+    pub index: BinaryIndex,
 }
 
 /// One source package to list.

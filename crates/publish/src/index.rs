@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use crate::layout::PACKAGES;
 use crate::name::{check_name, check_pool_path, check_sha256, shortened};
-use crate::{BinaryEntry, PublishError, ReleaseFacts, Result, SourceEntry, SourceFile, stanza};
+use crate::{BinaryEntry, BinaryIndex, PublishError, ReleaseFacts, Result, SourceEntry, SourceFile, stanza};
 
 /// The whole of Debian has about 65,000 binary packages per architecture and 38,000 sources.
 pub(crate) const ENTRY_COUNT_MAX: usize = 1_000_000;
@@ -79,7 +79,8 @@ pub(crate) fn render(
         for architecture in listed_in {
             total_bytes += row.text.len();
             check_total(total_bytes)?;
-            append(&mut indexes, format!("{}/binary-{architecture}/Packages", row.component), &row.text);
+            let path = index_of_binaries(row.index, row.component, architecture);
+            append(&mut indexes, path, &row.text);
         }
     }
     for row in sorted(sources.iter().map(|entry| source_row(facts, entry)))? {
@@ -88,6 +89,15 @@ pub(crate) fn render(
         append(&mut indexes, format!("{}/source/Sources", row.component), &row.text);
     }
     Ok(indexes)
+}
+
+/// The index that lists a binary package. That of the installer is there only where it lists something: few yards have
+/// udebs, and what `Release` does not promise is not asked for.
+fn index_of_binaries(index: BinaryIndex, component: &str, architecture: &str) -> String {
+    match index {
+        BinaryIndex::Machine => format!("{component}/binary-{architecture}/Packages"),
+        BinaryIndex::Installer => format!("{component}/debian-installer/binary-{architecture}/Packages"),
+    }
 }
 
 /// Every file of every entry, once each.
@@ -129,6 +139,7 @@ struct Row<'a> {
     package: &'a str,
     version: &'a str,
     architecture: &'a str,
+    index: BinaryIndex,
     text: String,
 }
 
@@ -152,6 +163,7 @@ fn binary_row<'a>(facts: &ReleaseFacts, entry: &'a BinaryEntry) -> Result<Row<'a
         package: stanza::required(text, "Package")?,
         version: stanza::required(text, "Version")?,
         architecture: &entry.architecture,
+        index: entry.index,
         text: text.to_owned(),
     };
     // Writing to a String cannot fail.
@@ -205,6 +217,7 @@ fn source_row<'a>(facts: &ReleaseFacts, entry: &'a SourceEntry) -> Result<Row<'a
         package: stanza::required(text, "Package")?,
         version: stanza::required(text, "Version")?,
         architecture: "source",
+        index: BinaryIndex::Machine,
         text: format!("{text}\n\n"),
     })
 }

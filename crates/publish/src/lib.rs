@@ -13,6 +13,7 @@
 //! dists/<codename>                             -> ../.generations/<codename>/<number>
 //! .generations/<codename>/<number>/            Release, InRelease, Release.gpg, the public key
 //!     <component>/binary-<architecture>/       Packages, Packages.xz, Packages.zst
+//!     <component>/debian-installer/binary-<architecture>/  the same of udebs, where there are any
 //!     <component>/source/                      Sources, Sources.xz, Sources.zst
 //!     .../by-hash/SHA256/<hash>                second names of the above, and of the two generations before
 //! .staging/                                    whatever is unfinished
@@ -75,7 +76,7 @@ mod state;
 mod steps;
 
 pub use checksum::Checksum;
-pub use entry::{BinaryEntry, ReleaseFacts, SourceEntry, SourceFile};
+pub use entry::{BinaryEntry, BinaryIndex, ReleaseFacts, SourceEntry, SourceFile};
 pub use error::{PublishError, Result};
 pub use execute::Published;
 pub use layout::{GENERATIONS_KEPT, KEYRING_FILE};

@@ -88,6 +88,13 @@ impl IdMap {
         Ok(IdMap { users, groups, mapper: Mapper::Helper })
     }
 
+    /// The same, but that two users, and the groups of the same numbers, have each other's ids outside. None if the map lacks
+    /// one of them.
+    pub fn with_swapped(&self, one: u32, other: u32) -> Option<IdMap> {
+        let users = swapped(&self.users, one, other)?;
+        Some(IdMap { users, groups: swapped(&self.groups, one, other)?, mapper: self.mapper })
+    }
+
     /// Whether an ordinary user of the machine has these ids.
     pub fn is_ordinary(&self) -> bool {
         self.mapper != Mapper::Root
@@ -131,6 +138,23 @@ fn inside(lines: &[(u32, u32, u32)], id: u32) -> Option<u32> {
     })
 }
 
+fn swapped(lines: &[(u32, u32, u32)], one: u32, other: u32) -> Option<Vec<(u32, u32, u32)>> {
+    let (of_one, of_other) = (outside(lines, one)?, outside(lines, other)?);
+    let mut cut = vec![(one, of_other, 1), (other, of_one, 1)];
+    for &(inside, outside, count) in lines {
+        let end = inside + count;
+        // What lies between the two, and on either side of them.
+        let mut marks = vec![inside, one, one + 1, other, other + 1, end];
+        marks.retain(|mark| (inside..=end).contains(mark));
+        marks.sort_unstable();
+        marks.dedup();
+        let pieces = marks.windows(2).filter(|piece| piece[0] != one && piece[0] != other);
+        cut.extend(pieces.map(|piece| (piece[0], outside + (piece[0] - inside), piece[1] - piece[0])));
+    }
+    cut.sort_unstable();
+    Some(cut)
+}
+
 /// The first range of a user in `/etc/subuid` or `/etc/subgid` that is large enough.
 fn range_of(file: &str, name: &str, id: u32) -> Option<u32> {
     let text = fs_err::read_to_string(file).ok()?;
@@ -146,6 +170,31 @@ fn range_of(file: &str, name: &str, id: u32) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_users_change_places() {
+        let map = IdMap {
+            users: vec![(0, 1000, 1), (1, 100_000, 65_535)],
+            groups: vec![(0, 100_000, 65_536)],
+            mapper: Mapper::Helper,
+        };
+        let swapped = map.with_swapped(1000, 61_200).unwrap();
+        for id in 0..65_536 {
+            let before = match id {
+                1000 => 61_200,
+                61_200 => 1000,
+                other => other,
+            };
+            assert_eq!(swapped.user_outside(id), map.user_outside(before), "{id}");
+            assert_eq!(swapped.group_outside(id), map.group_outside(before), "{id}");
+        }
+        assert_eq!(swapped.users.iter().map(|(.., count)| count).sum::<u32>(), 65_536);
+        assert_eq!(swapped.with_swapped(1000, 61_200).unwrap().user_outside(1000), map.user_outside(1000));
+        assert_eq!(map.with_swapped(1000, 70_000), None);
+        assert_eq!(IdMap::alone(5, 5).with_swapped(0, 1), None);
+        // The first and the last one too.
+        assert_eq!(map.with_swapped(0, 65_535).unwrap().user_outside(65_535), Some(1000));
+    }
 
     #[test]
     fn ids_outside_follow_the_lines() {

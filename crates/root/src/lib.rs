@@ -27,12 +27,15 @@ mod plan;
 pub mod probe;
 pub mod sandbox;
 mod stat;
+pub mod tree;
 
 pub use backend::{Backend, Roots, Scratch};
 pub use block::{Device, FileSystem, ImagePlan, Requests};
 pub use ids::{IDS_COUNT, IdError, IdMap, Mapper};
 pub use keeper::Keeper;
 pub use operation::{Access, Content, Flushes, LAYERS_MAX, Operation, Source, base_operations};
-pub use plan::{Form, MEMORY, Making, Place, RootPlan, remove_folder, used_bytes};
-pub use sandbox::{Report, Sandbox, User, View};
+pub use plan::{Form, MEMORY, Making, Place, RootPlan, remove_folder};
+pub use rustix::fs::FileType;
+pub use sandbox::{Nesting, Report, Sandbox, User, View};
 pub use stat::ProcessStat;
+pub use tree::{Usage, usage, used_bytes};

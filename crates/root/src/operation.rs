@@ -93,8 +93,6 @@ pub enum Operation {
         mode: u32,
         /// How large it may grow.
         size_bytes_max: u64,
-        /// Whether programs in it change their user where they say so.
-        has_set_ids: bool,
     },
     /// Makes a device node of the machine visible in the root.
     Device {
@@ -230,6 +228,16 @@ pub enum Operation {
         /// The new root.
         target: PathBuf,
     },
+    /// Gives folders of the root, after it was entered, from one user to another, and from its group to that of the same number.
+    /// Folders of others stay theirs, and what is no folder is passed over.
+    HandOver {
+        /// The folders, inside.
+        folders: Vec<PathBuf>,
+        /// Who has them before.
+        from: u32,
+        /// Who has them then.
+        to: u32,
+    },
     /// Shows the files of the root for reading, after it was entered; what else is mounted there stays as it is.
     Seal {
         /// Folders, inside, that stay as they are too. What is no folder is passed over, as a link is.
@@ -261,6 +269,7 @@ impl Operation {
             | Operation::Hostname { .. }
             | Operation::Loopback
             | Operation::Pivot { .. }
+            | Operation::HandOver { .. }
             | Operation::Seal { .. }
             | Operation::Unmount { .. }
             | Operation::Format { .. }
@@ -356,6 +365,10 @@ impl fmt::Display for Operation {
             Operation::Hostname { name } => write!(f, "hostname {name}"),
             Operation::Loopback => f.write_str("loopback up"),
             Operation::Pivot { target } => write!(f, "pivot to {}", target.display()),
+            Operation::HandOver { folders, from, to } => {
+                let folders: Vec<_> = folders.iter().map(|path| path.display().to_string()).collect();
+                write!(f, "hand {} over from user {from} to {to}", folders.join(", "))
+            }
             Operation::Seal { open } => {
                 let open: Vec<_> = open.iter().map(|path| path.display().to_string()).collect();
                 write!(f, "seal / but for {}", open.join(", "))
@@ -372,12 +385,8 @@ const SMALL_BYTES_MAX: u64 = 64 << 20;
 /// What every root needs besides its files: devices, processes, a name, loopback.
 pub(crate) fn system_operations(root: &Path) -> Vec<Operation> {
     let dev = root.join("dev");
-    let tmpfs = |path: &str, mode, size_bytes_max| Operation::Tmpfs {
-        target: root.join(path),
-        mode,
-        size_bytes_max,
-        has_set_ids: false,
-    };
+    let tmpfs =
+        |path: &str, mode, size_bytes_max| Operation::Tmpfs { target: root.join(path), mode, size_bytes_max };
     let folders = ["dev", "run", "proc", "sys"].map(|name| Operation::Folder { path: root.join(name) });
     let mut operations = folders.to_vec();
     operations.push(tmpfs("dev", 0o755, SMALL_BYTES_MAX));

@@ -19,14 +19,20 @@ mod copy;
 mod execute;
 mod filter;
 mod flushes;
+mod inherit;
 mod inner;
 mod keep;
+mod network;
 mod outer;
 mod overlay;
 mod reaper;
+mod refusals;
+mod refused;
 pub(crate) mod system;
 
+pub use inherit::close_descriptors;
 pub use outer::enter_users;
+pub use refusals::Nesting;
 
 use crate::{Content, Flushes, IdMap, Operation};
 use serde::{Deserialize, Serialize};
@@ -105,6 +111,8 @@ pub struct Sandbox {
     pub has_network: bool,
     /// What becomes of requests of the command to bring data to the disk.
     pub flushes: Flushes,
+    /// Whether the command may make namespaces of its own.
+    pub nesting: Nesting,
 }
 
 /// Bounds of what all processes of a sandbox may do.
@@ -112,6 +120,8 @@ pub struct Sandbox {
 pub struct Bounds {
     /// How many processes and threads each of its users may have at once.
     pub processes_max: Option<u32>,
+    /// How many files each of its processes may have open at once; as many as Kilnyard itself may where it is absent.
+    pub open_files_max: Option<u32>,
 }
 
 /// The control groups that a sandbox is begun in, by their folders. What cannot be entered is left out.
@@ -214,14 +224,21 @@ pub enum Report {
         /// A name for each.
         things: Vec<String>,
     },
+    /// System calls that the command was refused, by name, and how often.
+    Refused {
+        /// None is missing: the list of refused calls is short.
+        calls: Vec<(String, u64)>,
+    },
     /// What all processes used that have no clock: the last word of process 1.
     Used {
-        /// Bytes that were read from disks.
-        read_bytes: u64,
-        /// Bytes that were written, or are to be written, to disks.
-        written_bytes: u64,
+        /// Bytes that were read from disks; absent where the kernel does not count them.
+        read_bytes: Option<u64>,
+        /// Bytes that were written, or are to be written, to disks; absent as above.
+        written_bytes: Option<u64>,
         /// How many processes and threads were begun.
         created: u64,
+        /// How often the network that is not there was asked for, as the kernel counts it.
+        unreachable: u64,
         /// User and system time of process 1 itself.
         own_seconds: f64,
     },
@@ -262,6 +279,7 @@ impl Sandbox {
             is_interactive: false,
             has_network: true,
             flushes: Flushes::Discard,
+            nesting: Nesting::Refused,
         }
     }
 
@@ -388,6 +406,10 @@ pub enum RunError {
 pub fn become_sandbox_if_asked() {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next().is_some_and(|argument| argument == ARGUMENT) {
+        if let Err(error) = close_descriptors() {
+            eprintln!("failed to close inherited descriptors: {error}");
+            std::process::exit(125);
+        }
         let source = arguments.next().unwrap_or_default();
         let parent = arguments.next().and_then(|number| number.to_str()?.parse().ok()).unwrap_or(0);
         std::process::exit(outer::run(&source, parent));

@@ -14,10 +14,10 @@ mod rows;
 mod sqlite;
 
 pub use rows::{
-    BuildRow, Current, MEASURED_MAX, MeasuredStage, Measurement, OutputRow, PackageRow, Plan, PlanRow,
-    PlanRowSeen, Record, Request, RequestKind, RunRow, RunState,
+    BuildRow, Current, ForcedRun, LastBuild, MEASURED_MAX, MeasuredStage, Measurement, OutputRow, PackageRow,
+    Plan, PlanRow, PlanRowSeen, Record, Request, RequestKind, RunRow, RunState,
 };
-pub use sqlite::Sqlite;
+pub use sqlite::{Sqlite, check_file, files};
 
 use std::path::PathBuf;
 
@@ -42,6 +42,22 @@ pub enum StoreError {
         /// The latest known one.
         known: i64,
     },
+    /// The database is not whole.
+    #[error("the store {path} is damaged: {reason}")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite found.
+        reason: String,
+    },
+    /// A copy of a store could not be made.
+    #[error("failed to write the copy {path} of the store: {source}")]
+    Copy {
+        /// The copy.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
     /// Something in the store cannot be read.
     #[error("the store {path} holds {what} that cannot be read: {reason}")]
     Unreadable {
@@ -55,11 +71,32 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether the store can be read here and not written.
+    pub fn is_read_only(&self) -> bool {
+        let StoreError::Database { source, .. } = self else { return false };
+        matches!(
+            source.sqlite_error_code(),
+            Some(rusqlite::ErrorCode::ReadOnly | rusqlite::ErrorCode::CannotOpen)
+        )
+    }
+
     /// Whether there was no room on the disk.
     pub fn is_full(&self) -> bool {
         let StoreError::Database { source, .. } = self else { return false };
         // SQLite tells a failed write apart from a full disk only where the kernel said so at once.
         matches!(source.sqlite_error_code(), Some(rusqlite::ErrorCode::DiskFull))
+    }
+
+    /// Whether what the store holds cannot be read any more: only another store in its place helps.
+    pub fn is_damaged(&self) -> bool {
+        use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+        match self {
+            StoreError::Database { source, .. } => {
+                matches!(source.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
+            }
+            StoreError::Damaged { .. } | StoreError::Unreadable { .. } => true,
+            StoreError::TooNew { .. } | StoreError::Copy { .. } => false,
+        }
     }
 }
 
@@ -94,6 +131,8 @@ pub trait Store {
     fn builds_in(&self, run: Number) -> Result<Vec<BuildRow>, StoreError>;
     /// The builds of a run that have not ended, in the order of their slots.
     fn builds_open(&self, run: Number) -> Result<Vec<BuildRow>, StoreError>;
+    /// The last build of every package that has one.
+    fn last_builds(&self) -> Result<Vec<LastBuild>, StoreError>;
     /// What a package's last good build left.
     fn current(&self, name: &str) -> Result<Option<Current>, StoreError>;
     /// The same for every package that has any; without the lines of keys.

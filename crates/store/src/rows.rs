@@ -54,6 +54,30 @@ pub struct RunRow {
     pub expected_seconds: f64,
     /// See `expected_seconds`.
     pub bound_seconds: f64,
+    /// What the command of the run forced; none for a run of what is not up to date.
+    pub forced: Option<ForcedRun>,
+}
+
+/// What a command forced, so that an interrupted run can be resumed as it was meant.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForcedRun {
+    /// The packages; empty for all.
+    pub packages: Vec<String>,
+    /// Whether each package is built twice, to compare.
+    pub checks_reproducible: bool,
+}
+
+/// The end of a package's last build.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastBuild {
+    /// The package.
+    pub package: String,
+    /// The build.
+    pub number: Number,
+    /// Its run.
+    pub run: Number,
+    /// As in [`BuildRow`].
+    pub outcome: String,
 }
 
 /// A package of a run.
@@ -102,6 +126,14 @@ pub struct BuildRow {
     pub is_reproducible: Option<bool>,
     /// Its stages so far.
     pub stages: Vec<StageResult>,
+}
+
+impl BuildRow {
+    /// How it ended, for a build that is its package's last one.
+    pub fn as_last(&self) -> LastBuild {
+        let (package, outcome) = (self.package.clone(), self.outcome.clone());
+        LastBuild { package, number: self.number, run: self.run, outcome }
+    }
 }
 
 /// What a package's last good build left.
@@ -178,6 +210,8 @@ pub struct Plan {
     pub bound_seconds: f64,
     /// Cycles that were cut, a line each.
     pub cuts: Vec<String>,
+    /// What else a person should know of the set, such as names that two sources claim; a line each.
+    pub remarks: Vec<String>,
     /// The packages of the longest path.
     pub path: Vec<String>,
     /// The packages, ordered by name.
@@ -235,7 +269,7 @@ pub enum Record {
         /// The build.
         build: Number,
         /// What it did.
-        stage: StageResult,
+        stage: Box<StageResult>,
     },
     /// A build ended.
     BuildEnded {

@@ -1,25 +1,30 @@
 //! The store of one machine.
 
+mod backup;
 mod read;
 mod write;
 
+pub use backup::{check_file, files};
+
 use crate::rows::{
-    BuildRow, Current, Measurement, OutputRow, PackageRow, Plan, PlanRow, PlanRowSeen, Record, Request,
-    RequestKind, RunRow,
+    BuildRow, Current, LastBuild, Measurement, OutputRow, PackageRow, Plan, PlanRow, PlanRowSeen, Record,
+    Request, RequestKind, RunRow,
 };
 use crate::{Number, Store, StoreError};
 use kilnyard_model::result::PackageState;
 use rusqlite::TransactionBehavior::Immediate;
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// What makes a store of each format from one of the format before; the first makes it from nothing. A step that was
 /// released never changes: stores that it made are about.
-const STEPS: [&str; 3] = [
+const STEPS: [&str; 5] = [
     include_str!("sqlite/schema.sql"),
     include_str!("sqlite/imported.sql"),
     include_str!("sqlite/measured.sql"),
+    include_str!("sqlite/remarks.sql"),
+    include_str!("sqlite/forced.sql"),
 ];
 /// The format that this version writes.
 const FORMAT: i64 = STEPS.len() as i64;
@@ -53,6 +58,35 @@ impl Sqlite {
                 other => return other.map(|()| store),
             }
         }
+    }
+
+    /// Opens a store that cannot be written here, such as that of a file system that is mounted read-only. With a journal
+    /// that was not taken over by its last writer SQLite needs to write, and it is an error.
+    pub fn open_to_read(path: &Path) -> Result<Sqlite, StoreError> {
+        let mut journal = path.as_os_str().to_owned();
+        journal.push("-wal");
+        let is_settled = std::fs::metadata(&journal).map_or(true, |metadata| metadata.len() == 0);
+        // What is immutable is read without a lock, and SQLite would not see the journal.
+        let text: String = path
+            .to_string_lossy()
+            .chars()
+            .map(|c| match c {
+                '%' | '?' | '#' => format!("%{:02x}", c as u32),
+                c => c.to_string(),
+            })
+            .collect();
+        let immutable = if is_settled { "&immutable=1" } else { "" };
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+        let connection = Connection::open_with_flags(format!("file:{text}?mode=ro{immutable}"), flags)
+            .map_err(|e| database(path, e))?;
+        let found: i64 = connection
+            .query_row("PRAGMA user_version", [], |row| row.get(0))
+            .map_err(|e| database(path, e))?;
+        if found != FORMAT {
+            return Err(StoreError::TooNew { path: path.to_owned(), found, known: FORMAT });
+        }
+        connection.set_prepared_statement_cache_capacity(64);
+        Ok(Sqlite { connection, path: path.to_owned() })
     }
 
     /// Reads several things as they are together, whatever other processes write meanwhile.
@@ -154,6 +188,10 @@ impl Store for Sqlite {
 
     fn builds_open(&self, run: Number) -> Result<Vec<BuildRow>, StoreError> {
         self.read_builds("run = ?1 AND ended IS NULL ORDER BY slot", (run as i64,))
+    }
+
+    fn last_builds(&self) -> Result<Vec<LastBuild>, StoreError> {
+        self.read_last_builds()
     }
 
     fn current(&self, name: &str) -> Result<Option<Current>, StoreError> {

@@ -239,12 +239,12 @@ pub struct ReportStage {
     /// Its system time, as far as it is known apart.
     #[serde(default, serialize_with = "number")]
     pub system_seconds: f64,
-    /// Bytes that it read from disks.
+    /// Bytes that it read from disks, where the kernel counts them.
     #[serde(default)]
-    pub read_bytes: u64,
-    /// Bytes that it wrote to disks.
+    pub read_bytes: Option<u64>,
+    /// Bytes that it wrote to disks, where the kernel counts them.
     #[serde(default)]
-    pub written_bytes: u64,
+    pub written_bytes: Option<u64>,
     /// Processes and threads that it began.
     #[serde(default)]
     pub processes: u64,

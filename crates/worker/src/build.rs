@@ -5,7 +5,7 @@ use crate::memory::Promise;
 use crate::roots::Means;
 use crate::verdict::{self, Lacked};
 use crate::{RootFolder, Share, Worker, tools};
-use kilnyard_ecosystem::telling_lines;
+use kilnyard_ecosystem::{Collected, telling_lines};
 use kilnyard_mirror::{Sha256Hex, Wanted};
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::{BuildOrder, Input, Output, Stage, StageOrder};
@@ -13,7 +13,7 @@ use kilnyard_model::result::{Failure, FailureKind, Measures, StageResult};
 use kilnyard_model::text;
 use kilnyard_process::{
     End, Limits, Log, LogLimits, Outcome, Portrait, Sample, Seen, now_seconds, own_cpu_seconds, pressure,
-    read_log,
+    read_log, run_writing, written_words,
 };
 use kilnyard_protocol::{BuildResult, Lease, Progress};
 use kilnyard_root::used_bytes;
@@ -64,6 +64,32 @@ impl Worker {
         BuildResult { build: lease.build, outcome, is_reproducible }
     }
 
+    /// A failure, with what is wrong with the layers that the build stood on. They are checked after the first failure, and
+    /// after each that is not the package's own.
+    fn with_damage(&self, layers: &[String], failure: Failure) -> Failure {
+        let is_machine = failure.kind == FailureKind::Machine;
+        let is_to_be_checked = match failure.kind {
+            FailureKind::Cancelled => false,
+            _ => !self.are_layers_checked.swap(true, Ordering::Relaxed) || is_machine,
+        };
+        if !is_to_be_checked {
+            return failure;
+        }
+        let damaged = layers.iter().find_map(|layer| {
+            let difference = crate::find_damage(&self.settings.yard, layer)?;
+            Some(format!("{layer} is damaged ({difference}); the next kilnyard build makes it anew"))
+        });
+        let damaged = damaged.or_else(|| self.layers.drop_damaged(layers));
+        match damaged {
+            Some(damaged) => Failure {
+                kind: FailureKind::Machine,
+                message: format!("{damaged}; first: {}", failure.message),
+                ..failure
+            },
+            None => failure,
+        }
+    }
+
     /// Where the file of an input is.
     pub(crate) fn file_of(&self, input: &Input) -> PathBuf {
         // A hash that is none names no file, and linking says so.
@@ -99,13 +125,18 @@ impl<'a> Performance<'a> {
     /// `prefix` tells the logs and the root of a second build from those of the first.
     fn build(&self, order: &BuildOrder, prefix: &str) -> Result<Vec<Output>, Failure> {
         let name = format!("{prefix}{}", self.lease.build);
-        let Some(stacked) = self.depends(&order.root, (Stage::Depends, prefix), &name)? else {
-            return self.build_on(order, order.root.depends.is_empty(), prefix, &name);
+        let examined = |layers: &[String], failure| self.worker.with_damage(layers, failure);
+        let base = &order.root.layers;
+        let stacked = self.depends(&order.root, (Stage::Depends, prefix), &name);
+        let Some(stacked) = stacked.map_err(|failure| examined(base, failure))? else {
+            let outcome = self.build_on(order, order.root.depends.is_empty(), prefix, &name);
+            return outcome.map_err(|failure| examined(base, failure));
         };
         // What it stands on stays as long as this.
         let mut order = order.clone();
         order.root.layers = stacked.layers().to_vec();
-        self.build_on(&order, true, prefix, &name)
+        let outcome = self.build_on(&order, true, prefix, &name);
+        outcome.map_err(|failure| examined(stacked.layers(), failure))
     }
 
     /// `is_installed` says that the dependencies are in the layers.
@@ -232,9 +263,10 @@ impl<'a> Performance<'a> {
         let (relative, path) = self.log_path(order.stage, prefix);
         let mut log = Log::create(&path, settings.log_limits).map_err(|error| machine(order.stage, error))?;
         result.log = Some(relative);
-        let mut end = End::Exit(0);
+        let (mut end, mut unreachable) = (End::Exit(0), 0);
         let killed_before = pressure::killed_for_memory();
-        let limits = settings.limits.limits(self.seen(order.stage));
+        let limits = self.limits(order.stage);
+        let writing = self.worker.writing(root);
         let membership = Some(&self.share.membership);
         for command in &order.commands {
             let line = format!("+ {}\n", shown(&command.arguments));
@@ -250,9 +282,10 @@ impl<'a> Performance<'a> {
                 Stage::Build | Stage::Install => root.building_sandbox(command),
                 _ => root.sandbox(command),
             };
-            let outcome =
-                kilnyard_process::run(&sandbox, &mut log, limits, self.cancel, membership, &mut observe);
+            let limited = (limits, &writing);
+            let outcome = run_writing(&sandbox, &mut log, limited, self.cancel, membership, &mut observe);
             add(&mut result, &outcome);
+            unreachable += outcome.unreachable;
             let remarks = remarks(&outcome, &limits);
             end = outcome.end;
             if let Err(error) = log.write(remarks.as_bytes())
@@ -276,6 +309,7 @@ impl<'a> Performance<'a> {
         let lacked = Lacked {
             memory: pressure::killed_for_memory() > killed_before,
             disk: !is_ok && !root.has_room_beside_it(),
+            network: unreachable > 0,
         };
         if let Some(failure) = failure(order.stage, end, &limits, &path, lacked) {
             return Err(failure);
@@ -304,10 +338,19 @@ impl<'a> Performance<'a> {
             cpu_seconds: seen.cpu_seconds,
             still_seconds: seen.still_seconds,
             silent_seconds: seen.silent_seconds,
+            memory_bytes: seen.memory_bytes,
+            // All stages write to one root, which is measured at its end.
+            written_bytes: self.lease.seen.iter().map(|seen| seen.written_bytes).max().unwrap_or(0),
         })
     }
 
+    /// The limits of a stage's commands.
+    fn limits(&self, stage: Stage) -> Limits {
+        self.worker.settings.limits_of(&self.lease.order.package).limits(self.seen(stage))
+    }
+
     fn collect(&self, order: &BuildOrder, root: &RootFolder) -> Result<Vec<Output>, Failure> {
+        let settings = &self.worker.settings;
         let mut result = self.begin(Stage::Collect);
         let (started, cpu_seconds_before) = (Instant::now(), own_cpu_seconds());
         let refused = |message: String| Failure {
@@ -320,11 +363,22 @@ impl<'a> Performance<'a> {
         let outcome = root.written_without_links(&order.output_folder);
         let outcome = outcome.map_err(|error| refused(format!("there is no folder of outputs: {error}")));
         let outcome = outcome.and_then(|folder| {
-            let outputs = self.worker.ecosystem.collect(self.package, &folder);
-            outputs.map(|outputs| (folder, outputs)).map_err(|error| refused(error.to_string()))
+            let collected =
+                self.worker.ecosystem.collect(self.package, &order.version, &folder, settings.output_bounds);
+            collected.map(|collected| (folder, collected)).map_err(|error| refused(error.to_string()))
         });
-        let outcome = outcome.and_then(|(folder, outputs)| {
-            for output in &outputs {
+        // A command may end between two samples of what it writes.
+        let limits = self.limits(Stage::Collect);
+        let outcome = outcome.and_then(|collected| {
+            let bytes = self.worker.written_bytes(root);
+            let bytes_max = limits.written_bytes_max.unwrap_or(u64::MAX);
+            let kind = FailureKind::DiskLimit;
+            (bytes <= bytes_max)
+                .then_some(collected)
+                .ok_or_else(|| Failure { kind, ..refused(written_words(bytes, bytes_max)) })
+        });
+        let outcome = outcome.and_then(|(folder, collected)| {
+            for output in &collected.outputs {
                 let kept = self.worker.distfiles.insert(&folder.join(&output.file));
                 let (sha256, _) = kept.map_err(|error| machine(Stage::Collect, error))?;
                 if sha256.as_str() != output.sha256 {
@@ -334,7 +388,7 @@ impl<'a> Performance<'a> {
                     ));
                 }
             }
-            Ok(outputs)
+            Ok(collected)
         });
         let (relative, path) = self.log_path(Stage::Collect, "");
         let outcome = write_collected(&path, self.worker.settings.log_limits, &outcome)
@@ -350,7 +404,7 @@ impl<'a> Performance<'a> {
         let work_bytes = result.work_bytes.filter(|_| !is_work_apart).unwrap_or(0);
         result.disk_bytes = Some(root.written_bytes().saturating_sub(work_bytes));
         (self.tell)(Progress::StageEnded(Box::new(result)));
-        outcome
+        outcome.map(|collected| collected.outputs)
     }
 
     fn test(&self, outputs: &[Output]) -> Result<(), Failure> {
@@ -408,12 +462,14 @@ impl<'a> Performance<'a> {
 }
 
 /// Writes what was taken over, or why it was not.
-fn write_collected(path: &Path, limits: LogLimits, outcome: &Result<Vec<Output>, Failure>) -> io::Result<()> {
+fn write_collected(path: &Path, limits: LogLimits, outcome: &Result<Collected, Failure>) -> io::Result<()> {
     let text: String = match outcome {
-        Ok(outputs) => outputs
-            .iter()
-            .map(|o| format!("{} {} bytes, SHA-256 {}\n", o.file, o.size_bytes, o.sha256))
-            .collect(),
+        Ok(collected) => {
+            let outputs = collected.outputs.iter();
+            let outputs =
+                outputs.map(|o| format!("{} {} bytes, SHA-256 {}\n", o.file, o.size_bytes, o.sha256));
+            outputs.chain(collected.notes.iter().map(|note| format!("{note}\n"))).collect()
+        }
         Err(failure) => format!("E: {}\n", failure.message),
     };
     write_log(path, limits, &text)
@@ -441,7 +497,14 @@ fn failure(stage: Stage, end: End, limits: &Limits, log: &Path, lacked: Lacked) 
             let telling = telling_lines(&text);
             let told = telling.as_ref().map(|telling| telling.lines[telling.index].trim());
             failure.kind = verdict::of_exit(stage, code, told, &text, lacked);
-            let what = told.map_or_else(|| format!("the command ended with {code}"), str::to_owned);
+            // What was printed before a signal came is not why it came.
+            let signal = verdict::signal_words(code).filter(|_| failure.kind == FailureKind::Signal);
+            let last = || text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
+            let what = match (signal, told) {
+                (Some(signal), _) => format!("{signal}; the last line before: {}", last()),
+                (None, Some(told)) => told.to_owned(),
+                (None, None) => format!("the command ended with {code}"),
+            };
             failure.message = format!("{}{what}", verdict::preface(failure.kind));
             if let Some(telling) = telling {
                 failure.line_number = Some(telling.line_number);
@@ -451,7 +514,7 @@ fn failure(stage: Stage, end: End, limits: &Limits, log: &Path, lacked: Lacked) 
         End::Limit(passed, portrait) => {
             failure.kind = verdict::of_limit(passed);
             let what = passed.words(limits);
-            failure.message = format!("{what}; running then: {}", portrait.summary());
+            failure.message = format!("{what}; running then: {}", portrait.summary(passed));
             let remark = format!("{REMARK}{what}");
             let text = read_log(log).unwrap_or_default();
             failure.line_number = text
@@ -489,6 +552,10 @@ fn remarks(outcome: &Outcome, limits: &Limits) -> String {
     }
     lines.extend(outcome.left_behind.iter().map(|process| format!("left behind, and ended: {process}")));
     lines.extend(outcome.left_in_memory.iter().map(|thing| format!("left in shared memory: {thing}")));
+    if !outcome.refused_calls.is_empty() {
+        let calls = outcome.refused_calls.iter().map(|(name, count)| format!("{name} ({count})"));
+        lines.push(format!("system calls refused: {}", calls.collect::<Vec<_>>().join(", ")));
+    }
     // The last line of the command may have no end.
     let first = if lines.is_empty() { "" } else { "\n" };
     lines.iter().fold(first.to_owned(), |all, line| format!("{all}{REMARK}{}\n", text::line(line)))
@@ -501,12 +568,16 @@ fn add(result: &mut StageResult, outcome: &Outcome) {
     let left = outcome.left_behind.iter().chain(&outcome.left_in_memory);
     result.left_behind.extend(left.map(|process| text::line(process)));
     let sum = |one: Option<f64>, other: Option<f64>| Some(one.unwrap_or(0.0) + other?);
+    // One command without counters does not hide what the others of its stage were counted.
+    let bytes = |one: Option<u64>, other: Option<u64>| {
+        one.or(other).map(|_| one.unwrap_or(0).saturating_add(other.unwrap_or(0)))
+    };
     let (measures, stalls) = (result.measures, outcome.stalls);
     result.measures = Measures {
         user_seconds: measures.user_seconds + outcome.user_seconds,
         system_seconds: measures.system_seconds + outcome.system_seconds,
-        read_bytes: measures.read_bytes + outcome.read_bytes,
-        written_bytes: measures.written_bytes + outcome.written_bytes,
+        read_bytes: bytes(measures.read_bytes, outcome.read_bytes),
+        written_bytes: bytes(measures.written_bytes, outcome.written_bytes),
         processes: measures.processes + outcome.created,
         cpu_stalled_seconds: sum(measures.cpu_stalled_seconds, stalls.cpu_seconds),
         memory_stalled_seconds: sum(measures.memory_stalled_seconds, stalls.memory_seconds),

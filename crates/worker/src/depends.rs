@@ -7,7 +7,7 @@ use kilnyard_ecosystem::{Layering, Manager, Part, Stack};
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::{Dependency, Input, RootOrder, Stage, StageOrder};
 use kilnyard_model::result::{Failure, FailureKind};
-use kilnyard_process::{End, own_cpu_seconds};
+use kilnyard_process::{End, own_cpu_seconds, run_writing};
 use kilnyard_protocol::Lease;
 use kilnyard_root::Form;
 use std::collections::{BTreeMap, BTreeSet};
@@ -302,10 +302,11 @@ impl<'a> Making<'a> {
             let sandbox = root.sandbox(&command);
             let (cancel, limits) = (self.performance.cancel, worker.settings.limits.limits(None));
             let membership = Some(&self.performance.share.membership);
-            kilnyard_process::run(&sandbox, &mut io::sink(), limits, cancel, membership, &mut |_| {}).end
+            let limited = (limits, &worker.writing(&root));
+            run_writing(&sandbox, &mut io::sink(), limited, cancel, membership, &mut |_| {}).end
         });
         let is_harmless = matches!(&outcome, Ok(End::Exit(0))) && !root.has_written(&WRITTEN_ANYHOW);
-        root.remove().map_err(failed)?;
+        root.remove_or_set_aside();
         match outcome? {
             End::Cancelled => Err(cancelled()),
             _ if is_harmless => Ok(layering.harmless(&description)),
@@ -356,7 +357,7 @@ impl<'a> Making<'a> {
                 })
             });
         // At once: another round makes one of the same name.
-        let outcome = outcome.and(root.remove().map_err(failed));
+        root.remove_or_set_aside();
         if outcome.is_ok() {
             self.say(&format!("{} unpacked into layers", places.len()));
         }

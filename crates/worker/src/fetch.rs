@@ -12,7 +12,7 @@ use kilnyard_ecosystem::telling_lines;
 use kilnyard_model::order::{BuildOrder, FetchFile, FetchOrder, Input, Stage};
 use kilnyard_model::result::{Failure, FailureKind};
 use kilnyard_model::text;
-use kilnyard_process::End;
+use kilnyard_process::{End, run_writing};
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
 use std::path::{Component, Path};
@@ -81,13 +81,14 @@ impl Worker {
             let mut sandbox = root.sandbox(command);
             sandbox.has_network = true;
             let limits = self.settings.limits.limits(None);
-            let outcome = kilnyard_process::run(&sandbox, &mut output, limits, cancel, None, &mut |_| {});
+            let writing = self.writing(root);
+            let outcome = run_writing(&sandbox, &mut output, (limits, &writing), cancel, None, &mut |_| {});
             fetched.cpu_seconds += outcome.cpu_seconds;
             fetched.failure = match outcome.end {
                 End::Exit(0) => continue,
                 End::Exit(code) => Some(told(&output.bytes, code)),
                 End::Limit(passed, portrait) => {
-                    let running = portrait.summary();
+                    let running = portrait.summary(passed);
                     let message = text::lines(&format!("{}; running then: {running}", passed.words(&limits)));
                     Some(Failure {
                         lines: hung_lines(&portrait),

@@ -23,11 +23,13 @@ pub use image::Image;
 pub(crate) use image::planned as planned_image;
 pub(crate) use record::Set;
 
+use crate::leftovers::{LeftOver, remove_or_set_aside};
 use crate::roots::layers_of_failed;
 use claims::Claims;
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_root::sandbox::Task;
-use kilnyard_root::{Content, IdMap, Sandbox, probe, remove_folder, used_bytes};
+use kilnyard_root::tree::Manifest;
+use kilnyard_root::{Content, IdMap, Sandbox, probe};
 use record::Kept;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -117,8 +119,10 @@ impl Layers {
         self.bytes_max == 0
     }
 
-    /// Looks at what is there, and removes what is not whole or too much. To be called once, before the first build.
-    pub(crate) fn sweep(&self) -> io::Result<()> {
+    /// Looks at what is there, and removes what is not whole or too much. To be called once, before the first build. What was
+    /// set aside since it could not be removed.
+    pub(crate) fn sweep(&self) -> io::Result<Vec<LeftOver>> {
+        let mut left = Vec::new();
         let mut state = State::default();
         for kind in ["packages", "sets", "images"] {
             let folder = self.yard.join(FOLDER).join(kind);
@@ -135,7 +139,7 @@ impl Layers {
                         }
                         state.bytes.insert(name, kept.bytes);
                     }
-                    _ => self.remove(&self.give_up(&name)?)?,
+                    _ => left.extend(self.remove(&self.give_up(&name)?)),
                 }
             }
         }
@@ -149,10 +153,11 @@ impl Layers {
         for name in &broken {
             state.sets.remove(name);
             state.bytes.remove(name);
-            self.remove(&self.give_up(name)?)?;
+            left.extend(self.remove(&self.give_up(name)?));
         }
         *lock(&self.state) = state;
-        self.evict()
+        left.extend(self.evict()?);
+        Ok(left)
     }
 
     /// Makes sure that what was made in this boot outlives it.
@@ -252,7 +257,7 @@ impl Layers {
         let merged = self.merge_into(layers, &target);
         let kept = merged.and_then(|()| self.keep(&name, &self.yard.join(&target), None, None));
         // Its files are gone from there, or not wanted any more.
-        self.remove(&part)?;
+        self.remove(&part);
         kept.map(|()| Some(name))
     }
 
@@ -283,14 +288,15 @@ impl Layers {
         let kept = match kept {
             Ok(kept) => kept,
             Err(error) => {
-                let _ = self.remove(&part);
+                self.remove(&part);
                 return Err(error);
             }
         };
         let mut state = lock(&self.state);
         if state.bytes.contains_key(name) {
             drop(state);
-            return self.remove(&part);
+            self.remove(&part);
+            return Ok(());
         }
         // Under the lock: whoever removes the one of this name does so before or after.
         fs_err::rename(self.yard.join(&part), self.at(name))?;
@@ -316,17 +322,54 @@ impl Layers {
         if let Some(description) = description {
             fs_err::write(part.join("description"), description)?;
         }
-        let kept = Kept::new(&self.boot, used_bytes(&part.join("files")), set);
+        let kept = Kept::new(&self.boot, Manifest::of(&part.join("files")), set);
         kept.write(&part)?;
         Ok(kept)
     }
 
+    /// Gives up those of these layers that lost files, so that they are made anew; what was wrong with one of them, as a clause.
+    /// Layers are named by the folders of their files.
+    pub(crate) fn drop_damaged(&self, folders: &[String]) -> Option<String> {
+        let name = |folder: &String| {
+            let below = folder.strip_prefix(FOLDER)?.strip_prefix('/')?;
+            Some(below.strip_suffix("/files")?.to_owned())
+        };
+        let mut found = None;
+        for name in folders.iter().filter_map(name) {
+            let Some(difference) = self.damage(&name) else { continue };
+            let mut state = lock(&self.state);
+            // What lies on it is of no use without it.
+            let above = state.sets.iter().filter(|(_, set)| set.stack.contains(&name));
+            let useless: Vec<String> = above.map(|(above, _)| above.clone()).chain([name.clone()]).collect();
+            let mut gone = Vec::new();
+            for name in useless {
+                state.sets.remove(&name);
+                state.unsafe_yet.remove(&name);
+                if state.bytes.remove(&name).is_some() {
+                    gone.extend(self.give_up(&name));
+                }
+            }
+            drop(state);
+            for folder in gone {
+                self.remove(&folder);
+            }
+            found.get_or_insert(format!("{FOLDER}/{name} was damaged ({difference}) and is made anew"));
+        }
+        found
+    }
+
+    fn damage(&self, name: &str) -> Option<String> {
+        let manifest = Kept::read(&self.at(name)).ok()?.manifest?;
+        manifest.difference(&Manifest::of(&self.at(name).join("files")))
+    }
+
     /// Removes what was not used for the longest time and what no set or root stands on, as long as there is too much.
-    fn evict(&self) -> io::Result<()> {
+    fn evict(&self) -> io::Result<Vec<LeftOver>> {
+        let mut left = Vec::new();
         loop {
             let mut state = lock(&self.state);
             if state.bytes.values().sum::<u64>() <= self.bytes_max {
-                return Ok(());
+                return Ok(left);
             }
             let failed = layers_of_failed(&self.yard)?;
             let mut needed: BTreeSet<&String> = state.users.keys().collect();
@@ -335,14 +378,14 @@ impl Layers {
             let age = |name: &&String| Kept::used(&self.at(name)).unwrap_or(SystemTime::UNIX_EPOCH);
             let Some(oldest) = state.bytes.keys().filter(is_free).min_by_key(age).cloned() else {
                 // All of it is in use.
-                return Ok(());
+                return Ok(left);
             };
             let gone = self.give_up(&oldest)?;
             state.sets.remove(&oldest);
             state.bytes.remove(&oldest);
             state.unsafe_yet.remove(&oldest);
             drop(state);
-            self.remove(&gone)?;
+            left.extend(self.remove(&gone));
         }
     }
 
@@ -370,8 +413,8 @@ impl Layers {
         Ok(part)
     }
 
-    fn remove(&self, folder: &Path) -> io::Result<()> {
-        remove_folder(&self.yard, folder, &self.ids).map_err(io::Error::other)
+    fn remove(&self, folder: &Path) -> Option<LeftOver> {
+        remove_or_set_aside(&self.yard, folder, &self.ids)
     }
 }
 

@@ -9,12 +9,15 @@
 //! else that a build leaves is removed beside the builds that follow, or by [`Worker::sweep`] at the next
 //! start.
 
+mod apart;
 mod build;
 mod cores;
+mod damage;
 mod depends;
 mod fakeroot;
 mod fetch;
 mod layers;
+mod leftovers;
 mod memory;
 mod remover;
 mod roots;
@@ -22,19 +25,23 @@ mod tools;
 mod verdict;
 
 pub use cores::{Cores, Share};
+pub use damage::{find_damage, has_manifest, is_marked_damaged, write_manifest};
 pub use depends::Stacked;
 pub use fetch::{Claim, Fetched};
 pub use layers::{Image, SETS};
-pub use roots::{BaseSandbox, RootFolder, run_in_base, sweep as sweep_roots};
+pub use leftovers::{LEFT_OVER, LeftOver, remove_or_set_aside, set_aside_before, sweep as sweep_roots};
+pub use roots::{BaseSandbox, RootFolder, run_in_base};
 pub use tools::{JobserverStyle, jobserver_path};
 pub use verdict::of_fetch as kind_of_fetch_failure;
 
-use kilnyard_ecosystem::Ecosystem;
+use kilnyard_ecosystem::{Ecosystem, OutputBounds};
 use kilnyard_mirror::DistfileStore;
 use kilnyard_process::{LimitRules, LogLimits};
 use kilnyard_root::{IdMap, Roots};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// The user and group of the root that builds.
 pub const BUILDER_ID: u32 = 1000;
@@ -48,6 +55,10 @@ pub struct Settings {
     pub ids: IdMap,
     /// From what the limits of each stage follow.
     pub limits: LimitRules,
+    /// The same of packages that have their own.
+    pub package_limits: BTreeMap<String, LimitRules>,
+    /// What outputs may unpack to.
+    pub output_bounds: OutputBounds,
     /// How much of each log is kept.
     pub log_limits: LogLimits,
     /// Whether outputs are installed and removed in a clean root.
@@ -60,8 +71,17 @@ pub struct Settings {
     pub layers_bytes_max: u64,
     /// How many roots of failed builds are kept.
     pub failed_roots_max: usize,
+    /// Packages whose builds may make namespaces of their own.
+    pub nesting: BTreeSet<String>,
     /// How builds find their jobserver.
     pub jobserver: JobserverStyle,
+}
+
+impl Settings {
+    /// From what the limits of a package's stages follow.
+    fn limits_of(&self, package: &str) -> LimitRules {
+        self.package_limits.get(package).copied().unwrap_or(self.limits)
+    }
 }
 
 /// See the module.
@@ -75,6 +95,8 @@ pub struct Worker {
     fetching: Arc<fetch::Names>,
     memory: Arc<memory::Memory>,
     layers: Arc<layers::Layers>,
+    /// Whether layers were checked after a failure of the package's own; once is enough.
+    are_layers_checked: Arc<AtomicBool>,
 }
 
 impl Worker {
@@ -84,15 +106,17 @@ impl Worker {
         let (remover, fetching) = Default::default();
         let layers = layers::Layers::new(&settings.yard, &settings.ids, settings.layers_bytes_max);
         let (memory, layers) = (Arc::new(memory), Arc::new(layers));
-        Worker { settings, ecosystem, distfiles, remover, fetching, memory, layers }
+        let are_layers_checked = Arc::default();
+        Worker { settings, ecosystem, distfiles, remover, fetching, memory, layers, are_layers_checked }
     }
 
     /// Removes what builds left that did not end, and writes what roots are given: to be called once, before the first
-    /// build.
-    pub fn sweep(&self) -> std::io::Result<()> {
+    /// build. What was set aside since it could not be removed.
+    pub fn sweep(&self) -> std::io::Result<Vec<LeftOver>> {
         tools::prepare(&self.settings.yard)?;
-        roots::sweep(&self.settings.yard, &self.settings.ids)?;
-        self.layers.sweep()
+        let mut left = leftovers::sweep(&self.settings.yard, &self.settings.ids)?;
+        left.extend(self.layers.sweep()?);
+        Ok(left)
     }
 
     /// Makes sure that layers of dependencies outlive a machine that goes down: to be called once, after the last build.

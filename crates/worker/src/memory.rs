@@ -5,7 +5,7 @@
 //! was guessed wrongly takes nothing from others: it finds no space, and is built again on the disk.
 
 use kilnyard_process::pressure;
-use kilnyard_root::used_bytes;
+use kilnyard_root::usage;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -49,9 +49,13 @@ impl Memory {
 
     /// What a layer holds.
     pub(crate) fn layer_bytes(&self, layer: &Path) -> u64 {
-        let Ok(mut known) = self.layers_bytes.lock() else { return used_bytes(layer) };
-        *known.entry(layer.to_owned()).or_insert_with(|| used_bytes(layer))
+        let Ok(mut known) = self.layers_bytes.lock() else { return charged_bytes(layer) };
+        *known.entry(layer.to_owned()).or_insert_with(|| charged_bytes(layer))
     }
+}
+
+fn charged_bytes(layer: &Path) -> u64 {
+    usage(layer, u64::MAX).charged_bytes()
 }
 
 /// What is promised to a build that is expected to write so much, besides so much that is known.

@@ -21,8 +21,8 @@ impl Default for Remover {
         let (sender, receiver) = sync_channel::<RootFolder>(WAITING_MAX);
         let thread = std::thread::spawn(move || {
             for root in receiver {
-                // What cannot be removed now is tried again by the sweep at the next start, which reports it.
-                let _ = root.remove();
+                // The run ends with a list of what was set aside.
+                let _ = root.remove_or_set_aside();
             }
         });
         Remover { sender: Mutex::new(Some(sender)), thread: Mutex::new(Some(thread)) }

@@ -1,18 +1,23 @@
 //! The folders of roots in a yard: `roots/NUMBER` while a build goes on, `roots/failed-PACKAGE` after it
 //! failed.
 
+use crate::apart::{self, Apart};
 use crate::layers::{Image, planned_image};
+use crate::leftovers::remove_or_set_aside;
 use crate::memory::{Promise, promised_bytes};
-use crate::{Settings, Worker, fakeroot, tools};
+use crate::{BUILDER_ID, Settings, Worker, fakeroot, tools};
+
 use kilnyard_fakeroot::Session;
 use kilnyard_model::order::{Account, BuildOrder, CommandOrder, Input, InputText, RootOrder, SharedFolder};
+use kilnyard_process::Writing;
 use kilnyard_root::sandbox::{RunError, Task};
 use kilnyard_root::{
-    Access, Flushes, Form, IdMap, ImagePlan, Keeper, MEMORY, Making, Operation, RootPlan, Roots, Sandbox,
-    User, View, base_operations, block, probe, remove_folder, used_bytes,
+    Access, Flushes, Form, IdMap, ImagePlan, Keeper, MEMORY, Making, Nesting, Operation, RootPlan, Roots,
+    Sandbox, User, View, base_operations, block, probe, usage, used_bytes,
 };
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -29,6 +34,9 @@ const FREE_PART: u64 = 4;
 
 /// Where inputs are shown in a root.
 const INPUTS_INSIDE: &str = "/kilnyard/inputs";
+
+/// Where Kilnyard's own small files are shown in a root.
+const TEXTS_INSIDE: &str = "/kilnyard/texts";
 
 /// A root's folder in a yard.
 #[derive(Clone, Debug)]
@@ -56,6 +64,9 @@ pub struct RootFolder {
     fakeroots: Vec<String>,
     /// Folders, inside, that the builder may write in.
     open: Vec<String>,
+    nesting: Nesting,
+    /// Holds the builder's own id, if it has one.
+    apart: Option<Arc<Apart>>,
 }
 
 /// Files that are not in the root's folder, and what they need.
@@ -120,6 +131,7 @@ impl RootFolder {
         });
         let root = RootFolder { flushes, held, ..RootFolder::of_plan(yard, ids, plan) };
         let provided = fs_err::create_dir(root.path().join("inputs"))
+            .and_then(|()| fs_err::create_dir(root.path().join("texts")))
             .and_then(|()| write_layers(&root.path(), layer_names))
             .and_then(|()| root.clone().with_session());
         provided.map_err(|error| {
@@ -212,7 +224,14 @@ impl RootFolder {
             session: None,
             fakeroots: Vec::new(),
             open: Vec::new(),
+            nesting: Nesting::Refused,
+            apart: None,
         }
+    }
+
+    /// Says whether commands of the root may make namespaces of their own.
+    pub fn nesting(self, nesting: Nesting) -> RootFolder {
+        RootFolder { nesting, ..self }
     }
 
     /// Gives commands that build the jobserver of their build, and these programs that know what to do with it.
@@ -259,7 +278,8 @@ impl RootFolder {
         let name = failed_name(package);
         // It may have stood on more than builds begin with.
         let known = read_layers(&yard.join("roots").join(&name));
-        RootFolder::at(yard, &name, ids, known.as_deref().unwrap_or(layers))
+        let ids = apart::noted(&yard.join("roots").join(&name), ids);
+        RootFolder::at(yard, &name, &ids, known.as_deref().unwrap_or(layers))
     }
 
     /// Gives a root that is an overlay on the disk other layers, relative to the yard, the uppermost first.
@@ -301,7 +321,7 @@ impl RootFolder {
     /// Forgets what was written to a root that is an overlay on the disk.
     pub(crate) fn start_over(&self) -> Result<(), RunError> {
         for part in ["upper", "work"] {
-            remove_folder(&self.yard, &self.plan.folder.join(part), &self.ids)?;
+            remove_or_set_aside(&self.yard, &self.plan.folder.join(part), &self.ids);
             fs_err::create_dir(self.path().join(part))?;
             probe::give_to_root(&self.path().join(part), &self.ids)?;
         }
@@ -354,7 +374,9 @@ impl RootFolder {
         }
     }
 
-    /// Puts inputs into the root's folder of inputs, by hard link where that is possible.
+    /// Puts inputs into the root's folder of inputs, by hard link where that is possible, and texts into another: sources and
+    /// archives decide the names of inputs, and what is written under such a name would be written into the store of
+    /// distfiles.
     pub fn provide(
         &self,
         inputs: &[Input],
@@ -363,15 +385,9 @@ impl RootFolder {
     ) -> io::Result<()> {
         let folder = self.path().join("inputs");
         for input in inputs {
-            let target = folder.join(safe_name(&input.name)?);
-            let source = file_of(input);
-            match fs_err::hard_link(&source, &target) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(error),
-                Err(_) => fs_err::copy(&source, &target).map(|_| ())?,
-                Ok(()) => {}
-            }
+            provide_input(&file_of(input), &folder.join(safe_name(&input.name)?))?;
         }
+        let folder = self.path().join("texts");
         for text in texts {
             fs_err::write(folder.join(safe_name(&text.name)?), &text.text)?;
         }
@@ -390,7 +406,10 @@ impl RootFolder {
 
     /// What a command of this root performs before it runs.
     pub fn entering(&self) -> Vec<Operation> {
-        let mut binds = vec![(self.plan.folder.join("inputs"), PathBuf::from(INPUTS_INSIDE), Access::Read)];
+        let own = [("inputs", INPUTS_INSIDE), ("texts", TEXTS_INSIDE)];
+        let mut binds: Vec<_> = own
+            .map(|(name, inside)| (self.plan.folder.join(name), PathBuf::from(inside), Access::Read))
+            .into();
         // Folders above the yard may be closed to the root's ids, so that its own are reached from it.
         let reached = |path: &Path| path.strip_prefix(&self.yard).unwrap_or(path).to_owned();
         let shown =
@@ -401,13 +420,22 @@ impl RootFolder {
         }
         binds.extend(self.writable.iter().map(|folder| shown(folder, Access::Write)));
         if !self.ids.is_alone() {
-            return self.plan.entering(&binds);
+            let mut operations = self.plan.entering(&binds);
+            operations.extend(self.handing_over());
+            return operations;
         }
         binds.push(fakeroot::shown(&self.plan.folder));
         let mut operations = self.plan.entering(&binds);
         let more = fakeroot::operations(&self.plan.root, &self.plan.folder, &self.fakeroots);
         before_pivot(&mut operations, more);
         operations
+    }
+
+    /// Gives a builder with an id of its own the folders that the layers' builder has.
+    fn handing_over(&self) -> Option<Operation> {
+        let place = self.apart.as_ref()?.number;
+        let folders = self.open.iter().map(PathBuf::from).collect();
+        Some(Operation::HandOver { folders, from: place, to: BUILDER_ID })
     }
 
     /// What a command of the builder performs besides, last: with one id alone nobody else would keep it from writing to the
@@ -432,6 +460,7 @@ impl RootFolder {
             is_interactive: false,
             has_network: false,
             flushes: self.flushes,
+            nesting: self.nesting,
         }
     }
 
@@ -440,9 +469,37 @@ impl RootFolder {
         self.plan.remove(&self.yard, &self.ids, self.held.as_ref().map(|held| &held.keeper))
     }
 
+    /// Ends what holds files that are not in the root's folder.
+    pub(crate) fn end_holding(&self) {
+        if let Some(held) = &self.held {
+            // What is still mounted keeps the folder from being removed, which says so.
+            let _ = held.keeper.end();
+        }
+    }
+
+    pub(crate) fn yard(&self) -> &Path {
+        &self.yard
+    }
+
+    pub(crate) fn ids(&self) -> &IdMap {
+        &self.ids
+    }
+
     /// Whether the build works in a folder that is no part of what is written.
     pub(crate) fn is_work_apart(&self) -> bool {
         self.plan.work_folder().is_some()
+    }
+
+    /// Where commands of the root write: on disks, and not in memory, which is bounded by its size.
+    fn written_folders(&self) -> Vec<PathBuf> {
+        let is_in_memory = self.plan.written.starts_with(self.plan.folder.join(MEMORY));
+        let own = (!is_in_memory).then(|| self.seen(&self.plan.written));
+        own.into_iter().chain(self.writable.iter().map(|folder| folder.source.clone())).collect()
+    }
+
+    /// Whether what is written is a copy of the layers, and not apart from them.
+    fn is_copied(&self) -> bool {
+        self.plan.lower().is_empty() && (!self.plan.has_device() || self.plan.writes_on_device())
     }
 
     /// What was written, without folders of the machine that were written in.
@@ -477,9 +534,10 @@ impl RootFolder {
     /// Keeps the root of a failed build in place of the one kept before.
     pub fn keep_as_failed(&self, package: &str, kept_max: usize) -> Result<(), RunError> {
         let kept = RootFolder::of_failed(&self.yard, package, &self.ids, &[]);
-        kept.remove()?;
+        kept.remove_or_set_aside();
         if kept_max == 0 {
-            return self.remove();
+            self.remove_or_set_aside();
+            return Ok(());
         }
         if let Some(held) = &self.held {
             // A person looks into it later; memory and devices are for builds.
@@ -490,7 +548,7 @@ impl RootFolder {
         let mut all: Vec<(SystemTime, PathBuf)> = failed(&self.yard).map_err(RunError::Files)?;
         all.sort();
         for (_, relative) in all.iter().take(all.len().saturating_sub(kept_max)) {
-            remove_folder(&self.yard, relative, &self.ids)?;
+            remove_or_set_aside(&self.yard, relative, &self.ids);
         }
         Ok(())
     }
@@ -535,6 +593,27 @@ impl RootFolder {
 }
 
 impl Worker {
+    /// What is watched while commands of a root write.
+    pub(crate) fn writing(&self, root: &RootFolder) -> Writing {
+        let layers = root.is_copied().then(|| read_layers(&root.path())).flatten().unwrap_or_default();
+        let memory = root.memory().and_then(|memory| rustix::fs::statvfs(memory).ok());
+        Writing {
+            folders: root.written_folders(),
+            before_bytes: layers
+                .iter()
+                .map(|layer| self.memory.layer_bytes(&self.settings.yard.join(layer)))
+                .sum(),
+            memory_bytes_max: memory.map_or(0, |facts| facts.f_blocks.saturating_mul(facts.f_frsize)),
+        }
+    }
+
+    /// What counts against the limit of what a build writes, now.
+    pub(crate) fn written_bytes(&self, root: &RootFolder) -> u64 {
+        let Writing { folders, before_bytes, .. } = self.writing(root);
+        let charged: u64 = folders.iter().map(|folder| usage(folder, u64::MAX).charged_bytes()).sum();
+        charged.saturating_sub(before_bytes)
+    }
+
     /// A root whose files are on the disk.
     pub(crate) fn disk_root(&self, name: &str, layers: &[String]) -> Result<RootFolder, RunError> {
         let settings = &self.settings;
@@ -548,12 +627,21 @@ impl Worker {
         order: &BuildOrder,
         means: Means,
     ) -> Result<RootFolder, RunError> {
-        let Settings { yard, ids, roots, .. } = &self.settings;
+        let Settings { yard, ids, roots, nesting, .. } = &self.settings;
         let promise = means.promise.as_ref();
         let making = promise.map_or(roots.of_build(), |promise| roots.in_memory(promise.bytes));
         let plan = build_plan(name, &order.root.layers, &making, means.image.as_ref(), ids);
+        let apart = Apart::claim(ids).map(Arc::new);
+        let ids = apart.as_ref().map_or(ids, |apart| &apart.ids);
         let root = RootFolder::create_with(yard, ids, &order.root.layers, (plan, making.flushes), means)?;
-        Ok(root.of_order(order))
+        let noted = apart.as_ref().map_or(Ok(()), |apart| apart.note(&root.path()));
+        let root = RootFolder { apart, ..root };
+        if let Err(error) = noted {
+            let _ = root.remove();
+            return Err(RunError::Files(error));
+        }
+        let nests = nesting.contains(&order.package);
+        Ok(root.of_order(order).nesting(if nests { Nesting::Allowed } else { Nesting::Refused }))
     }
 
     /// The image that the root of a build is on, if it is on a device; that it was cancelled is an error without a reason.
@@ -639,6 +727,49 @@ pub(crate) fn without_links(base: &Path, below: &Path) -> io::Result<PathBuf> {
     Ok(path)
 }
 
+/// Never writes into a file that is there: it may be one of the store's.
+fn provide_input(source: &Path, target: &Path) -> io::Result<()> {
+    match fs_err::hard_link(source, target) {
+        Ok(()) => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(error),
+        // They may be on different file systems, or the file may have as many names as it can.
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            match fs_err::OpenOptions::new().write(true).create_new(true).open(target) {
+                Ok(mut file) => return io::copy(&mut fs_err::File::open(source)?, &mut file).map(|_| ()),
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                Err(_) => {}
+            }
+        }
+        Err(_) => {}
+    }
+    match is_same_content(source, target)? {
+        true => Ok(()),
+        false => Err(io::Error::other(format!(
+            "two inputs with different content are named `{}`; the source that lists both is at fault",
+            target.file_name().unwrap_or_default().to_string_lossy()
+        ))),
+    }
+}
+
+fn is_same_content(one: &Path, other: &Path) -> io::Result<bool> {
+    let facts = [fs_err::symlink_metadata(one)?, fs_err::symlink_metadata(other)?];
+    if facts[0].dev() == facts[1].dev() && facts[0].ino() == facts[1].ino() {
+        return Ok(true);
+    }
+    if facts[0].len() != facts[1].len() {
+        return Ok(false);
+    }
+    let open = |path: &Path| fs_err::File::open(path).map(|file| BufReader::new(file).bytes());
+    let (mut one, mut other) = (open(one)?, open(other)?);
+    loop {
+        match (one.next().transpose()?, other.next().transpose()?) {
+            (None, None) => return Ok(true),
+            (one, other) if one == other => {}
+            _ => return Ok(false),
+        }
+    }
+}
+
 fn safe_name(name: &str) -> io::Result<&str> {
     let is_safe = !name.is_empty() && name != "." && name != ".." && !name.contains('/');
     is_safe.then_some(name).ok_or_else(|| io::Error::other(format!("`{name}` is no name of a file")))
@@ -647,7 +778,7 @@ fn safe_name(name: &str) -> io::Result<&str> {
 fn user_of(account: Account) -> User {
     match account {
         Account::Root => User::Root,
-        Account::Builder => User::Plain { user: crate::BUILDER_ID, group: crate::BUILDER_ID },
+        Account::Builder => User::Plain { user: BUILDER_ID, group: BUILDER_ID },
     }
 }
 
@@ -704,18 +835,6 @@ fn write_layers(folder: &Path, layers: &[String]) -> io::Result<()> {
     fs_err::write(folder.join(LAYERS), lines)
 }
 
-/// Removes what builds left that did not end, but for kept roots of failed ones. No worker may be at work in the yard.
-pub fn sweep(yard: &Path, ids: &IdMap) -> io::Result<()> {
-    fs_err::create_dir_all(yard.join("roots"))?;
-    for entry in fs_err::read_dir(yard.join("roots"))? {
-        let name = entry?.file_name();
-        if !name.to_string_lossy().starts_with("failed-") {
-            remove_folder(yard, &Path::new("roots").join(name), ids).map_err(io::Error::other)?;
-        }
-    }
-    Ok(())
-}
-
 /// A command that changes a base layer itself.
 #[derive(Debug)]
 pub struct BaseSandbox {
@@ -747,6 +866,7 @@ impl BaseSandbox {
             is_interactive: false,
             has_network: false,
             flushes: Flushes::Discard,
+            nesting: Nesting::Refused,
         };
         Ok(BaseSandbox { sandbox, _session: session })
     }

@@ -16,6 +16,8 @@ pub(crate) struct Lacked {
     pub(crate) memory: bool,
     /// There is hardly any room left where builds write.
     pub(crate) disk: bool,
+    /// A process asked for the network, which was not there.
+    pub(crate) network: bool,
 }
 
 /// How many of the last lines may tell of a disk that is full: who ran out of room goes on for a moment.
@@ -37,6 +39,8 @@ const PROCESSES: [&str; 4] = [
     "Cannot fork",
     "cannot create thread: Resource temporarily unavailable",
 ];
+/// What programs say when they may open no more files (EMFILE).
+const OPEN_FILES: &str = "Too many open files";
 /// What programs say without a network: of names that nobody knows, and of ways that lead nowhere (ENETUNREACH).
 const NETWORK: [&str; 6] = [
     "Temporary failure in name resolution",
@@ -53,7 +57,7 @@ const SIGNALS: [i32; 5] = [libc::SIGHUP, libc::SIGINT, libc::SIGKILL, libc::SIGB
 /// The kind of a command's failure that ended with this code; `told` is the line that tells why, if there is one.
 pub(crate) fn of_exit(stage: Stage, code: i32, told: Option<&str>, log: &str, lacked: Lacked) -> FailureKind {
     let says = |texts: &[&str], line: &str| texts.iter().any(|text| line.contains(text));
-    let is_told = |texts| told.is_some_and(|told| says(texts, told));
+    let is_told = |texts: &[&str]| told.is_some_and(|told| says(texts, told));
     let last = || log.lines().rev().take(LAST_LINES_MAX);
     if is_told(&DISK) || (lacked.disk && last().any(|line| says(&DISK, line))) {
         return FailureKind::Disk;
@@ -65,7 +69,10 @@ pub(crate) fn of_exit(stage: Stage, code: i32, told: Option<&str>, log: &str, la
     if is_told(&PROCESSES) {
         return FailureKind::Processes;
     }
-    if stage != Stage::Fetch && is_told(&NETWORK) {
+    if is_told(&[OPEN_FILES]) {
+        return FailureKind::OpenFiles;
+    }
+    if stage != Stage::Fetch && lacked.network && is_told(&NETWORK) {
         return FailureKind::NoNetwork;
     }
     if SIGNALS.iter().any(|signal| code == 128 + signal) {
@@ -95,10 +102,24 @@ pub(crate) fn preface(kind: FailureKind) -> &'static str {
     match kind {
         FailureKind::Disk => "there was no room on the disk: ",
         FailureKind::Memory => "the machine ran out of memory: ",
-        FailureKind::Processes => "it had too many processes: ",
+        FailureKind::Processes => "it had too many processes (`processes-max` of [build]): ",
+        FailureKind::OpenFiles => "a process opened more files than it may (`open-files` of [limits]): ",
         FailureKind::NoNetwork => "it asked for the network, which builds do not have: ",
         _ => "",
     }
+}
+
+/// Which signal ended a command, by its exit code, as a clause.
+pub(crate) fn signal_words(code: i32) -> Option<String> {
+    let name = match code - 128 {
+        libc::SIGHUP => "SIGHUP",
+        libc::SIGINT => "SIGINT",
+        libc::SIGKILL => "SIGKILL",
+        libc::SIGBUS => "SIGBUS",
+        libc::SIGTERM => "SIGTERM",
+        _ => return None,
+    };
+    Some(format!("{name} (signal {}) ended the command", code - 128))
 }
 
 /// The kind of a failure by a limit.
@@ -111,6 +132,7 @@ pub(crate) fn of_limit(passed: Passed) -> FailureKind {
         Passed::Silent => FailureKind::Silent,
         Passed::Memory => FailureKind::Memory,
         Passed::Processes => FailureKind::Processes,
+        Passed::Written { .. } => FailureKind::DiskLimit,
     }
 }
 
@@ -119,7 +141,7 @@ mod tests {
     use super::*;
 
     fn kind(code: i32, told: &str) -> FailureKind {
-        of_exit(Stage::Build, code, Some(told), told, Lacked::default())
+        of_exit(Stage::Build, code, Some(told), told, Lacked { network: true, ..Lacked::default() })
     }
 
     #[test]
@@ -130,6 +152,7 @@ mod tests {
             ("c++: fatal error: Killed signal terminated program cc1plus", FailureKind::Memory),
             ("sh: fork: Resource temporarily unavailable", FailureKind::Processes),
             ("bash: fork: retry: Resource temporarily unavailable", FailureKind::Processes),
+            ("sort: open failed: /tmp/x: Too many open files", FailureKind::OpenFiles),
             ("curl: (6) Could not resolve host: example.org", FailureKind::NoNetwork),
             ("bash: connect: Network is unreachable", FailureKind::NoNetwork),
         ] {
@@ -145,8 +168,25 @@ mod tests {
         let log = "tar: x: Cannot write: No space left on device\ntar: giving up\nx.c:1: error: no\n";
         let of = |lacked| of_exit(Stage::Build, 2, Some("x.c:1: error: no"), log, lacked);
         assert_eq!(of(Lacked::default()), FailureKind::Command);
-        assert_eq!(of(Lacked { disk: true, memory: false }), FailureKind::Disk);
-        assert_eq!(of(Lacked { disk: false, memory: true }), FailureKind::Memory);
+        assert_eq!(of(Lacked { disk: true, ..Lacked::default() }), FailureKind::Disk);
+        assert_eq!(of(Lacked { memory: true, ..Lacked::default() }), FailureKind::Memory);
+    }
+
+    #[test]
+    fn what_is_only_printed_of_a_network_is_not_believed() {
+        let told = "test 3: Network is unreachable";
+        assert_eq!(
+            of_exit(Stage::Build, 1, Some(told), told, Lacked::default()),
+            FailureKind::Command,
+            "nothing asked for the network"
+        );
+        assert_eq!(kind(1, told), FailureKind::NoNetwork);
+    }
+
+    #[test]
+    fn a_signal_is_named() {
+        assert_eq!(signal_words(137).as_deref(), Some("SIGKILL (signal 9) ended the command"));
+        assert_eq!((signal_words(2), signal_words(128), signal_words(300)), (None, None, None));
     }
 
     #[test]

@@ -10,16 +10,20 @@ const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
 /// How a stream is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Compression {
+pub enum Compression {
+    /// Not at all.
     None,
+    /// By gzip; several members follow each other.
     Gzip,
+    /// By xz.
     Xz,
+    /// By zstd.
     Zstd,
 }
 
 impl Compression {
     /// What a file name's ending, such as `.gz`, says; none for one that is not supported.
-    pub(crate) fn of_suffix(suffix: &str) -> Option<Self> {
+    pub fn of_suffix(suffix: &str) -> Option<Self> {
         match suffix {
             "" => Some(Self::None),
             ".gz" => Some(Self::Gzip),
@@ -42,7 +46,7 @@ impl Compression {
 }
 
 /// A reader of the decompressed bytes that fails past `limit_bytes`.
-pub(crate) fn decompress<'a>(
+pub fn decompress<'a>(
     member: &'a mut dyn Read,
     compression: Compression,
     limit_bytes: u64,
@@ -72,7 +76,7 @@ pub(crate) fn decompress<'a>(
 }
 
 /// Fails, instead of ending, when more than the limit comes.
-pub(crate) struct Bounded<'a> {
+pub struct Bounded<'a> {
     inner: Box<dyn Read + 'a>,
     left_bytes: u64,
     limit_bytes: u64,

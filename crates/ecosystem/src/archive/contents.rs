@@ -8,16 +8,19 @@ use sha2::{Digest, Sha256};
 use super::ArchiveProblem;
 use super::canonical::Canonical;
 use super::entry::{Entry, Kind, hash_bytes, trimmed};
+use super::numbers::Numbers;
 
-/// The packages with the most files have about 200,000.
-const ENTRY_COUNT_MAX: usize = 1_000_000;
+/// What is counted, as an error says it.
+pub(super) const FILES: &str = "number of files";
 
 /// All paths and hard link targets together, which are what is kept in memory.
 const NAMES_BYTES_MAX: u64 = 256 << 20;
 
 /// The entries, still in the archive's order.
-#[derive(Default)]
 pub(crate) struct Contents {
+    files_max: usize,
+    /// Numbers of a rebuild, which count neither in names nor in bytes.
+    numbers: Numbers,
     records: Vec<Record>,
     names_bytes: u64,
 }
@@ -38,24 +41,32 @@ enum Body {
 }
 
 impl Contents {
+    /// Of an archive of no more entries than so. The numbers of a rebuild count in none of them.
+    pub(crate) fn within(files_max: usize, numbers: Numbers) -> Contents {
+        Contents { files_max, numbers, records: Vec::new(), names_bytes: 0 }
+    }
+
     /// Takes an entry in, with its bytes where it has some, as a digest.
     pub(crate) fn add(
         &mut self,
-        entry: Entry,
+        mut entry: Entry,
         bytes: &mut dyn Read,
         member: &'static str,
     ) -> Result<(), ArchiveProblem> {
         self.names_bytes += (entry.path.len() + entry.link_target.len()) as u64;
-        if self.records.len() == ENTRY_COUNT_MAX {
-            return Err(ArchiveProblem::TooLarge { what: "number of files", limit: ENTRY_COUNT_MAX as u64 });
+        if self.records.len() >= self.files_max {
+            return Err(ArchiveProblem::TooLarge { what: FILES, limit: self.files_max as u64 });
         }
         if self.names_bytes > NAMES_BYTES_MAX {
             return Err(ArchiveProblem::TooLarge { what: "list of paths", limit: NAMES_BYTES_MAX });
         }
+        for name in [&mut entry.path, &mut entry.link_target] {
+            *name = self.numbers.without(name).into_owned();
+        }
         let attributes = attributes_digest(&entry);
         let body = match entry.kind {
             Kind::HardLink => Body::HardLinkTo(trimmed(&entry.link_target).to_owned()),
-            Kind::File => Body::Own(body_digest(&entry, &hash_bytes(&entry, bytes, member)?)),
+            Kind::File => Body::Own(body_digest(&entry, &hash_bytes(&entry, bytes, member, &self.numbers)?)),
             _ => Body::Own(body_digest(&entry, &[])),
         };
         self.records.push(Record { path: entry.path, attributes, body });

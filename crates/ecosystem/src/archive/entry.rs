@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 use tar::EntryType;
 
 use super::ArchiveProblem;
+use super::numbers::Numbers;
 
 /// What a tar archive is made of.
 const BLOCK_BYTES: u64 = 512;
@@ -184,14 +185,17 @@ pub(crate) fn hash_bytes(
     entry: &Entry,
     bytes: &mut dyn Read,
     member: &'static str,
+    numbers: &Numbers,
 ) -> Result<[u8; 32], ArchiveProblem> {
     let mut hash = Sha256::new();
     let mut total = 0;
+    let mut filter = numbers.filter();
     for_each_piece(bytes, |piece| {
-        hash.update(piece);
+        filter.push(piece, &mut |kept| hash.update(kept));
         total += piece.len() as u64;
     })
     .map_err(|source| ArchiveProblem::Content { member, source })?;
+    filter.finish(&mut |kept| hash.update(kept));
     check_length(entry, total, member)?;
     Ok(hash.finalize().into())
 }

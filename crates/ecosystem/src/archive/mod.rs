@@ -7,17 +7,22 @@
 //! held in memory, and no input panics. Nothing is extracted. Sparse entries and what else no package tool writes are
 //! refused.
 
+mod bounds;
 mod canonical;
 mod compression;
 mod contents;
 mod entry;
 mod error;
 mod hashing;
+mod numbers;
 
+pub use bounds::OutputBounds;
 pub use error::ArchiveProblem;
 
+pub(crate) use bounds::refusal;
 pub(crate) use canonical::Canonical;
-pub(crate) use compression::{Compression, decompress};
+pub use compression::{Bounded, Compression, decompress};
 pub(crate) use contents::Contents;
 pub(crate) use entry::{End, Entry, Kind, for_each_entry, read_bytes, refused};
 pub(crate) use hashing::Hashing;
+pub(crate) use numbers::Numbers;

@@ -2,11 +2,26 @@
 //!
 //! An archive's `Packages` and `Sources` are read in whole and walked in place: a [`Stanza`] is a piece
 //! of the text, and a field is found when it is asked for. Folded and multi-line values come back with
-//! their line breaks; [`unfold`] makes one line of them. Bytes that are not UTF-8 are the caller's to
-//! refuse or replace before.
+//! their line breaks; [`unfold`] makes one line of them. [`text_of`] makes a text of bytes that need not be
+//! UTF-8.
 
 use kilnyard_model::text;
 use std::collections::HashSet;
+
+/// The bytes as a text, in place: each byte that is not part of valid UTF-8 becomes a `?`. The text has as many bytes as
+/// there were, where `from_utf8_lossy` would make three of one. Names, versions and relations are ASCII; a maintainer's
+/// name in another encoding must not stop anything, and a `?` is no part of a valid name, version or path.
+pub fn text_of(mut bytes: Vec<u8>) -> String {
+    let mut start = 0;
+    while let Err(error) = std::str::from_utf8(&bytes[start..]) {
+        let bad = start + error.valid_up_to();
+        let end = error.error_len().map_or(bytes.len(), |length| bad + length);
+        bytes[bad..end].fill(b'?');
+        start = end;
+    }
+    // Valid now, and checked once more rather than believed.
+    String::from_utf8(bytes).unwrap_or_default()
+}
 
 /// One stanza: a run of lines without an empty line between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +168,17 @@ mod tests {
         assert_eq!(all[0].get("Description"), Some("x\n .\n y"));
         assert_eq!(all[1].get("Package"), Some("e"));
         assert_eq!(all[1].get("Depends"), None);
+    }
+
+    #[test]
+    fn bytes_become_a_text_of_the_same_length() {
+        assert_eq!(text_of("Maintainer: Jürgen\n".into()), "Maintainer: Jürgen\n");
+        assert_eq!(text_of(b"Maintainer: J\xfcrgen\n".to_vec()), "Maintainer: J?rgen\n");
+        assert_eq!(text_of(b"a\xe2\x82".to_vec()), "a??");
+        assert_eq!(text_of(b"\xe2\x82\xffa\xf0".to_vec()), "???a?");
+        let bytes = vec![0xff; 100_000];
+        assert_eq!(text_of(bytes).len(), 100_000);
+        assert_eq!(text_of(Vec::new()), "");
     }
 
     #[test]

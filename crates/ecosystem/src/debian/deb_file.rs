@@ -25,9 +25,13 @@
 //! - Modification times, in control and data: they say when, not what.
 //! - The order of entries within the archives, the compressor, and which of several hard-linked names carries the bytes.
 //! - The Debian changelog: the regular files `usr/share/doc/<package>/changelog.Debian.gz` and
-//!   `changelog.Debian.<architecture>.gz`, and `changelog.gz` where the version has no Debian revision (a native package's
-//!   Debian changelog has that name). Each rebuild adds an entry to it. `NEWS.Debian.gz` and upstream changelogs count; a
-//!   changelog that is a symbolic link counts too, since it says which package documents this one.
+//!   `changelog.Debian.<architecture>.gz`, and `changelog.gz` and `changelog.<architecture>.gz` where the source's version has
+//!   no Debian revision (a native package's Debian changelog has that name); packed or not. Each rebuild adds an entry to
+//!   it. `NEWS.Debian.gz` and upstream changelogs count; a changelog that is a symbolic link counts too, since it says
+//!   which package documents this one.
+//! - The number of the rebuild, by [`read_rebuilt`], wherever the whole version of the package or of its source stands: in
+//!   the control member, in paths and link targets, and in the bytes of files. A native Python package carries it in the
+//!   name of its `egg-info` and in the text there.
 //! - Control members' owners: the package manager never looks at them.
 //!
 //! An occurrence of the own version is a whole word: it may not touch a letter, a digit or one of `. + ~ : -`. So version
@@ -41,9 +45,9 @@
 //! # What it does not do, and the known downside
 //!
 //! It extracts nothing. Members compressed with `bzip2` or `lzma` and sparse tar entries are refused; no current tool
-//! writes them into a `.deb`. The own version inside data files (say, a `--version` string that carries the full Debian
-//! version) is not masked: such a package differs at every bump, and its dependents are rebuilt although they need not be.
-//! That is the safe side: an equal digest never hides a changed file.
+//! writes them into a `.deb`. What follows from the number of the rebuild without being it still counts: a packed file that
+//! holds the version, and the build ID of a program that does. Such a package differs at every bump, and its dependents are
+//! rebuilt although they need not be. That is the safe side: an equal digest never hides more than a number.
 
 mod control;
 mod data;
@@ -59,7 +63,10 @@ use sha2::Sha256;
 
 pub use error::{DebFileError, DebProblem};
 
-use crate::archive::{Compression, Hashing};
+use super::deb822::Stanza;
+use super::published::{maker, split_number};
+use super::version::without_epoch;
+use crate::archive::{Compression, Hashing, Numbers, OutputBounds};
 use control::Control;
 use masking::Masking;
 use member::Members;
@@ -79,7 +86,13 @@ pub struct DebFile {
 
 /// Reads `path` once and says what it is. The own version of the content digest is the control file's `Version`.
 pub fn read(path: &Path) -> Result<DebFile, DebFileError> {
-    read_with(path, None)
+    read_with(path, None, None, OutputBounds::WIDEST)
+}
+
+/// The same of a package of a yard that may unpack to no more than that, and whose versions end with `suffix` and the
+/// number of the rebuild: for its content that number counts nowhere.
+pub fn read_rebuilt(path: &Path, suffix: &str, bounds: OutputBounds) -> Result<DebFile, DebFileError> {
+    read_with(path, None, Some(suffix), bounds)
 }
 
 /// The content digest of `path` with `version` taken as the package's own version instead of the control file's.
@@ -87,16 +100,47 @@ pub fn read(path: &Path) -> Result<DebFile, DebFileError> {
 /// For a package whose relations name another version than its own, such as a binary package that is versioned apart from
 /// the source it is released with.
 pub fn content_digest(path: &Path, version: &str) -> Result<String, DebFileError> {
-    read_with(path, Some(version)).map(|deb| deb.content)
+    read_with(path, Some(version), None, OutputBounds::WIDEST).map(|deb| deb.content)
 }
 
-fn read_with(path: &Path, version: Option<&str>) -> Result<DebFile, DebFileError> {
+fn read_with(
+    path: &Path,
+    version: Option<&str>,
+    suffix: Option<&str>,
+    bounds: OutputBounds,
+) -> Result<DebFile, DebFileError> {
     let read_error = |source| DebFileError::Read { path: path.to_owned(), source };
     let file = fs_err::File::open(path).map_err(read_error)?;
     let size_bytes = file.metadata().map_err(read_error)?.len();
     let source = Hashing::<_, Sha256>::new(file);
-    read_members(source, size_bytes, version)
+    read_members(source, size_bytes, version, suffix, bounds)
         .map_err(|problem| DebFileError::Format { path: path.to_owned(), problem })
+}
+
+/// What of a package's own names is left out of its content.
+struct Own {
+    architecture: String,
+    /// Whether its source is native: whether its Debian changelog is the only one that it has.
+    is_native: bool,
+    numbers: Numbers,
+}
+
+impl Own {
+    fn of(control: &str, version: &str, suffix: Option<&str>) -> Own {
+        let stanza = Stanza::new(control);
+        // A binary package may have another version than its source.
+        let of_source = maker(&stanza).1.unwrap_or(version);
+        let numbered = [version, of_source].into_iter().filter_map(|version| {
+            let version = without_epoch(version);
+            let (base, _) = split_number(version, suffix?)?;
+            Some((version.to_owned(), version.len() - base.len() - suffix?.len()))
+        });
+        Own {
+            architecture: stanza.get("Architecture").unwrap_or("").to_owned(),
+            is_native: !of_source.contains('-'),
+            numbers: Numbers::new(numbered),
+        }
+    }
 }
 
 /// Reads the first two members.
@@ -126,17 +170,20 @@ fn read_members<R: Read>(
     source: Hashing<R, Sha256>,
     size_bytes: u64,
     version: Option<&str>,
+    suffix: Option<&str>,
+    bounds: OutputBounds,
 ) -> Result<DebFile, DebProblem> {
     let (mut members, control) = read_control(source, size_bytes)?;
     let own_version = match version {
         Some(version) => version.to_owned(),
         None => control.version()?,
     };
-    let mut masking = Masking::new(&own_version);
+    let own = Own::of(&control.text, &own_version, suffix);
+    let mut masking = Masking::new(&own_version, &own.numbers);
     control.write_canonical(&mut masking);
 
     let compression = begin_data(&mut members)?;
-    let contents = data::read(members.content(), compression, &own_version)?;
+    let contents = data::read(members.content(), compression, &own, bounds)?;
     contents.write_canonical(&mut masking.canonical);
     members.finish_member()?;
 

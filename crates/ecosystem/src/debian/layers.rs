@@ -16,7 +16,7 @@ mod facts;
 mod preinst;
 mod triggers;
 
-use super::stages::INPUTS;
+use super::stages::{INPUTS, TEXTS};
 use crate::{CollectError, Composition, Layering, Part, Stack, Unpacking};
 use facts::Facts;
 use kilnyard_model::order::{Account, CommandOrder, InputText};
@@ -98,6 +98,7 @@ fn as_root(arguments: Vec<String>) -> CommandOrder {
             ("DEBIAN_FRONTEND".to_owned(), "noninteractive".to_owned()),
             ("HOME".to_owned(), "/root".to_owned()),
             ("INPUTS".to_owned(), INPUTS.to_owned()),
+            ("TEXTS".to_owned(), TEXTS.to_owned()),
         ],
     }
 }

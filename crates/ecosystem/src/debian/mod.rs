@@ -4,12 +4,15 @@
 //! graph; [`Workshop`] says for one package what is installed, what is run, what keys it; [`check`] asks
 //! for a whole release what can be built at all.
 
+mod admission;
 pub mod architecture;
 pub mod check;
 pub mod deb822;
 pub mod deb_file;
 pub mod explain;
 mod layers;
+mod ownership;
+mod published;
 pub mod relation;
 mod set;
 mod settings;
@@ -20,5 +23,7 @@ pub mod version;
 mod workshop;
 
 pub use layers::Layers;
+pub use ownership::Takeovers;
+pub use published::{Published, PublishedBinary};
 pub use settings::{Base, Cycles, Settings};
 pub use workshop::Workshop;

@@ -7,6 +7,8 @@
 //! graph come from the set, all else from the archive. So it does not depend on which build ends first.
 
 use super::explain;
+use super::ownership::{Claims, Owners};
+use super::published::{Published, maker};
 use super::relation;
 use super::settings::{Cycles, Settings};
 use super::source::{Source, Sources};
@@ -16,7 +18,7 @@ use crate::LeftOut;
 use kilnyard_model::graph::{Cut, Graph, PackageId, StandIn};
 use kilnyard_model::solver::{Candidate, Solver, Universe as _};
 use std::cmp::Ordering;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// The build profiles that may cut a cycle, those first that change the least: Debian's registry says of the
 /// first two that they change no package's function, and of the last that it may
@@ -36,6 +38,8 @@ pub(super) struct Resolved {
     pub made_by: MadeBy,
     /// The further profiles that packages are built with, to cut a cycle.
     pub profiled: HashMap<PackageId, BTreeSet<&'static str>>,
+    /// Which source may publish which name.
+    pub owners: Owners,
 }
 
 pub(super) fn resolve(
@@ -43,8 +47,10 @@ pub(super) fn resolve(
     sources: &Sources,
     names: &[String],
     settings: &Settings,
+    published: &Published,
 ) -> Resolved {
-    let mut resolved = Resolved::default();
+    let owners = owners(universe, sources, names, settings, published);
+    let mut resolved = Resolved { owners, ..Resolved::default() };
     let context = settings.context();
     for name in names {
         match sources.get(name) {
@@ -66,14 +72,17 @@ pub(super) fn resolve(
             Some(source) => {
                 let id = resolved.graph.add(name);
                 for output in source.outputs(&context, settings.parts) {
-                    resolved.made_by.insert(output.to_owned(), id);
+                    if resolved.owners.is_owner(output, name) {
+                        resolved.made_by.insert(output.to_owned(), id);
+                    }
                 }
             }
         }
     }
     for id in resolved.graph.packages() {
         if let Some(source) = sources.get(resolved.graph.name(id)) {
-            for output in source.outputs(&context, settings.parts) {
+            let outputs = source.outputs(&context, settings.parts).into_iter();
+            for output in outputs.filter(|output| resolved.made_by.get(*output) == Some(&id)) {
                 let stanza =
                     predicted(universe, &source, output, &resolved.made_by, &settings.version_suffix);
                 universe.add_package(&stanza, Origin::Set(id.0));
@@ -85,6 +94,36 @@ pub(super) fn resolve(
     // outputs may serve them: edges to it are dropped, and it is not in the way of anyone.
     let resolved = without(resolved, &impossible);
     cut(resolved, sources, settings, universe)
+}
+
+/// Decides which source may publish which name.
+fn owners(
+    universe: &Universe,
+    sources: &Sources,
+    names: &[String],
+    settings: &Settings,
+    published: &Published,
+) -> Owners {
+    let mut claims = Claims {
+        claimants: BTreeMap::new(),
+        sources: names.iter().map(String::as_str).collect(),
+        published,
+        takeovers: &settings.takeovers,
+    };
+    for name in names {
+        let Some(source) = sources.get(name) else { continue };
+        for declared in source.declared() {
+            if declared.is_made(&settings.context(), settings.parts) {
+                claims.claimants.entry(declared.name).or_default().insert(name);
+            }
+        }
+    }
+    Owners::decide(&claims, |name| {
+        let candidates = universe.named(name).iter().copied();
+        let mut archived = candidates.filter(|candidate| universe.origin(*candidate) == Origin::Archive);
+        let stanza = universe.stanza(archived.next()?);
+        maker(&stanza).0.or(stanza.get("Package"))
+    })
 }
 
 impl Resolved {

@@ -1,9 +1,10 @@
 //! What a yard's configuration says of Debian.
 
+use super::ownership::Takeovers;
 use super::relation::Context;
 use super::source::Parts;
 
-/// Settings of a set of Debian packages. All of them but `jobs` are part of every key.
+/// Settings of a set of Debian packages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The release's codename, such as `bookworm`.
@@ -24,6 +25,8 @@ pub struct Settings {
     pub maintainer: String,
     /// How a cycle inside the set is cut.
     pub cycles: Cycles,
+    /// Binary packages that a source takes over from another one of the set.
+    pub takeovers: Takeovers,
 }
 
 /// How cycles inside the set are cut.

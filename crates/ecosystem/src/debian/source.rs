@@ -3,12 +3,19 @@
 use super::architecture;
 use super::deb822::{self, Stanza};
 use super::relation;
-use super::universe::Request;
+use super::universe::{Request, TooLarge};
 use super::version;
 use kilnyard_model::text;
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
+
+/// The longest file name that Linux's file systems take.
+const NAME_BYTES_MAX: usize = 255;
+
+/// Source packages of an index. Each takes some 100 bytes of memory, and as little as 24 of the index; all of Debian's
+/// suites have 200,000.
+const SOURCES_MAX: usize = 2 << 20;
 
 /// A file of a source package, as `Sources` lists it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -116,11 +123,29 @@ impl<'a> Source<'a> {
     /// The names of the binary packages that these parts make on this architecture, by `Package-List`
     /// (without build profiles' exclusions, and without packages for the installer), else `Binary`.
     pub fn outputs(&self, context: &relation::Context, parts: Parts) -> Vec<&'a str> {
-        let Some(list) = self.stanza.get("Package-List") else {
-            let all = self.stanza.get("Binary").unwrap_or("").split(',');
-            return all.map(str::trim).filter(|name| relation::is_name(name)).collect();
-        };
-        list.lines().filter_map(|line| Output::parse(line)?.is_made(context, parts)).collect()
+        if self.stanza.get("Package-List").is_none() {
+            return self.binaries().collect();
+        }
+        let made = self.declared().into_iter().filter(|one| one.kind == OutputKind::Deb);
+        made.filter(|one| one.is_made(context, parts)).map(|one| one.name).collect()
+    }
+
+    /// Every binary package that the source declares, on any architecture and with any profile: by `Package-List`,
+    /// else by `Binary`, whose packages are for what the source is for.
+    pub fn declared(&self) -> Vec<Declared<'a>> {
+        match self.stanza.get("Package-List") {
+            Some(list) => list.lines().filter_map(Declared::parse).collect(),
+            None => {
+                let architectures = self.stanza.get("Architecture").unwrap_or("any all");
+                let declared = |name| Declared { name, kind: OutputKind::Deb, architectures, profiles: None };
+                self.binaries().map(declared).collect()
+            }
+        }
+    }
+
+    fn binaries(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let all = self.stanza.get("Binary").unwrap_or("").split(',');
+        all.map(str::trim).filter(|name| relation::is_name(name))
     }
 
     /// The folder of the source's files in the archive.
@@ -160,38 +185,90 @@ impl<'a> Source<'a> {
 }
 
 /// Whether a name stays in its folder, is no option of a command, and shows as what it is.
-fn is_file_name(name: &str) -> bool {
-    !name.starts_with(['.', '-']) && name.bytes().all(|b| b.is_ascii_graphic() && b != b'/')
+pub(super) fn is_file_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= NAME_BYTES_MAX
+        && !name.starts_with(['.', '-'])
+        && name.bytes().all(|b| b.is_ascii_graphic() && b != b'/')
 }
 
-/// A line of `Package-List`: name, type, section, priority, then `arch=`, `profile=`, `essential=`.
-struct Output<'a> {
-    name: &'a str,
-    kind: &'a str,
-    architectures: &'a str,
+/// What kind of binary package an output is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputKind {
+    /// For machines.
+    Deb,
+    /// For the installer.
+    Udeb,
+}
+
+impl OutputKind {
+    /// The kind of a file of this name.
+    pub fn of_file(name: &str) -> OutputKind {
+        if name.ends_with(".udeb") { OutputKind::Udeb } else { OutputKind::Deb }
+    }
+}
+
+impl std::fmt::Display for OutputKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            OutputKind::Deb => "deb",
+            OutputKind::Udeb => "udeb",
+        })
+    }
+}
+
+/// A binary package that a source declares: a line of `Package-List` with name, type, section, priority, then `arch=`,
+/// `profile=`, `essential=`.
+#[derive(Clone, Copy, Debug)]
+pub struct Declared<'a> {
+    /// The name.
+    pub name: &'a str,
+    /// The kind.
+    pub kind: OutputKind,
+    /// The architectures, with commas or blanks between them.
+    pub architectures: &'a str,
     profiles: Option<&'a str>,
 }
 
-impl<'a> Output<'a> {
-    fn parse(line: &'a str) -> Option<Output<'a>> {
+impl<'a> Declared<'a> {
+    fn parse(line: &'a str) -> Option<Declared<'a>> {
         let mut words = line.split_whitespace();
-        let (name, kind) = (words.next()?, words.next()?);
-        let mut output = Output { name, kind, architectures: "any", profiles: None };
+        let name = words.next()?;
+        let kind = match words.next()? {
+            "deb" => OutputKind::Deb,
+            "udeb" => OutputKind::Udeb,
+            _ => return None,
+        };
+        let mut declared = Declared { name, kind, architectures: "any", profiles: None };
         for word in words {
             if let Some(value) = word.strip_prefix("arch=") {
-                output.architectures = value;
+                declared.architectures = value;
             } else if let Some(value) = word.strip_prefix("profile=") {
-                output.profiles = Some(value);
+                declared.profiles = Some(value);
             }
         }
-        relation::is_name(name).then_some(output)
+        relation::is_name(name).then_some(declared)
     }
 
-    fn is_made(&self, context: &relation::Context, parts: Parts) -> Option<&'a str> {
-        let architectures = || self.architectures.split(',');
-        let is_dependent =
-            architectures().any(|a| a != "all" && architecture::matches(a, &context.architecture));
-        let is_independent = architectures().any(|a| a == "all");
+    fn architectures(&self) -> impl Iterator<Item = &'a str> {
+        self.architectures.split([',', ' ', '\n']).filter(|one| !one.is_empty())
+    }
+
+    /// Whether a package of the architecture `found` goes by this declaration where `architecture` is built for.
+    pub fn is_for(&self, found: &str, architecture: &str) -> bool {
+        match found {
+            "all" => self.architectures().any(|one| one == "all"),
+            _ => {
+                found == architecture
+                    && self
+                        .architectures()
+                        .any(|one| one != "all" && architecture::matches(one, architecture))
+            }
+        }
+    }
+
+    /// Whether a build of these parts makes it.
+    pub fn is_made(&self, context: &relation::Context, parts: Parts) -> bool {
         let has_profile = |term: &str| match term.strip_prefix('!') {
             Some(profile) => !context.profiles.iter().any(|p| p == profile),
             None => context.profiles.iter().any(|p| p == term),
@@ -199,8 +276,9 @@ impl<'a> Output<'a> {
         // `profile=!a+b,c`: commas separate alternatives of terms joined by `+`.
         let profiles_hold =
             self.profiles.is_none_or(|list| list.split(',').any(|terms| terms.split('+').all(has_profile)));
-        let is_part = is_dependent || (is_independent && parts == Parts::All);
-        (self.kind == "deb" && is_part && profiles_hold).then_some(self.name)
+        let is_part = self.is_for(&context.architecture, &context.architecture)
+            || (parts == Parts::All && self.is_for("all", &context.architecture));
+        is_part && profiles_hold
     }
 }
 
@@ -220,14 +298,15 @@ struct Place {
 
 impl Sources {
     /// Adds the stanzas of a `Sources` text; of several versions the latest stays. Sources that are kept
-    /// for another package's sake alone are passed over.
-    pub fn add(&mut self, text: Arc<str>) {
+    /// for another package's sake alone, and those without a valid name and version, are passed over. After an error some
+    /// of it is there.
+    pub fn add(&mut self, text: Arc<str>) -> Result<(), TooLarge> {
         let number = self.texts.len();
         self.texts.push(text.clone());
         for stanza in deb822::stanzas(&text) {
             let source = Source::new(stanza);
             let name = source.name();
-            if !relation::is_name(name) || source.version().is_empty() || source.is_extra() {
+            if !relation::is_name(name) || !version::is_valid(source.version()) || source.is_extra() {
                 continue;
             }
             let known = self.get(name).map(|known| version::compare(known.version(), source.version()));
@@ -235,16 +314,20 @@ impl Sources {
                 let start = stanza.text().as_ptr() as usize - text.as_ptr() as usize;
                 let place = Place { text: number, start, len: stanza.text().len() };
                 self.latest.insert(name.to_owned(), place);
+                if self.latest.len() > SOURCES_MAX {
+                    return Err(TooLarge::Sources { max: SOURCES_MAX });
+                }
             }
         }
+        Ok(())
     }
 
     /// Puts one source in place of any other of its name, whatever its version.
-    pub fn put(&mut self, text: Arc<str>) {
+    pub fn put(&mut self, text: Arc<str>) -> Result<(), TooLarge> {
         if let Some(stanza) = deb822::stanzas(&text).next() {
             self.latest.remove(Source::new(stanza).name());
         }
-        self.add(text.clone());
+        self.add(text)
     }
 
     /// The source of this name.
@@ -325,7 +408,7 @@ Directory: pool/main/z/zlib\n";
     fn the_latest_version_stays() {
         let mut sources = Sources::default();
         for version in ["1:1.2.13.dfsg-1", "9", "1:1.2.13.dfsg-1+deb12u1"] {
-            sources.add(ZLIB.replace("1:1.2.13.dfsg-1", version).into());
+            sources.add(ZLIB.replace("1:1.2.13.dfsg-1", version).into()).unwrap();
         }
         assert_eq!(sources.get("zlib").unwrap().version(), "1:1.2.13.dfsg-1+deb12u1");
         assert_eq!(sources.len(), 1);

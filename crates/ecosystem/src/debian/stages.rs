@@ -1,7 +1,7 @@
 //! The commands of each stage.
 //!
 //! Everything a root needs lies in [`INPUTS`], for reading: the source's files, the binary packages of
-//! the exact closure, and a small `Packages` of these alone. apt does the installing: it knows the order
+//! the exact closure. [`TEXTS`] has a small `Packages` of these alone. apt does the installing: it knows the order
 //! of unpacking and configuring, and with a few hundred packages in its index it costs next to nothing.
 
 use super::settings::Settings;
@@ -11,6 +11,8 @@ use kilnyard_model::order::{Account, CommandOrder, InputText, RootOrder, Stage, 
 
 /// Where inputs are seen in a root.
 pub const INPUTS: &str = "/kilnyard/inputs";
+/// Where Kilnyard's own small files are seen in a root: apart from inputs, whose names a source or an archive decides.
+pub(super) const TEXTS: &str = "/kilnyard/texts";
 /// Where sources are unpacked and built, in every root the same.
 pub const BUILD: &str = "/build";
 /// Programs that know jobservers.
@@ -19,6 +21,10 @@ pub(super) const CLIENTS: [&str; 2] = ["/usr/bin/make", "/usr/bin/ninja"];
 /// What `/usr/bin/fakeroot` leads to, which dpkg-buildpackage calls for the targets that `Rules-Requires-Root` says.
 pub(super) const FAKEROOTS: [&str; 2] = ["/usr/bin/fakeroot-sysv", "/usr/bin/fakeroot-tcp"];
 
+/// What apt takes for a repository: its index is among the texts, and names files of the inputs.
+const REPOSITORY: &str = "/kilnyard";
+/// What the index calls the folder of the inputs.
+pub(super) const POOL: &str = "inputs";
 /// The name under which the inputs' index is known to apt.
 pub(super) const PACKAGES: &str = "Packages";
 const SOURCES_LIST: &str = "sources.list";
@@ -29,11 +35,11 @@ pub(super) fn apt_texts(packages: String) -> Vec<InputText> {
     let text = |name: &str, text: String| InputText { name: name.to_owned(), text };
     vec![
         text(PACKAGES, packages),
-        text(SOURCES_LIST, format!("deb [trusted=yes] file:{INPUTS} ./\n")),
+        text(SOURCES_LIST, format!("deb [trusted=yes] file:{REPOSITORY} texts/\n")),
         text(
             APT_CONF,
             format!(
-                "Dir::Etc::SourceList \"{INPUTS}/{SOURCES_LIST}\";\n\
+                "Dir::Etc::SourceList \"{TEXTS}/{SOURCES_LIST}\";\n\
                  Dir::Etc::SourceParts \"/dev/null\";\n\
                  APT::Sandbox::User \"root\";\n\
                  APT::Install-Recommends \"false\";\n\
@@ -61,7 +67,7 @@ fn as_root(arguments: &[&str], more: Vec<String>) -> CommandOrder {
         directory: "/".to_owned(),
         environment: vec![
             ("DEBIAN_FRONTEND".to_owned(), "noninteractive".to_owned()),
-            ("APT_CONFIG".to_owned(), format!("{INPUTS}/{APT_CONF}")),
+            ("APT_CONFIG".to_owned(), format!("{TEXTS}/{APT_CONF}")),
             ("HOME".to_owned(), "/root".to_owned()),
         ],
     }
@@ -97,6 +103,11 @@ rm ../changelog.new
 
 pub(super) fn source_folder(source: &Source) -> String {
     format!("{BUILD}/{}-{}", source.name(), version::without_epoch(source.version()))
+}
+
+/// A shell pattern that finds the one folder below [`BUILD`] that holds a source.
+pub fn source_pattern() -> String {
+    format!("{BUILD}/*/debian/..")
 }
 
 pub(super) fn unpack(source: &Source, dsc: &str, rebuilt: &str, settings: &Settings) -> StageOrder {

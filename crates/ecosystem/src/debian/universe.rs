@@ -29,6 +29,33 @@ pub enum Origin {
     Request,
 }
 
+/// Packages of an archive and names that they provide, together. Each takes some 200 bytes of memory, and as little as
+/// four of the index; all of Debian's suites have 400,000.
+const ENTRIES_MAX: usize = 4 << 20;
+
+/// An index that is too large to be worked with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TooLarge {
+    /// Offsets into a text are 32 bits wide.
+    #[error("a text of the index has {bytes} bytes, and {} is the limit", u32::MAX)]
+    Text {
+        /// How long it is.
+        bytes: usize,
+    },
+    /// Each entry takes memory.
+    #[error("the index has more than {max} packages and names that they provide")]
+    Entries {
+        /// The limit.
+        max: usize,
+    },
+    /// Each source takes memory.
+    #[error("the index has more than {max} source packages")]
+    Sources {
+        /// The limit.
+        max: usize,
+    },
+}
+
 /// A piece of one of the texts.
 #[derive(Clone, Copy, Debug, Default)]
 struct Span {
@@ -96,6 +123,8 @@ pub struct Universe {
     providers: Vec<Vec<(Candidate, Span)>>,
     binaries: Vec<Binary>,
     requirements: Vec<OnceLock<Requirements>>,
+    /// How many packages were added, and names that they provide.
+    entries: usize,
     /// Whether any requirements were worked out since they were last forgotten.
     is_worked_out: AtomicBool,
 }
@@ -111,6 +140,7 @@ impl Universe {
             providers: Vec::new(),
             binaries: Vec::new(),
             requirements: Vec::new(),
+            entries: 0,
             is_worked_out: AtomicBool::new(false),
         }
     }
@@ -130,14 +160,21 @@ impl Universe {
         self.binaries.is_empty()
     }
 
-    /// Adds every package of a `Packages` text. Stanzas without a name and a version, and packages of
-    /// other architectures, are passed over: they can never be chosen.
-    pub fn add_packages(&mut self, text: Arc<str>, origin: Origin) {
+    /// Adds every package of a `Packages` text. Stanzas without a valid name and version, and packages of
+    /// other architectures, are passed over: they can never be chosen. After an error some of it is there.
+    pub fn add_packages(&mut self, text: Arc<str>, origin: Origin) -> Result<(), TooLarge> {
+        if text.len() > u32::MAX as usize {
+            return Err(TooLarge::Text { bytes: text.len() });
+        }
         let number = self.texts.len() as u32;
         self.texts.push(text.clone());
         for stanza in deb822::stanzas(&text) {
             self.add_stanza(number, &text, stanza, origin);
+            if self.entries > ENTRIES_MAX {
+                return Err(TooLarge::Entries { max: ENTRIES_MAX });
+            }
         }
+        Ok(())
     }
 
     /// Adds one package from its stanza.
@@ -253,7 +290,7 @@ impl Universe {
         ] = values;
         let (name, own_version) = (name.unwrap_or(""), own_version.unwrap_or(""));
         let is_foreign = architecture.is_some_and(|a| a != "all" && a != self.context.architecture);
-        if is_foreign || !relation::is_name(name) || own_version.is_empty() {
+        if is_foreign || !relation::is_name(name) || !version::is_valid(own_version) {
             return None;
         }
         let place = |value: Option<&str>| value.map_or(none, span);
@@ -285,12 +322,17 @@ impl Universe {
             let context = Context::new(&self.context.architecture);
             for clause in relation::clauses(field, &context).flatten() {
                 for provided in clause {
+                    self.entries += 1;
+                    if self.entries > ENTRIES_MAX {
+                        break;
+                    }
                     let at = provided.version.map_or(none, |(_, version)| span(version));
                     let name = self.intern(provided.name) as usize;
                     self.providers[name].push((candidate, at));
                 }
             }
         }
+        self.entries += 1;
         self.binaries.push(binary);
         self.requirements.push(OnceLock::new());
         Some(candidate)
@@ -503,6 +545,31 @@ impl kilnyard_model::solver::Universe for View<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_index_can_hold_is_bounded() {
+        let mut universe = Universe::new(Context::new("amd64"));
+        let names: Vec<String> = (0..ENTRIES_MAX).map(|number| format!("{number:x}a")).collect();
+        let text = format!("Package: aa\nVersion: 1\nProvides: {}\n", names.join(","));
+        assert_eq!(
+            universe.add_packages(text.into(), Origin::Archive),
+            Err(TooLarge::Entries { max: ENTRIES_MAX })
+        );
+        assert!(universe.names.len() <= ENTRIES_MAX + 1);
+    }
+
+    #[test]
+    fn versions_that_cannot_be_are_passed_over() {
+        let mut universe = Universe::new(Context::new("amd64"));
+        for version in ["1\u{1b}[2J", "1\n 2", "", "-1", "1 2", "é"] {
+            assert_eq!(
+                universe.add_package(&format!("Package: aa\nVersion: {version}\n"), Origin::Archive),
+                None,
+                "{version:?}"
+            );
+        }
+        assert!(universe.add_package("Package: aa\nVersion: 1:2.3+b1~x-4\n", Origin::Archive).is_some());
+    }
 
     #[test]
     fn of_two_equal_fields_the_first_counts_in_any_case_of_letters() {

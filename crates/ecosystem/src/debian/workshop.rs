@@ -1,22 +1,29 @@
 //! A resolved set of Debian packages: what each build is made of.
 
+use super::admission::{self, Admitted};
 use super::deb822::Stanza;
 use super::layers::{self, Layers};
+use super::published::{Published, maker};
 use super::set::{self, Resolved};
 use super::settings::{Base, Settings};
-use super::source::{Parts, Source, Sources};
-use super::stages::{self, BuildOptions, Group};
+use super::source::{self, OutputKind, Parts, Source, Sources};
+use super::stages::{self, BuildOptions, Group, POOL};
 use super::universe::{Origin, Request, Universe, View};
 use super::{deb_file, explain, relation};
-use crate::{CollectError, Ecosystem, Impossible, Layering, LeftOut, Manager, Stack, hex};
+use crate::archive::{OutputBounds, refusal};
+use crate::{CollectError, Collected, Ecosystem, Impossible, Layering, LeftOut, Manager, Stack, hex};
 use kilnyard_model::graph::{Cut, Graph, PackageId};
 use kilnyard_model::order::{BuildOrder, CommandOrder, Dependency, Input, Key, Output, RootOrder, TestOrder};
 use kilnyard_model::solver::{Candidate, Solver};
+use kilnyard_model::text;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
+
+/// The longest path of a file in an archive; Debian's have 200.
+const PATH_BYTES_MAX: usize = 1024;
 
 /// How many groups of outputs that exclude each other are tried apart.
 const GROUPS_MAX: usize = 16;
@@ -29,6 +36,7 @@ pub struct Workshop {
     base: Base,
     in_base: HashMap<String, String>,
     resolved: Resolved,
+    published: Published,
     /// The one place that changes: which outputs are there now. A leaf lock, held for one decision.
     stock: Mutex<Stock>,
 }
@@ -42,15 +50,17 @@ struct Stock {
 }
 
 impl Workshop {
-    /// Resolves the named sources. The universe holds the archive's packages.
+    /// Resolves the named sources. The universe holds the archive's packages, `published` those of the yard's
+    /// repository.
     pub fn new(
         settings: Settings,
         mut universe: Universe,
         sources: Sources,
         names: &[String],
         base: Base,
+        published: Published,
     ) -> Workshop {
-        let resolved = set::resolve(&mut universe, &sources, names, &settings);
+        let resolved = set::resolve(&mut universe, &sources, names, &settings, &published);
         let mut of_package = vec![Vec::new(); resolved.graph.len()];
         for candidate in universe.packages().collect::<Vec<_>>() {
             if let Origin::Set(number) = universe.origin(candidate) {
@@ -59,7 +69,13 @@ impl Workshop {
         }
         let in_base = base.packages.iter().cloned().collect();
         let stock = Mutex::new(Stock { universe, outputs: HashMap::new(), of_package });
-        Workshop { settings, sources, base, in_base, resolved, stock }
+        Workshop { settings, sources, base, in_base, resolved, published, stock }
+    }
+
+    /// Adds packages that were asked for and are no part of the set, with the reasons.
+    pub fn without(mut self, left_out: Vec<LeftOut>) -> Workshop {
+        self.resolved.left_out.extend(left_out);
+        self
     }
 
     /// The source of a package.
@@ -221,7 +237,7 @@ impl Workshop {
                 }
             }
             provisions.index.push_str(&format!(
-                "Filename: ./{}\nSize: {}\nSHA256: {}\n\n",
+                "Filename: {POOL}/{}\nSize: {}\nSHA256: {}\n\n",
                 input.name, input.size_bytes, input.sha256
             ));
             provisions.depends.push(Dependency {
@@ -240,9 +256,10 @@ impl Workshop {
             explanation: format!("the archive's index has no usable {field} for {name}"),
         };
         let path = stanza.get("Filename").filter(|p| is_safe_path(p)).ok_or_else(|| broken("Filename"))?;
+        let is_hash = |text: &&str| text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
         Ok(Input {
             name: path.rsplit('/').next().unwrap_or(path).to_owned(),
-            sha256: stanza.get("SHA256").ok_or_else(|| broken("SHA256"))?.to_owned(),
+            sha256: stanza.get("SHA256").filter(is_hash).ok_or_else(|| broken("SHA256"))?.to_owned(),
             size_bytes: stanza.get("Size").and_then(|s| s.parse().ok()).ok_or_else(|| broken("Size"))?,
             urls: self.urls(path),
         })
@@ -256,8 +273,15 @@ struct Provisions {
     depends: Vec<Dependency>,
 }
 
+/// Whether a machine may install an output: udebs are for the installer alone, and nothing depends on them.
+fn is_for_machines(output: &Output) -> bool {
+    OutputKind::of_file(&output.file) == OutputKind::Deb
+}
+
+/// Whether a path of the archive stays in it, is short enough for a file system, and shows as what it is: it becomes a
+/// part of addresses, file names and messages.
 fn is_safe_path(path: &str) -> bool {
-    !path.starts_with('/') && path.split('/').all(|part| !part.is_empty() && part != ".." && part != ".")
+    path.len() <= PATH_BYTES_MAX && path.split('/').all(source::is_file_name)
 }
 
 impl Ecosystem for Workshop {
@@ -277,8 +301,17 @@ impl Ecosystem for Workshop {
         &self.resolved.left_out
     }
 
+    fn remarks(&self) -> &[String] {
+        &self.resolved.owners.remarks
+    }
+
     fn version(&self, package: PackageId) -> String {
         self.source(package).version().to_owned()
+    }
+
+    fn published_revision(&self, package: PackageId) -> u32 {
+        let source = self.source(package);
+        self.published.revision(source.name(), source.version(), &self.settings.version_suffix)
     }
 
     fn source_bytes(&self, package: PackageId) -> u64 {
@@ -298,13 +331,18 @@ impl Ecosystem for Workshop {
         let provisions = self.provisions(&stock, &closure)?;
         let key = self.key_of(&stock, package, &closure);
         let files = source.files().map_err(|error| Impossible { explanation: error.to_string() })?;
+        let directory = source.directory();
+        if !directory.is_empty() && !is_safe_path(directory) {
+            let explanation = format!("the archive's index has no usable Directory for {}", source.name());
+            return Err(Impossible { explanation });
+        }
         let mut inputs = provisions.inputs;
         let mut dsc = String::new();
         for file in files {
             if file.name.ends_with(".dsc") {
                 dsc.clone_from(&file.name);
             }
-            let urls = self.urls(&format!("{}/{}", source.directory(), file.name));
+            let urls = self.urls(&format!("{directory}/{}", file.name));
             inputs.push(Input { name: file.name, sha256: file.sha256, size_bytes: file.size_bytes, urls });
         }
         let version = format!("{}{}{revision}", source.version(), self.settings.version_suffix);
@@ -342,8 +380,13 @@ impl Ecosystem for Workshop {
         self
     }
 
-    fn collect(&self, package: PackageId, folder: &Path) -> Result<Vec<Output>, CollectError> {
-        let source = self.source(package);
+    fn collect(
+        &self,
+        package: PackageId,
+        version: &str,
+        folder: &Path,
+        bounds: OutputBounds,
+    ) -> Result<Collected, CollectError> {
         let mut outputs = Vec::new();
         let at = |error: io::Error| CollectError(format!("failed to read the outputs: {error}"));
         let mut paths = Vec::new();
@@ -351,7 +394,7 @@ impl Ecosystem for Workshop {
             let entry = entry.map_err(at)?;
             // A link could lead anywhere outside of the root.
             if entry.file_type().map_err(at)?.is_file()
-                && entry.file_name().to_string_lossy().ends_with(".deb")
+                && entry.path().extension().is_some_and(|ending| ending == "deb" || ending == "udeb")
             {
                 paths.push(entry.path());
             }
@@ -359,19 +402,11 @@ impl Ecosystem for Workshop {
         paths.sort();
         for path in paths {
             let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let deb = deb_file::read(&path).map_err(|error| {
-                let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
-                CollectError(format!("{file}: failed to {error}{}", cause.unwrap_or_default()))
-            })?;
+            let deb = deb_file::read_rebuilt(&path, &self.settings.version_suffix, bounds)
+                .map_err(|error| CollectError(format!("{file}: failed to {}", refusal(&error))))?;
             let control = Stanza::new(&deb.control);
             let field = |name: &str| control.get(name).unwrap_or("").to_owned();
-            let made_by =
-                control.get("Source").map_or(control.get("Package"), |s| s.split_whitespace().next());
-            if made_by != Some(source.name()) {
-                let text = format!("{file} says that it is made by {}", made_by.unwrap_or("nobody"));
-                return Err(CollectError(text));
-            }
-            self.check_output(&control, &file).map_err(|reason| CollectError(format!("{file} {reason}")))?;
+            self.check_output(package, &control, &file)?;
             if outputs.iter().any(|other: &Output| other.name == field("Package")) {
                 return Err(CollectError(format!(
                     "{file} is the second package of the name {}",
@@ -392,11 +427,36 @@ impl Ecosystem for Workshop {
         if outputs.is_empty() {
             return Err(CollectError("the build ended well but made no package".to_owned()));
         }
-        Ok(outputs)
+        let Admitted { outputs, taken_over } = self.admit(package, version, outputs)?;
+        let note =
+            |(name, owner)| format!("{name} is not kept: by takeover in kilnyard.toml it belongs to {owner}");
+        Ok(Collected { outputs, notes: taken_over.into_iter().map(note).collect() })
+    }
+
+    fn check_outputs(
+        &self,
+        package: PackageId,
+        version: &str,
+        outputs: &[Output],
+    ) -> Result<(), CollectError> {
+        for output in outputs {
+            let control = Stanza::new(&output.description);
+            self.check_output(package, &control, &output.file)?;
+            let fields = ["Package", "Version", "Architecture"].map(|field| control.get(field).unwrap_or(""));
+            if fields != [&output.name, &output.version, &output.architecture] {
+                return Err(CollectError(format!("{} is described as another package", output.file)));
+            }
+        }
+        let Admitted { taken_over, .. } = self.admit(package, version, outputs.to_vec())?;
+        match taken_over.first() {
+            Some((name, owner)) => Err(CollectError(format!("{name} belongs to the source {owner}"))),
+            None => Ok(()),
+        }
     }
 
     fn test(&self, package: PackageId, outputs: &[Output]) -> Result<TestOrder, Impossible> {
         let mut stock = self.stock();
+        let outputs: Vec<Output> = outputs.iter().filter(|output| is_for_machines(output)).cloned().collect();
         let own: HashMap<Candidate, &Output> = outputs
             .iter()
             .filter_map(|output| {
@@ -405,7 +465,7 @@ impl Ecosystem for Workshop {
                 Some((candidate, output))
             })
             .collect();
-        let order = self.test_order(&mut stock, package, outputs, &own);
+        let order = self.test_order(&mut stock, package, &outputs, &own);
         for candidate in own.keys() {
             stock.universe.remove(*candidate);
             stock.outputs.remove(candidate);
@@ -419,7 +479,7 @@ impl Ecosystem for Workshop {
             stock.universe.remove(candidate);
             stock.outputs.remove(&candidate);
         }
-        for output in outputs {
+        for output in outputs.iter().filter(|output| is_for_machines(output)) {
             if let Some(candidate) = stock.universe.add_package(&output.description, Origin::Set(package.0)) {
                 stock.outputs.insert(candidate, output.clone());
                 stock.of_package[package.index()].push(candidate);
@@ -444,9 +504,36 @@ impl Manager for Workshop {
 }
 
 impl Workshop {
+    fn admit(
+        &self,
+        package: PackageId,
+        version: &str,
+        outputs: Vec<Output>,
+    ) -> Result<Admitted, CollectError> {
+        let order = admission::Order {
+            source: self.source(package),
+            version,
+            suffix: &self.settings.version_suffix,
+            architecture: &self.settings.architecture,
+            owners: &self.resolved.owners,
+            published: &self.published,
+        };
+        admission::admit(&order, outputs).map_err(|refusal| CollectError(refusal.to_string()))
+    }
+
+    /// Whether an output is a well-formed package of this source.
+    fn check_output(&self, package: PackageId, control: &Stanza, file: &str) -> Result<(), CollectError> {
+        let made_by = maker(control).0.or(control.get("Package"));
+        if made_by != Some(self.source(package).name()) {
+            let made_by = text::line(made_by.unwrap_or("no source"));
+            return Err(CollectError(format!("{file} says that it is made by {made_by}")));
+        }
+        self.check_form(control, file).map_err(|reason| CollectError(format!("{file} {reason}")))
+    }
+
     /// Whether an output can be published: one that cannot must fail its own build, and no other's. The rules
     /// are those of Debian Policy 5.6 for names and versions; the reason reads after the file's name.
-    fn check_output(&self, control: &Stanza, file: &str) -> Result<(), String> {
+    fn check_form(&self, control: &Stanza, file: &str) -> Result<(), String> {
         if let Some(fault) = control.fault() {
             return Err(fault);
         }

@@ -30,4 +30,5 @@ pub mod version;
 mod workshop;
 
 pub use settings::Settings;
+pub use stages::source_pattern;
 pub use workshop::{LeftOutStanza, Scan, Workshop, shown};

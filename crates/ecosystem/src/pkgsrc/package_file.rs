@@ -56,7 +56,8 @@ use sha2::{Sha256, Sha512};
 pub use error::{PackageFileError, PackageProblem};
 
 use crate::archive::{
-    ArchiveProblem, Canonical, Compression, Contents, End, Hashing, Kind, decompress, for_each_entry, refused,
+    ArchiveProblem, Canonical, Compression, Contents, End, Hashing, Kind, Numbers, OutputBounds, decompress,
+    for_each_entry, refused,
 };
 use metadata::Metadata;
 use packing_list::PackingList;
@@ -65,9 +66,6 @@ use packing_list::PackingList;
 const FORM: &[u8] = b"kilnyard pkg content 1";
 
 const MEMBER: &str = "archive";
-
-/// The largest real packages (games with their data) unpack to under 10 GiB.
-const UNPACKED_BYTES_MAX: u64 = 64 << 30;
 
 /// What a package of any size may unpack to.
 const UNPACKED_BYTES_FREE: u64 = 256 << 20;
@@ -108,10 +106,15 @@ pub struct PackageFile {
 
 /// Reads `path` once, to its end, and says what it is.
 pub fn read(path: &Path) -> Result<PackageFile, PackageFileError> {
+    read_within(path, OutputBounds::WIDEST)
+}
+
+/// The same of a package that may unpack to no more than that.
+pub fn read_within(path: &Path, bounds: OutputBounds) -> Result<PackageFile, PackageFileError> {
     let read_error = |source| PackageFileError::Read { path: path.to_owned(), source };
     let file = fs_err::File::open(path).map_err(read_error)?;
     let size_bytes = file.metadata().map_err(read_error)?.len();
-    read_package(file, size_bytes)
+    read_package(file, size_bytes, bounds)
         .map_err(|problem| PackageFileError::Format { path: path.to_owned(), problem })
 }
 
@@ -149,8 +152,10 @@ fn recipe_facts(mut file: impl Read, size_bytes: u64) -> Result<RecipeFacts, Pac
     file.by_ref().take(MAGIC_BYTES as u64).read_to_end(&mut begin).map_err(damaged)?;
     let mut packed = begin.as_slice().chain(&mut file);
     let mut unpacked =
-        decompress(&mut packed, compression(&begin)?, unpacked_bytes_max(size_bytes)).map_err(damaged)?;
-    let (mut metadata, mut contents) = (Metadata::default(), Contents::default());
+        decompress(&mut packed, compression(&begin)?, unpacked_bytes_max(size_bytes, OutputBounds::WIDEST))
+            .map_err(damaged)?;
+    let (mut metadata, mut contents) =
+        (Metadata::default(), Contents::within(OutputBounds::WIDEST.files_max, Numbers::default()));
     let read = for_each_entry::<Stop>(&mut unpacked, MEMBER, |entry, bytes| {
         if !entry.path.starts_with(b"+") {
             return Err(Stop::FilesBegin);
@@ -169,7 +174,11 @@ fn recipe_facts(mut file: impl Read, size_bytes: u64) -> Result<RecipeFacts, Pac
 }
 
 /// The one pass: the hashes of everything that the decompressor takes, and the entries of everything that it gives.
-fn read_package(file: impl Read, size_bytes: u64) -> Result<PackageFile, PackageProblem> {
+fn read_package(
+    file: impl Read,
+    size_bytes: u64,
+    bounds: OutputBounds,
+) -> Result<PackageFile, PackageProblem> {
     let damaged = |source| ArchiveProblem::Content { member: MEMBER, source };
     let mut source = Hashing::<_, Sha256>::new(Hashing::<_, Sha512>::new(file));
     let mut begin = Vec::new();
@@ -177,11 +186,11 @@ fn read_package(file: impl Read, size_bytes: u64) -> Result<PackageFile, Package
     let compression = compression(&begin)?;
 
     let mut metadata = Metadata::default();
-    let mut contents = Contents::default();
+    let mut contents = Contents::within(bounds.files_max, Numbers::default());
     {
         let mut packed = begin.as_slice().chain(&mut source);
         let mut unpacked =
-            decompress(&mut packed, compression, unpacked_bytes_max(size_bytes)).map_err(damaged)?;
+            decompress(&mut packed, compression, unpacked_bytes_max(size_bytes, bounds)).map_err(damaged)?;
         let end = for_each_entry::<PackageProblem>(&mut unpacked, MEMBER, |mut entry, bytes| {
             entry.extended.retain(|(key, _)| !EXTENDED_OF_THE_PACKING.contains(&key.as_str()));
             if leads_out(&entry.path) || (entry.kind == Kind::HardLink && leads_out(&entry.link_target)) {
@@ -232,11 +241,11 @@ fn compression(begin: &[u8]) -> Result<Compression, PackageProblem> {
     }
 }
 
-fn unpacked_bytes_max(packed_bytes: u64) -> u64 {
+fn unpacked_bytes_max(packed_bytes: u64, bounds: OutputBounds) -> u64 {
     packed_bytes
         .saturating_mul(UNPACKED_TIMES_MAX)
         .saturating_add(UNPACKED_BYTES_FREE)
-        .min(UNPACKED_BYTES_MAX)
+        .min(bounds.unpacked_bytes_max)
 }
 
 /// Symbolic links may point anywhere; names of files may not.

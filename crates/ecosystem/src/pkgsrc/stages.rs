@@ -13,8 +13,12 @@ pub const TREE: &str = "/usr/pkgsrc";
 pub const DISTFILES: &str = "/kilnyard/distfiles";
 /// Where inputs are seen in a root.
 pub const INPUTS: &str = "/kilnyard/inputs";
+/// Where Kilnyard's own small files are seen in a root: apart from inputs, whose names the tree decides.
+const TEXTS: &str = "/kilnyard/texts";
 /// Where packages are built.
 pub(super) const BUILD: &str = "/build";
+/// Where work folders are.
+const WORK: &str = "/build/work";
 /// Where binary packages are put.
 pub const PACKAGES: &str = "/build/packages/All";
 /// Where make keeps what it works out of build options while a tree is scanned, in a root.
@@ -62,6 +66,13 @@ pub(super) struct Recipe {
     pub is_bootstrap: bool,
 }
 
+/// A shell pattern that finds the folder in which a package's distfiles were unpacked, by the name of the package.
+pub fn source_pattern(package: &str) -> String {
+    // One of several packages of a directory has its own name behind that of the directory.
+    let location = package.split(':').next().unwrap_or(package);
+    format!("{WORK}/{location}/work/*/")
+}
+
 /// The small files of a root.
 pub fn texts(settings: &Settings) -> Vec<InputText> {
     if settings.mk_conf.is_empty() {
@@ -90,7 +101,7 @@ pub fn environment(settings: &Settings) -> Vec<(String, String)> {
     ];
     if !settings.mk_conf.is_empty() {
         // Without settings of a person make finds those of its kit by itself.
-        environment.push(variable("MAKECONF", format!("{INPUTS}/{MK_CONF}")));
+        environment.push(variable("MAKECONF", format!("{TEXTS}/{MK_CONF}")));
     }
     environment
 }
@@ -136,7 +147,7 @@ impl Commands<'_> {
         arguments.extend([
             "BATCH=1".to_owned(),
             "DEPENDS_TARGET=/nonexistent".to_owned(),
-            format!("WRKOBJDIR={BUILD}/work"),
+            format!("WRKOBJDIR={WORK}"),
             format!("PACKAGES={BUILD}/packages"),
             format!("DISTDIR={DISTFILES}"),
             format!("MAKE_JOBS={}", self.jobs),
@@ -144,7 +155,7 @@ impl Commands<'_> {
         arguments.extend(self.recipe.selection.iter().cloned());
         if targets == [UNPACK] {
             arguments.extend(["-f", "Makefile", "-f"].map(str::to_owned));
-            arguments.push(format!("{INPUTS}/{UNPACK_MK}"));
+            arguments.push(format!("{TEXTS}/{UNPACK_MK}"));
         }
         arguments.extend(targets.iter().map(|target| (*target).to_owned()));
         CommandOrder {
@@ -162,7 +173,7 @@ impl Commands<'_> {
     /// Brings the distfiles and checks them, with the network. What the package needs is there too: the programs that
     /// check may be of it. `depends` are file names of inputs.
     pub fn fetch(&self, depends: &[String]) -> StageOrder {
-        let copy = [format!("{INPUTS}/{RESOLV_CONF}"), "/etc/resolv.conf".to_owned()];
+        let copy = [format!("{TEXTS}/{RESOLV_CONF}"), "/etc/resolv.conf".to_owned()];
         let mut checksum = self.make(Account::Root, &["checksum"]);
         checksum.environment.extend(self.settings.fetch_environment.iter().cloned());
         let mut commands = vec![self.as_root("cp", copy)];

@@ -10,12 +10,14 @@ use super::scan_file::ScanFile;
 use super::settings::Settings;
 use super::stages::{self, Commands, Recipe};
 use super::{description, distinfo};
-use crate::{CollectError, Ecosystem, Impossible, LeftOut, Manager, hex};
+use crate::archive::{OutputBounds, refusal};
+use crate::{CollectError, Collected, Ecosystem, Impossible, LeftOut, Manager, hex};
 use kilnyard_model::graph::{Cut, Graph, PackageId};
 use kilnyard_model::order::{
     BuildOrder, Dependency, FetchFile, FetchOrder, Input, InputText, Key, Output, RootOrder, SharedFolder,
     TestOrder, WorkOrder,
 };
+use kilnyard_model::text;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::path::Path;
@@ -229,17 +231,38 @@ impl Workshop {
         known.cloned().unwrap_or_default()
     }
 
-    fn output_of(&self, package: PackageId, file: &str, read: PackageFile) -> Result<Output, CollectError> {
+    /// Whether a package file is what its order asked for: of the name and version of the scan, from its directory, and
+    /// under its name. A package of another name would be installed in place of another one of the tree.
+    fn check_identity(
+        &self,
+        package: PackageId,
+        file: &str,
+        name: &str,
+        summary: &str,
+    ) -> Result<(), CollectError> {
         let expected = self.package_name(package);
-        if read.name != expected {
-            let text = format!("{file} is of {}, and the scan promised {expected}", read.name);
-            return Err(CollectError(text));
+        if name != expected {
+            return Err(CollectError(format!("{file} is of {name}, and the scan promised {expected}")));
+        }
+        let location = &self.packages[package.index()].recipe.location;
+        let path = summary.lines().find_map(|line| line.strip_prefix("PKGPATH="));
+        if let Some(path) = path.filter(|path| path != location) {
+            let path = text::line(path);
+            return Err(CollectError(format!(
+                "{file} says that it is made in {path}, and {expected} is of {location}"
+            )));
         }
         // Whoever installs it finds it by this name.
         let ending = file.strip_prefix(expected).and_then(|rest| rest.strip_prefix('.')).unwrap_or("");
         if ending.is_empty() || !ending.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
             return Err(CollectError(format!("{file} is no name for the file of {expected}")));
         }
+        Ok(())
+    }
+
+    fn output_of(&self, package: PackageId, file: &str, read: PackageFile) -> Result<Output, CollectError> {
+        self.check_identity(package, file, &read.name, &read.summary)?;
+        let expected = self.package_name(package);
         let restricted = read.restricted.clone().or_else(|| self.restricted(package));
         let read = PackageFile { restricted, ..read };
         let (base, version) = split(expected);
@@ -253,6 +276,18 @@ impl Workshop {
             content: read.content.clone(),
             description: description::write(&read),
         })
+    }
+}
+
+impl Workshop {
+    /// A package of the set from a file that the yard published, with its name; none where it is of no package of the set.
+    pub fn published_output(&self, path: &Path) -> Result<Option<(String, Output)>, CollectError> {
+        let read = package_file::read(path).map_err(|error| CollectError(error.to_string()))?;
+        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let Some(id) = self.graph.packages().find(|id| self.package_name(*id) == read.name) else {
+            return Ok(None);
+        };
+        Ok(Some((self.graph.name(id).to_owned(), self.output_of(id, &file, read)?)))
     }
 }
 
@@ -364,7 +399,13 @@ impl Ecosystem for Workshop {
         })
     }
 
-    fn collect(&self, package: PackageId, folder: &Path) -> Result<Vec<Output>, CollectError> {
+    fn collect(
+        &self,
+        package: PackageId,
+        _version: &str,
+        folder: &Path,
+        bounds: OutputBounds,
+    ) -> Result<Collected, CollectError> {
         let at = |error: std::io::Error| CollectError(format!("failed to read the outputs: {error}"));
         let mut outputs = Vec::new();
         for entry in fs_err::read_dir(folder).map_err(at)? {
@@ -374,18 +415,34 @@ impl Ecosystem for Workshop {
                 continue;
             }
             let file = entry.file_name().to_string_lossy().into_owned();
-            let read = package_file::read(&entry.path()).map_err(|error| {
-                let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
-                CollectError(format!("{file}: {error}{}", cause.unwrap_or_default()))
-            })?;
+            let read = package_file::read_within(&entry.path(), bounds)
+                .map_err(|error| CollectError(format!("{file}: {}", refusal(&error))))?;
             outputs.push(self.output_of(package, &file, read)?);
         }
         match &outputs[..] {
             [] => Err(CollectError("the build ended well but made no package".to_owned())),
-            [_] => Ok(outputs),
+            [_] => Ok(Collected { outputs, notes: Vec::new() }),
             [one, other, ..] => {
                 Err(CollectError(format!("{} and {} are the same package twice", one.file, other.file)))
             }
+        }
+    }
+
+    fn check_outputs(
+        &self,
+        package: PackageId,
+        _version: &str,
+        outputs: &[Output],
+    ) -> Result<(), CollectError> {
+        let [output] = outputs else {
+            return Err(CollectError(format!("{} packages were made, and one was ordered", outputs.len())));
+        };
+        let name = format!("{}-{}", output.name, output.version);
+        self.check_identity(package, &output.file, &name, &output.description)?;
+        let described = output.description.lines().find_map(|line| line.strip_prefix("PKGNAME="));
+        match described {
+            Some(described) if described == name => Ok(()),
+            _ => Err(CollectError(format!("{} is described as another package", output.file))),
         }
     }
 

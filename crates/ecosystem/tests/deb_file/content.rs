@@ -6,6 +6,7 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::Command;
 
+use kilnyard_ecosystem::OutputBounds;
 use kilnyard_ecosystem::debian::deb_file;
 use kilnyard_ecosystem::debian::deb822::Stanza;
 use sha2::{Digest, Sha256};
@@ -68,13 +69,101 @@ fn a_native_package_has_its_changelog_under_another_name() {
     if lacks("a_native_package_has_its_changelog_under_another_name", &["dpkg-deb"]) {
         return;
     }
-    let with_changelog = |version: &str, text: &str| {
-        let package = Package::new(version);
-        write(&package.tree().join("usr/share/doc/kiln1/changelog.gz"), &gzip(text.as_bytes()), 0o644);
+    let with_changelog = |name: &str, source: &str, text: &str| {
+        let package = Package::new("1.0");
+        let control = package.tree().join("DEBIAN/control");
+        let of_source = fs::read_to_string(&control).unwrap().replace("(0.9-1)", source);
+        fs::write(control, of_source).unwrap();
+        write(&package.tree().join("usr/share/doc/kiln1").join(name), text.as_bytes(), 0o644);
         package.content()
     };
-    assert_eq!(with_changelog("1.0", "one"), with_changelog("1.0+b1", "two"));
-    assert_ne!(with_changelog("1.0-1", "one"), with_changelog("1.0-1+b1", "two"));
+    for name in ["changelog.gz", "changelog.amd64.gz", "changelog.all.gz", "changelog", "changelog.amd64"] {
+        assert_eq!(with_changelog(name, "(0.9)", "one"), with_changelog(name, "(0.9)", "two"), "{name}");
+        assert_ne!(with_changelog(name, "(0.9-1)", "one"), with_changelog(name, "(0.9-1)", "two"), "{name}");
+    }
+    for name in ["changelog.Debian.gz", "changelog.Debian", "changelog.Debian.amd64.gz"] {
+        assert_eq!(with_changelog(name, "(0.9-1)", "one"), with_changelog(name, "(0.9-1)", "two"), "{name}");
+    }
+    for name in ["changelog.html.gz", "changelog.Debian.gz.asc", "changes.gz", "changelog.amd64.gz.old"] {
+        assert_ne!(with_changelog(name, "(0.9)", "one"), with_changelog(name, "(0.9)", "two"), "{name}");
+    }
+}
+
+/// What a rebuild with this number makes of a source: each kind has the version where its tools put it.
+fn rebuilt(kind: &str, number: u32) -> String {
+    let (source, own) = match kind {
+        "native" | "python" | "perl" => ("1.0".to_owned(), format!("1.0+bk{number}")),
+        // All parts of a source are built: its own version has the number too.
+        "arch-all" => (format!("1.0+bk{number}"), format!("1.0+bk{number}")),
+        "own-version" => (format!("2.03-2+bk{number}"), format!("2:1.02-2+bk{number}")),
+        _ => ("0.9-1".to_owned(), format!("0.9-1+bk{number}")),
+    };
+    let package = Package::new(&own);
+    let tree = package.tree();
+    let control = tree.join("DEBIAN/control");
+    let mut text = fs::read_to_string(&control).unwrap().replace("(0.9-1)", &format!("({source})"));
+    let changelog = |name: &str| {
+        let text = gzip(format!("kiln ({own}) unstable; urgency=low, binary-only=yes\n").as_bytes());
+        write(&tree.join("usr/share/doc/kiln1").join(name), &text, 0o644);
+    };
+    match kind {
+        "native" => changelog("changelog.amd64.gz"),
+        "python" => {
+            changelog("changelog.amd64.gz");
+            let folder = format!("usr/lib/python3/dist-packages/kiln-{own}.egg-info");
+            write(
+                &tree.join(&folder).join("PKG-INFO"),
+                format!("Name: kiln\nVersion: {own}\n").as_bytes(),
+                0o644,
+            );
+            write(
+                &tree.join("usr/lib/python3/dist-packages/kiln/_version.py"),
+                format!("v = '{own}'\n").as_bytes(),
+                0o644,
+            );
+            symlink(format!("kiln-{own}.egg-info"), tree.join("usr/lib/python3/dist-packages/kiln.egg-info"))
+                .unwrap();
+        }
+        "perl" => {
+            changelog("changelog.amd64.gz");
+            write(
+                &tree.join("usr/share/perl5/Kiln.pm"),
+                format!("our $VERSION = \"{own}\";\n").as_bytes(),
+                0o644,
+            );
+            write(&tree.join("DEBIAN/postinst"), format!("#!/bin/sh\necho {own} >&2\n").as_bytes(), 0o755);
+        }
+        "multi-arch" => {
+            text.push_str("Multi-Arch: same\n");
+            changelog("changelog.Debian.amd64.gz");
+        }
+        "arch-all" => {
+            text = text.replace("Architecture: amd64", "Architecture: all");
+            changelog("changelog.gz");
+        }
+        "own-version" => text = text.replace("libc6 (>=", &format!("liblvm2 (= {source}), libc6 (>=")),
+        _ => unreachable!("{kind}"),
+    }
+    fs::write(control, text).unwrap();
+    deb_file::read_rebuilt(&package.build("none"), "+bk", OutputBounds::WIDEST).unwrap().content
+}
+
+#[test]
+fn the_number_of_a_rebuild_is_no_content() {
+    if lacks("the_number_of_a_rebuild_is_no_content", &["dpkg-deb"]) {
+        return;
+    }
+    let kinds = ["native", "python", "perl", "multi-arch", "arch-all", "own-version"];
+    for kind in kinds {
+        let first = rebuilt(kind, 1);
+        for number in [2, 9, 10, 123] {
+            assert_eq!(rebuilt(kind, number), first, "{kind} with the number {number}");
+        }
+    }
+    let mut all: Vec<String> = kinds.iter().map(|kind| rebuilt(kind, 1)).collect();
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), kinds.len(), "what differs is not the number alone");
 }
 
 #[test]
@@ -162,7 +251,7 @@ fn every_other_change_shows() {
         ),
         ("dependency", Box::new(replace("DEBIAN/control", "libc6 (>= 2.36)", "libc6 (>= 2.37)"))),
         ("own relation", Box::new(replace("DEBIAN/control", "libkiln1 (= 1.0-1)", "libkiln1 (= 1.0-2)"))),
-        ("source version", Box::new(replace("DEBIAN/control", "kiln (0.9)", "kiln (0.10)"))),
+        ("source version", Box::new(replace("DEBIAN/control", "kiln (0.9-1)", "kiln (0.10-1)"))),
         ("description", Box::new(replace("DEBIAN/control", "paragraph", "sentence"))),
         ("script", Box::new(replace("DEBIAN/postinst", "echo", "exec echo"))),
         (

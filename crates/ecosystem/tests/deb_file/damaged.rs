@@ -3,8 +3,8 @@
 use std::io::Write as _;
 use std::path::Path;
 
-use kilnyard_ecosystem::ArchiveProblem;
 use kilnyard_ecosystem::debian::deb_file::{self, DebProblem};
+use kilnyard_ecosystem::{ArchiveProblem, OutputBounds};
 
 use crate::support::{CONTROL, Scratch, archive, control_tar, gzip, problem, tar_of};
 
@@ -220,4 +220,26 @@ fn a_control_archive_that_unpacks_without_end_is_stopped() {
 fn a_missing_file_says_which() {
     let error = deb_file::read(Path::new("/nonexistent/x.deb")).unwrap_err();
     assert_eq!(error.to_string(), "open the package file /nonexistent/x.deb");
+}
+
+#[test]
+fn a_package_unpacks_to_no_more_than_it_may() {
+    let scratch = Scratch::new();
+    let file = scratch.with_data(&tar_of(&[
+        (tar::EntryType::Regular, "./a", &[1; 5000]),
+        (tar::EntryType::Regular, "./b", b"b"),
+    ]));
+    let within = |unpacked_bytes_max, files_max| {
+        let bounds = OutputBounds { unpacked_bytes_max, files_max };
+        deb_file::read_rebuilt(&file, "+bk", bounds).map_err(|error| {
+            let causes =
+                std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
+            causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+        })
+    };
+    within(1 << 20, 2).unwrap();
+    let large = within(4096, 2).unwrap_err();
+    assert!(large.contains("it unpacks to more than the limit of 4096 bytes"), "{large}");
+    let many = within(1 << 20, 1).unwrap_err();
+    assert!(many.contains("number of files is over the limit of 1"), "{many}");
 }

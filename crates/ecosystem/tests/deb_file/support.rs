@@ -43,7 +43,7 @@ impl Package {
         write(
             &tree.join("DEBIAN/control"),
             format!(
-                "Package: kiln1\nVersion: {version}\nSource: kiln (0.9)\nArchitecture: amd64\n\
+                "Package: kiln1\nVersion: {version}\nSource: kiln (0.9-1)\nArchitecture: amd64\n\
                  Maintainer: A <a@example.org>\nInstalled-Size: {}\nDepends: libkiln1 (= {version}), libc6 (>= 2.36)\n\
                  Description: a test\n With a longer text, not UTF-8-free: é.\n .\n And a paragraph.\n",
                 version.len()

@@ -50,14 +50,41 @@ pub fn first<T>(folders: &[PathBuf], make: impl Fn(&Path) -> io::Result<T>) -> R
 pub fn make_table(path: PathBuf, unknown: Unknown) -> io::Result<(PathBuf, File)> {
     make_file(path, |file| {
         write_library(file)?;
+        let nearer = lengthen(file)?;
         // SAFETY: a descriptor of ours. Memory is given now, so that no process is killed for its lack later.
         check(unsafe { libc::fallocate(file.as_raw_fd(), 0, layout::FILE_AT as i64, WINDOW_BYTES as i64) })?;
-        let mut header = [0u64; 8];
+        let mut header = [0u64; layout::HEADER_NEARER + 1];
         header[layout::HEADER_MAGIC] = layout::MAGIC;
         header[layout::HEADER_NODES_READY] = layout::NODES_NEAR as u64;
         header[layout::HEADER_UNKNOWN] = u64::from(unknown == Unknown::Real);
+        header[layout::HEADER_NEARER] = u64::from(nearer);
         file.write_all_at(&header.map(u64::to_ne_bytes).concat(), layout::FILE_AT as u64)
     })
+}
+
+/// Gives a session's file its full length: the largest that the limit of file sizes (`ulimit -f`) and the file system allow. By
+/// how many bits its places are nearer then.
+fn lengthen(file: &File) -> io::Result<u32> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limit lives to the end of the call.
+    check(unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) })?;
+    let bytes_max = if limit.rlim_cur == libc::RLIM_INFINITY { u64::MAX } else { limit.rlim_cur };
+    let mut last = io::Error::other(format!(
+        "the limit of file sizes (ulimit -f) is {bytes_max} bytes, and a session needs {}",
+        layout::file_bytes(layout::NEARER_MAX)
+    ));
+    for nearer in 0..=layout::NEARER_MAX {
+        let bytes = layout::file_bytes(nearer) as u64;
+        // The kernel ends a process that passes its limit.
+        if bytes > bytes_max {
+            continue;
+        }
+        match file.set_len(bytes) {
+            Ok(()) => return Ok(nearer),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 /// The library alone, for the session of this path.

@@ -30,7 +30,6 @@ use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -105,10 +104,9 @@ impl Session {
         // From here on what fails removes it.
         let mut session =
             Session { library: path.clone(), path, seen_at, table, supervisor: None, files: vec![file] };
+        // No other user may read it: the table has owners and attributes of files in closed folders. Programs of the session that
+        // become other users do so for themselves alone, and can still load the library.
         if session.serves_as_library() {
-            // Programs of the session that are somebody else are not to be told at each start that they cannot load it.
-            let open = session.files[0].set_permissions(PermissionsExt::from_mode(0o644));
-            open.map_err(|error| SessionError::Map(session.path.clone(), error))?;
             let seen = session.seen(&session.path);
             session.write_text(layout::HEADER_PATH, seen.as_os_str().as_bytes());
         } else {

@@ -158,7 +158,7 @@ impl File {
         check(unsafe { call(number::MMAP, arguments) })
     }
 
-    /// Gives memory to a piece of the file, which grows to its end.
+    /// Gives memory to a piece of the file.
     pub fn allocate(&self, offset_bytes: usize, bytes: usize) -> Result<(), i32> {
         check(plain(number::FALLOCATE, [self.0, 0, offset_bytes, bytes, 0, 0])).map(drop)
     }

@@ -2,7 +2,9 @@
 //!
 //! The file begins with the preload library, so that the dynamic linker maps the first window (header, stripes, filter, the
 //! first index and the first nodes) for every program. What grows stands at fixed places far behind it: the file
-//! has holes, and a place costs memory only once it is used.
+//! has holes, and a place costs memory only once it is used. It has its full length from the beginning, so that no program
+//! of the session extends it, which the program's own limit of file sizes could forbid. Where the launcher's limit is smaller
+//! than that length, the places are nearer to each other; see [`place`].
 //!
 //! ```text
 //! library
@@ -19,7 +21,7 @@
 //! ```
 
 /// Says that a file is a session of this layout. Another layout takes another number.
-pub const MAGIC: u64 = 0x6b69_6c6e_6661_6b34;
+pub const MAGIC: u64 = 0x6b69_6c6e_6661_6b35;
 
 /// Bytes of a word.
 pub const WORD_BYTES: usize = 8;
@@ -49,6 +51,8 @@ pub const HEADER_WARNED: usize = 7;
 
 /// Not 0 if the launcher answers the calls of programs without the library.
 pub const HEADER_ANSWERED: usize = 8;
+/// By how many bits places are [nearer](place).
+pub const HEADER_NEARER: usize = 9;
 /// The path of the program by which such programs are started: bytes, with a zero behind them.
 pub const HEADER_GATE: usize = 64;
 /// Bytes of that path at most, with the zero.
@@ -181,6 +185,33 @@ pub const fn region(word: usize) -> (usize, usize, usize) {
     } else {
         doubling(ATTRIBUTES_AT, word, ATTRIBUTES_STEP as usize, 1 + 64)
     }
+}
+
+/// Places are at most so many bits nearer: with more, the index would lie in the first window.
+pub const NEARER_MAX: u32 = 13;
+
+/// Bytes of a session file whose places are `nearer`.
+pub const fn file_bytes(nearer: u32) -> usize {
+    FILE_AT + (((ATTRIBUTES_AT + ATTRIBUTES_MAX as usize) * WORD_BYTES) >> nearer)
+}
+
+/// Where `words` words from this one on stand in the file, in words from [`FILE_AT`]; none if the file has no room for them.
+///
+/// The index, the nodes and the attributes begin where the layout says, divided by 2 to the power of `nearer`, so that
+/// each has the less room the nearer they are to each other.
+pub const fn place(word: usize, words: usize, nearer: u32) -> Option<usize> {
+    if word < WINDOW_WORDS {
+        return Some(word);
+    }
+    let (first, next) = if word < NODES_FAR {
+        (INDEX_FAR, NODES_FAR)
+    } else if word < ATTRIBUTES_AT {
+        (NODES_FAR, ATTRIBUTES_AT)
+    } else {
+        (ATTRIBUTES_AT, ATTRIBUTES_AT + ATTRIBUTES_MAX as usize)
+    };
+    let place = (first >> nearer) + (word - first);
+    if place + words <= next >> nearer { Some(place) } else { None }
 }
 
 /// How many regions there can be.

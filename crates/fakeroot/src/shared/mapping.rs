@@ -148,6 +148,12 @@ impl Mapping {
         }
     }
 
+    /// Where words stand in the file; none if it has no room for them.
+    fn offset_bytes(&self, word: usize, words: usize) -> Option<usize> {
+        let nearer = self.load(layout::HEADER_NEARER, Ordering::Relaxed) as u32;
+        layout::place(word, words, nearer.min(layout::NEARER_MAX)).map(|place| FILE_AT + place * WORD_BYTES)
+    }
+
     fn file(&self) -> Option<File> {
         File::open(self.path(), Open::Change).ok()
     }
@@ -189,8 +195,9 @@ impl Mapping {
 
     #[cold]
     fn map_late(&self, first: usize, words: usize, number: usize) -> Option<usize> {
+        // A region may be longer than what the file has of it: what lies behind is never given memory, nor asked for.
         let bytes = words * WORD_BYTES;
-        let address = self.file()?.map(FILE_AT + first * WORD_BYTES, bytes).ok()?;
+        let address = self.file()?.map(self.offset_bytes(first, 0)?, bytes).ok()?;
         Some(self.settle(number, address, bytes))
     }
 }
@@ -241,14 +248,15 @@ impl Memory for Mapping {
     }
 
     fn reserve(&self, word: usize, words: usize) -> Result<(), Full> {
+        let offset_bytes = self.offset_bytes(word, words).ok_or(Full)?;
         let file = self.file().ok_or(Full)?;
-        file.allocate(FILE_AT + word * WORD_BYTES, words * WORD_BYTES).map_err(|_| Full)?;
+        file.allocate(offset_bytes, words * WORD_BYTES).map_err(|_| Full)?;
         self.word(word).and(self.word(word + words - 1)).map(drop).ok_or(Full)
     }
 
     fn release(&self, word: usize, words: usize) {
-        if let Some(file) = self.file() {
-            file.punch(FILE_AT + word * WORD_BYTES, words * WORD_BYTES);
+        if let (Some(file), Some(offset_bytes)) = (self.file(), self.offset_bytes(word, words)) {
+            file.punch(offset_bytes, words * WORD_BYTES);
         }
     }
 

@@ -1,10 +1,10 @@
 //! Letting a gate in: the protocol is described in `gate/main.rs`.
 
+use super::Shared;
 use super::answer::Answerer;
 use super::identity::{Identities, Identity};
 use super::listener::Listener;
 use super::tracee::read_memory;
-use super::{LISTENERS_MAX, Shared};
 use crate::shared::kernel;
 use crate::shared::layout::MAGIC;
 use std::io::{self, Read, Write};
@@ -20,7 +20,7 @@ const NO: u8 = 0;
 
 /// Lets a gate in, and answers what comes out of it.
 pub fn meet(mut stream: &UnixStream, shared: &Shared) {
-    let is_room = shared.listeners.fetch_add(1, Ordering::AcqRel) < LISTENERS_MAX;
+    let is_room = shared.listeners.fetch_add(1, Ordering::AcqRel) < shared.listeners_max;
     let met = talk(&mut stream, shared, is_room);
     if let Ok(Some((listener, environment))) = met {
         alone_with_its_mask();
@@ -39,8 +39,10 @@ fn talk(stream: &mut &UnixStream, shared: &Shared, is_room: bool) -> io::Result<
     let mut address = [0; 8];
     stream.read_exact(&mut address)?;
     let words = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-    let program = words.split(|byte| *byte == 0).nth(2).unwrap_or_default();
-    let program = String::from_utf8_lossy(program).into_owned();
+    let program = match words.split(|byte| *byte == 0).nth(2) {
+        Some(program) if !program.is_empty() => String::from_utf8_lossy(program).into_owned(),
+        _ => format!("process {process}"),
+    };
     let alone = |why: &str| {
         let what = format!("makes system calls of its own, by which it sees real owners, as {why}");
         shared.tell(&program, &what);
@@ -48,13 +50,19 @@ fn talk(stream: &mut &UnixStream, shared: &Shared, is_room: bool) -> io::Result<
     let mut probe = [0; 8];
     let seen = read_memory(process, u64::from_ne_bytes(address), &mut probe);
     let environment = std::fs::read(format!("/proc/{process}/environ"));
-    let (Ok(_), Ok(environment), true) = (seen, environment, u64::from_ne_bytes(probe) == MAGIC) else {
-        alone("this machine lets no process read the memory of another one");
-        stream.write_all(&[NO])?;
-        return Ok(None);
+    let seen = seen.map_err(io::Error::from_raw_os_error).and(environment);
+    let environment = match seen {
+        Ok(environment) if u64::from_ne_bytes(probe) == MAGIC => environment,
+        seen => {
+            let cause =
+                seen.map_or_else(|error| error.to_string(), |_| "it reads as something else".to_owned());
+            alone(&format!("the launcher cannot read its memory: {cause}"));
+            stream.write_all(&[NO])?;
+            return Ok(None);
+        }
     };
     if !is_room {
-        alone(&format!("{LISTENERS_MAX} others are answered already"));
+        alone(&format!("{} others are answered already", shared.listeners_max));
         stream.write_all(&[NO])?;
         return Ok(None);
     }

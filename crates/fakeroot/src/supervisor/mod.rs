@@ -35,6 +35,13 @@ use std::thread::JoinHandle;
 
 /// Programs that are answered at once at most: each costs a thread and a descriptor.
 const LISTENERS_MAX: usize = 512;
+/// Descriptors that the launcher has besides those of programs that it answers.
+const DESCRIPTORS_OWN: u64 = 32;
+/// Descriptors of a program that is answered: its connection, its filter, and two to look where its paths lead.
+const DESCRIPTORS_EACH: u64 = 4;
+/// With fewer open files than this (`ulimit -n`) nothing is answered: a call that fails for want of the launcher's
+/// descriptors would look like the program's own.
+const DESCRIPTORS_MIN: u64 = 64;
 /// Bytes of a thread's stack: paths and small buffers.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -45,6 +52,7 @@ struct Shared {
     /// Of whom something was said. A leaf: nothing is done while it is held.
     told: Mutex<BTreeSet<String>>,
     listeners: AtomicUsize,
+    listeners_max: usize,
     is_over: AtomicBool,
 }
 
@@ -74,6 +82,7 @@ pub struct Supervisor {
 impl Supervisor {
     /// Listens at this path.
     pub fn start(path: &Path, table: Arc<Table<Mapping>>, tell: fn(&str)) -> io::Result<Supervisor> {
+        let listeners_max = listeners_max(open_files_max()?)?;
         place::can_follow().map_err(io::Error::from_raw_os_error)?;
         let socket = UnixListener::bind(path)?;
         let shared = Arc::new(Shared {
@@ -81,6 +90,7 @@ impl Supervisor {
             tell,
             told: Mutex::default(),
             listeners: AtomicUsize::new(0),
+            listeners_max,
             is_over: AtomicBool::new(false),
         });
         let (door, inside) = (socket.try_clone()?, shared.clone());
@@ -109,6 +119,27 @@ impl Drop for Supervisor {
             let _ = door.join();
         }
     }
+}
+
+/// How many files this process may have open at once.
+fn open_files_max() -> io::Result<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limit lives to the end of the call.
+    match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } {
+        0 => Ok(limit.rlim_cur),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// How many programs can be answered at once with so many open files.
+fn listeners_max(open_files_max: u64) -> io::Result<usize> {
+    if open_files_max < DESCRIPTORS_MIN {
+        return Err(io::Error::other(format!(
+            "the limit of open files (ulimit -n) is {open_files_max}, and answering them needs {DESCRIPTORS_MIN}"
+        )));
+    }
+    let room = (open_files_max - DESCRIPTORS_OWN) / DESCRIPTORS_EACH;
+    Ok(LISTENERS_MAX.min(usize::try_from(room).unwrap_or(LISTENERS_MAX)))
 }
 
 fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {

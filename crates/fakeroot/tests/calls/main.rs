@@ -56,7 +56,8 @@ fn be_fakeroot(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     match launch::run(&options, &around, |warning| eprintln!("fakeroot: {warning}")) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("fakeroot: failed to {error}");
+            let cause = std::error::Error::source(&error).map_or(String::new(), |cause| format!(": {cause}"));
+            eprintln!("fakeroot: failed to {error}{cause}");
             ExitCode::from(error.code())
         }
     }

@@ -165,3 +165,55 @@ print(owner())
     let told = "fakeroot: the session cannot be changed: its file cannot be opened from here any more\n";
     assert_eq!(String::from_utf8_lossy(&output.stderr), told);
 }
+
+/// The table holds what files in closed folders are.
+pub fn a_session_is_its_users_alone() {
+    let folder = Folder::new();
+    let script = "stat -Lc %a $FAKEROOTKEY; mkdir -m 700 closed; touch closed/file; chown 5:6 closed/file";
+    let output = folder.command(&words(&ours(), &["--", "sh", "-ec", script])).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "600\n");
+    if !crate::system::is_root() {
+        return;
+    }
+    // A session of root, one of whose programs becomes another user and starts programs: they load the library.
+    let script = "import os; os.setresuid(4242, 4242, 4242); os.execvp('sh', ['sh', '-c', 'id -u; stat -Lc %a $FAKEROOTKEY'])";
+    let own = std::env::current_exe().unwrap();
+    let output = Command::new(own).args(["as-fakeroot", "--", "python3", "-c", script]).output().unwrap();
+    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!((&*text, &*errors), ("4242\n600\n", ""));
+}
+
+/// The file of a session has holes of gigabytes; what is limited is its length.
+pub fn a_limit_of_file_sizes_breaks_no_session() {
+    const SCRIPT: &str = "
+import os, resource
+os.mkdir('many')
+for number in range(6000): open(f'many/{number}', 'w').close()
+for number in range(6000): os.chown(f'many/{number}', number, 7)
+assert all(os.stat(f'many/{number}').st_uid == number for number in range(6000))
+print(resource.getrlimit(resource.RLIMIT_FSIZE)[0] >> 10)
+";
+    let python = ["--static=off", "--", "python3", "-c", SCRIPT];
+    let show = |shell: &str| {
+        let folder = Folder::new();
+        let begin = ["sh", "-c", shell, "sh"].map(OsString::from);
+        shown(folder.command(&words(&[&begin[..], &ours()].concat(), &python)))
+    };
+    // In units of 512 bytes (POSIX's ulimit): 100 MiB and 16 MiB for the launcher and its commands.
+    assert_eq!(show("ulimit -f 204800; exec \"$@\""), "102400\n");
+    assert_eq!(show("ulimit -f 32768; exec \"$@\""), "16384\n");
+    // For a command alone.
+    let folder = Folder::new();
+    let shell = ["--static=off", "--", "sh", "-c", "ulimit -f 64; exec python3 -c \"$0\"", SCRIPT];
+    assert_eq!(shown(folder.command(&words(&ours(), &shell))), "32\n");
+}
+
+pub fn a_limit_that_is_too_small_is_named() {
+    let folder = Folder::new();
+    let begin = ["sh", "-c", "ulimit -f 2048; exec \"$@\"", "sh"].map(OsString::from);
+    let output = folder.command(&words(&[&begin[..], &ours()].concat(), &["--", "true"])).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("(ulimit -f) is 1048576 bytes"), "{errors}");
+}

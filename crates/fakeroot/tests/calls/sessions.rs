@@ -28,6 +28,11 @@ pub const ALL: &[Check] = &[
     ("a_state_that_is_missing_is_a_warning", a_state_that_is_missing_is_a_warning),
     ("states_go_into_pipes_and_behind_links", states_go_into_pipes_and_behind_links),
     ("a_state_outlives_a_full_disk", mapped::a_state_outlives_a_full_disk),
+    ("a_session_is_its_users_alone", mapped::a_session_is_its_users_alone),
+    ("a_limit_of_file_sizes_breaks_no_session", mapped::a_limit_of_file_sizes_breaks_no_session),
+    ("a_limit_that_is_too_small_is_named", mapped::a_limit_that_is_too_small_is_named),
+    ("a_limit_of_open_files_is_named", a_limit_of_open_files_is_named),
+    ("commands_have_the_descriptors_of_the_caller_alone", commands_have_the_descriptors_of_the_caller_alone),
     ("a_state_may_be_a_mount", mapped::a_state_may_be_a_mount),
     ("states_are_read_by_the_installed_one", states_are_read_by_the_installed_one),
     ("states_of_the_installed_one_are_read", states_of_the_installed_one_are_read),
@@ -54,6 +59,51 @@ pub const ALL: &[Check] = &[
     ("owners_outlive_the_copy_to_the_upper_layer", crate::roots::owners_outlive_the_copy_to_the_upper_layer),
     ("a_package_is_as_roots_own", crate::packages::a_package_is_as_roots_own),
 ];
+
+/// A launcher that has no descriptor for it cannot answer a static program, and says what it lacks.
+fn a_limit_of_open_files_is_named() {
+    let folder = Folder::new();
+    let shell = "ulimit -n $0; exec \"$@\"";
+    for (limit, has_enough) in [("10", false), ("63", false), ("64", true)] {
+        let begin = ["sh", "-c", shell, limit].map(OsString::from);
+        let script = "touch file; chown 5:6 file; busybox stat -c %u file";
+        let command = words(&[&begin[..], &ours()].concat(), &["--", "sh", "-c", script]);
+        let output = folder.command(&command).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{limit}: {errors}");
+        if has_enough {
+            assert_eq!((&*errors, &output.stdout[..]), ("", &b"5\n"[..]), "{limit}");
+        } else {
+            assert!(
+                errors.contains(&format!("(ulimit -n) is {limit}, and answering them needs 64")),
+                "{errors}"
+            );
+        }
+    }
+}
+
+/// As with fakeroot, what the caller has open stays so: make hands its jobserver to `fakeroot debian/rules` like this. Nothing
+/// of the launcher's own is among it.
+fn commands_have_the_descriptors_of_the_caller_alone() {
+    let folder = Folder::new();
+    let list = "import os
+for number in sorted(os.listdir('/proc/self/fd'), key=int):
+    try: print(number, os.readlink('/proc/self/fd/' + number))
+    except FileNotFoundError: pass";
+    let shell = "exec 9</etc; exec \"$@\"";
+    let begin = ["sh", "-c", shell, "sh"].map(OsString::from);
+    let seen = |before: &[OsString], python: &[&str]| -> Vec<String> {
+        let command = words(&[&begin[..], before].concat(), python);
+        let output = folder.command(&command).stdin(Stdio::null()).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.lines().map(|line| line.split(':').next().unwrap().to_owned()).collect()
+    };
+    for python in [&["python3", "-c", list][..], &["sh", "-c", "exec python3 -c \"$0\"", list]] {
+        let plain = seen(&[], python);
+        assert!(plain.contains(&"9 /etc".to_owned()), "{plain:?}");
+        assert_eq!(seen(&ours(), python), plain);
+    }
+}
 
 pub fn words(program: &[OsString], more: &[&str]) -> Vec<OsString> {
     program.iter().cloned().chain(more.iter().map(OsString::from)).collect()

@@ -22,6 +22,7 @@ const SHOWN: &str = "/sys";
 /// Below the folder of the work.
 const TARGET: &str = "root";
 const KEYRING: &str = "keyring.gpg";
+const SOURCES: &str = "sources.list";
 /// mmdebstrap's own hooks that merge folders of programs where the release has them merged. Packages would do it later, by
 /// renaming the folders that running programs are in.
 const MERGED: &str = "/usr/share/mmdebstrap/hooks/maybe-merged-usr";
@@ -188,6 +189,8 @@ fn download(making: &mut Making) -> Result<()> {
     copied.context(Kind::Usage, "read the archive's keyring").map_err(|error| {
         error.hint("keyring in kilnyard.toml; as root: apt-get install debian-archive-keyring")
     })?;
+    // No other user of the machine may enter the folder above.
+    fs_err::write(yard.path(WORK).join(SOURCES), sources(yard)).context(Kind::Machine, failed)?;
     let show = Operation::Bind { source: WORK.into(), target: SHOWN.into(), access: Access::Write };
     let mut sandbox = Sandbox::of_machine(&yard.folder, ids, Task::Program(arguments(yard)));
     sandbox.view = View::Root(vec![show]);
@@ -221,12 +224,20 @@ fn arguments(yard: &Yard) -> Vec<String> {
     arguments.extend(root.packages.iter().map(|package| format!("--include={package}")));
     arguments.push(format!("--architectures={architecture}"));
     arguments.extend([release.clone(), format!("{SHOWN}/{TARGET}")]);
-    for suite in std::iter::once(release).chain(&root.suites) {
-        let mirror = &root.mirror.all()[0];
-        let components = root.components.join(" ");
-        arguments.push(format!("deb [signed-by={SHOWN}/{KEYRING}] {mirror} {suite} {components}"));
+    if !root.check_valid_until {
+        arguments.push(r#"--aptopt=Acquire::Check-Valid-Until "false""#.to_owned());
     }
+    arguments.push(format!("{SHOWN}/{SOURCES}"));
     arguments
+}
+
+/// The apt sources of the base. They are a file, since an address may have a password, and arguments can be read by every user
+/// of the machine.
+fn sources(yard: &Yard) -> String {
+    let root = yard.config.root();
+    let (mirror, components) = (&root.mirror.all()[0], root.components.join(" "));
+    let line = |suite| format!("deb [signed-by={SHOWN}/{KEYRING}] {mirror} {suite} {components}\n");
+    std::iter::once(&root.release).chain(&root.suites).map(line).collect()
 }
 
 fn environment(ids: &IdMap) -> Vec<(String, String)> {

@@ -1,21 +1,24 @@
 //! `kilnyard build`: scan, plan, build, publish, report.
 
 use super::print;
+use crate::causes::by_cause;
 use crate::cli::Build;
 use crate::error::{Context, Kind, Result};
 use crate::family::Published;
 use crate::plan::Forced;
 use crate::run::view::{Events, Live, Plain, View};
 use crate::run::{Options, Outcome, Run};
-use crate::yard::{Lock, Yard};
+use crate::yard::{Lock, Yard, store_error};
 use crate::{family, mirror, plan, report, signals, words};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_model::result::PackageState;
-use kilnyard_store::{RunState, Sqlite};
+use kilnyard_store::{ForcedRun, RunState, Sqlite, Store};
 use serde_json::json;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+/// How many failures, or packages left out, the summary has; `kilnyard status` and the report have all.
+const TOLD_MAX: usize = 10;
 /// How many remarks on a set are told.
 const REMARKS_TOLD_MAX: usize = 10;
 
@@ -30,31 +33,50 @@ pub fn run(mut yard: Yard, options: &Build) -> Result<ExitCode> {
 }
 
 /// Builds a yard whose lock is held.
-pub fn build(yard: &Yard, _lock: &Lock, options: &Build) -> Result<ExitCode> {
+pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
     let say = |text: &str| tell!("{text}");
+    if let Some(lack) = yard.config.lack(&yard.folder)? {
+        tell!("note: {lack}");
+    }
     if !options.dry_run {
         yard.check_roots()?;
         // Of a run that was killed when all was built, no worker would: there is nothing for it to do.
         let swept = kilnyard_worker::sweep_roots(&yard.folder, &yard.ids());
-        swept.context(Kind::Machine, "remove what an earlier run left")?;
+        for left in swept.context(Kind::Machine, "remove what an earlier run left")? {
+            tell!("note: {left}");
+        }
     }
     let needs_scan = if options.dry_run { family::check_scanned(yard).is_err() } else { true };
+    // Where it cannot be written, status says less.
+    let note = |phase: &str| drop(lock.note(phase));
     if needs_scan && !options.no_scan {
+        note("scanning");
         family::scan(yard, signals::cancel(), &say)?;
     }
     if !options.dry_run {
+        check_names(yard, &options.packages)?;
+        note("checking the base root, or making it");
         family::ensure_layers(yard, &yard.ids(), signals::cancel(), &say)?;
     }
+    note("planning");
     let mut store = yard.store()?;
+    store.check().map_err(store_error)?;
     let distfiles = Arc::new(mirror::open_distfiles(yard)?);
-    let forced = match (options.force || options.check_reproducible, options.packages.is_empty()) {
+    let mut packages = options.packages.clone();
+    let mut checks_reproducible = options.check_reproducible;
+    let mut is_forced = options.force || checks_reproducible;
+    if let Some(run) = forced_before(yard, &store, options)? {
+        is_forced = true;
+        (packages, checks_reproducible) = (run.packages, run.checks_reproducible);
+    }
+    let forced = match (is_forced, packages.is_empty()) {
         (false, _) => Forced::Nothing,
         (true, true) => Forced::All,
-        (true, false) => Forced::Named(options.packages.iter().cloned().collect()),
+        (true, false) => Forced::Named(packages.iter().cloned().collect()),
     };
     let mut planned = plan::make(yard, &distfiles, &mut store, &forced)?;
-    if !options.packages.is_empty() {
-        planned.narrow(&options.packages)?;
+    if !packages.is_empty() {
+        planned.narrow(&packages)?;
     }
     if options.dry_run {
         return super::plan::show(&planned.plan, false);
@@ -65,7 +87,7 @@ pub fn build(yard: &Yard, _lock: &Lock, options: &Build) -> Result<ExitCode> {
     if let Some(more) = planned.workshop.remarks().len().checked_sub(REMARKS_TOLD_MAX + 1) {
         tell!("and {} more notes", more + 1);
     }
-    let run_options = Options { forced, checks_reproducible: options.check_reproducible };
+    let run_options = Options { forced, checks_reproducible };
     let mut view: Box<dyn View> = if options.json {
         Box::new(Events)
     } else if let Some(live) = Live::open() {
@@ -75,30 +97,84 @@ pub fn build(yard: &Yard, _lock: &Lock, options: &Build) -> Result<ExitCode> {
     };
     let (set, digest) = (planned.set.clone(), planned.plan.digest.clone());
     let run = Run { yard, store: &mut store, planned, distfiles: distfiles.clone(), options: run_options };
+    note("");
     let outcome = run.run(view.as_mut())?;
     drop(view);
+    report_left_over(yard);
+    note("publishing and reporting");
     let published = match options.no_publish {
         true => Ok(None),
         false => family::publish(yard, &store, &set, &distfiles).map(Some),
     };
     // Whatever publishing came to, what was built is reported.
     let repository = published.as_ref().ok().and_then(Option::as_ref);
+    let mut page = report::WHOLE.to_owned();
     if outcome.run.is_some() {
-        report::write(yard, &store, &*set.ecosystem(), repository)?;
+        page = report::write(yard, &store, &*set.ecosystem(), repository)?;
         family::write_reports(yard, &store, &set)?;
         plan::remake(yard, set.clone(), &digest, &distfiles, &mut store)?;
+        // Everything is done: that a copy cannot be made, for want of room, is no reason to fail.
+        if let Err(error) = yard.back_up(&store) {
+            tell!("warning: the store has no new backup\n{error}");
+        }
     }
     if options.json {
-        ended(yard, &outcome, repository)?;
+        ended(yard, &outcome, &page, repository)?;
     } else {
-        summary(yard, &store, &*set.ecosystem(), &outcome, repository);
+        summary(yard, &store, &*set.ecosystem(), &outcome, &page, repository);
     }
     published?;
     exit_code(&outcome)
 }
 
+/// Says what builds left that could not be removed.
+fn report_left_over(yard: &Yard) {
+    const NAMED_MAX: usize = 3;
+    let names = kilnyard_worker::set_aside_before(&yard.folder);
+    if names.is_empty() {
+        return;
+    }
+    let named = names[..names.len().min(NAMED_MAX)].join(", ");
+    let more = if names.len() > NAMED_MAX { ", ..." } else { "" };
+    tell!(
+        "note: {} has {} that could not be removed ({named}{more}); try: kilnyard clean",
+        kilnyard_worker::LEFT_OVER,
+        words::count(names.len() as u64, "folder")
+    );
+}
+
+/// An error for a name that is no package's, before minutes go into layers. Where they are there already the plan says so
+/// as soon.
+fn check_names(yard: &Yard, names: &[String]) -> Result<()> {
+    if names.is_empty() || family::layers(yard).is_some() || family::check_scanned(yard).is_err() {
+        return Ok(());
+    }
+    let (mut store, distfiles) = (yard.store()?, mirror::open_distfiles(yard)?);
+    plan::make(yard, &distfiles, &mut store, &Forced::Nothing)?.narrow(names)
+}
+
+/// What the last run forced, if it was interrupted and this command resumes it: one that names nothing, and forces nothing of
+/// its own. A run that was planned from something else is not resumed; what it had not built is compared as usual.
+fn forced_before(yard: &Yard, store: &Sqlite, options: &Build) -> Result<Option<ForcedRun>> {
+    if options.force || options.check_reproducible || !options.packages.is_empty() {
+        return Ok(None);
+    }
+    let last = store.last_run().map_err(store_error)?.filter(|run| run.state != RunState::Finished);
+    let Some((run, forced)) = last.and_then(|mut run| run.forced.take().map(|forced| (run, forced))) else {
+        return Ok(None);
+    };
+    if plan::inputs_of(&run.plan_digest) == plan::inputs_of(&plan::digest(yard, store)?) {
+        return Ok(Some(forced));
+    }
+    tell!(
+        "note: run {} forced builds and was interrupted; the set has changed since, so that it is not resumed",
+        run.number
+    );
+    Ok(None)
+}
+
 /// The last event.
-fn ended(yard: &Yard, outcome: &Outcome, published: Option<&Published>) -> Result<ExitCode> {
+fn ended(yard: &Yard, outcome: &Outcome, page: &str, published: Option<&Published>) -> Result<ExitCode> {
     let counts: serde_json::Map<String, serde_json::Value> =
         outcome.counts.iter().map(|(state, count)| (state.to_string(), (*count).into())).collect();
     let left_out = outcome.left_out.iter().map(|(name, reason)| json!({ "package": name, "reason": reason }));
@@ -108,7 +184,7 @@ fn ended(yard: &Yard, outcome: &Outcome, published: Option<&Published>) -> Resul
         "state": outcome.state.as_str(),
         "counts": counts,
         "left_out": left_out.collect::<Vec<_>>(),
-        "report": yard.path("report/report.json"),
+        "report": yard.path(&format!("{page}/report.json")),
         "repository": published.map(|published| json!({
             "folder": yard.path("repository"),
             "changed": published.is_changed,
@@ -118,7 +194,7 @@ fn ended(yard: &Yard, outcome: &Outcome, published: Option<&Published>) -> Resul
         })),
         "at_seconds": words::now_seconds(),
     });
-    print(&format!("{event}\n"))
+    print(&format!("{}\n", words::json_text(&event)))
 }
 
 fn exit_code(outcome: &Outcome) -> Result<ExitCode> {
@@ -137,6 +213,7 @@ fn summary(
     store: &Sqlite,
     workshop: &dyn Ecosystem,
     outcome: &Outcome,
+    page: &str,
     published: Option<&Published>,
 ) {
     let count = |state| outcome.counts.iter().find(|(other, _)| *other == state).map_or(0, |(_, c)| *c);
@@ -160,15 +237,13 @@ fn summary(
             let figures = report::figures(yard, store, workshop);
             tell!("run {number} {verb}: {}", parts.join(", "));
             if let Ok(Some(figures)) = figures {
-                let bound = figures.bound_seconds.map_or(String::new(), |seconds| {
-                    format!("; no schedule could take less than {}", words::duration(seconds))
-                });
                 tell!(
-                    "  {} of wall time, {} of CPU{bound}",
+                    "  {} of wall time, {} of CPU; minimum: {}",
                     words::duration(figures.wall_seconds),
-                    words::duration(figures.cpu_seconds)
+                    words::duration(figures.cpu_seconds),
+                    words::minimums(figures.estimated_bound_seconds, figures.bound_seconds)
                 );
-                few(&figures.failures, |name, reason| tell!("  failed: {name}: {reason}"));
+                failed(&figures.failures);
                 for name in &figures.not_reproducible {
                     tell!("  NOT reproducible: {name}: two builds gave different bytes");
                 }
@@ -176,7 +251,7 @@ fn summary(
         }
     }
     few(&outcome.left_out, |name, reason| tell!("  left out: {name}: {reason}"));
-    let report = yard.path("report/index.html");
+    let report = yard.path(&format!("{page}/index.html"));
     if report.exists() {
         tell!("report: {}", report.display());
     }
@@ -194,13 +269,27 @@ fn summary(
     }
 }
 
+/// Reports failures, those of one cause together.
+fn failed(failures: &[(String, String)]) {
+    let causes = by_cause(failures.iter().map(|(name, reason)| (name.as_str(), reason.as_str())));
+    for cause in causes.iter().take(TOLD_MAX) {
+        tell!("  failed: {}", cause.line());
+        if let Some(hint) = cause.hint() {
+            tell!("    try: {hint}");
+        }
+    }
+    if causes.len() > TOLD_MAX {
+        tell!("  and {} more: kilnyard status; kilnyard why PACKAGE", causes.len() - TOLD_MAX);
+    }
+}
+
 /// Tells of the first packages of a list, each with the first line of its reason.
 fn few(packages: &[(String, String)], tell: impl Fn(&str, &str)) {
-    const TOLD_MAX: usize = 10;
     for (package, reason) in packages.iter().take(TOLD_MAX) {
         tell(package, reason.lines().next().unwrap_or(""));
     }
     if packages.len() > TOLD_MAX {
-        tell!("  and {} more: kilnyard status; kilnyard why PACKAGE", packages.len() - TOLD_MAX);
+        let (status, why) = (words::command("status"), words::command("why PACKAGE"));
+        tell!("  and {} more: {status}; {why}", packages.len() - TOLD_MAX);
     }
 }

@@ -3,19 +3,37 @@
 use super::{print, print_json};
 use crate::cli;
 use crate::error::Result;
-use crate::family::debian::scan::Index;
+use crate::family::{self, debian::scan::Index};
 use crate::words;
 use crate::yard::Yard;
+use kilnyard_ecosystem::debian::Settings;
 use kilnyard_ecosystem::debian::check::{Verdicts, check};
 use kilnyard_ecosystem::debian::source::{Parts, Sources};
 use kilnyard_ecosystem::debian::universe::Universe;
 use serde_json::json;
 use std::process::ExitCode;
 
+/// The build profile under which the sources' own tests do not run.
+const NO_CHECKS: &str = "nocheck";
+
 pub fn run(yard: &Yard, options: &cli::Check) -> Result<ExitCode> {
-    let verdicts = verdicts(yard, !options.dependent)?;
+    let mut settings = yard.config.debian()?.settings();
+    family::ensure_scanned(yard)?;
+    if !options.dependent {
+        settings.parts = Parts::All;
+    }
+    if options.checks {
+        settings.runs_checks = true;
+        settings.profiles.retain(|profile| profile != NO_CHECKS);
+    }
+    let profiles = settings.context().profiles;
+    let verdicts = verdicts(yard, &settings)?;
     if options.json {
-        return print_json(&json!({ "checked": verdicts.checked, "unbuildable": verdicts.unbuildable }));
+        return print_json(&json!({
+            "checked": verdicts.checked,
+            "profiles": profiles,
+            "unbuildable": verdicts.unbuildable,
+        }));
     }
     let mut text = String::new();
     for one in &verdicts.unbuildable {
@@ -27,16 +45,22 @@ pub fn run(yard: &Yard, options: &cli::Check) -> Result<ExitCode> {
     print(&text)?;
     let bad = words::count(verdicts.unbuildable.len() as u64, "source");
     tell!("{} checked; {bad} cannot be built", words::count(verdicts.checked as u64, "source"));
+    match profiles.iter().any(|profile| profile == NO_CHECKS) {
+        true => tell!(
+            "under the build profiles {}: what only tests need is left out (--checks counts it too)",
+            profiles.join(", ")
+        ),
+        false if profiles.is_empty() => tell!("under no build profile: what tests need counts too"),
+        false => tell!("under the build profiles {}: what tests need counts too", profiles.join(", ")),
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The verdicts on the whole release, or on what a build would build of it.
-pub fn verdicts(yard: &Yard, is_of_all: bool) -> Result<Verdicts> {
+/// The verdicts on the release, of these parts and under these profiles.
+fn verdicts(yard: &Yard, settings: &Settings) -> Result<Verdicts> {
     let index = Index::open(yard)?;
-    let settings = yard.config.debian()?.settings();
     let mut universe = Universe::new(settings.context());
     let mut sources = Sources::default();
     index.read(yard, &mut universe, &mut sources)?;
-    let parts = if is_of_all { Parts::All } else { settings.parts };
-    Ok(check(&mut universe, &sources, parts))
+    Ok(check(&mut universe, &sources, settings.parts))
 }

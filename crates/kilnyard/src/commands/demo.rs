@@ -5,6 +5,7 @@ use crate::cli;
 use crate::error::{Context, Error, Kind, Result};
 use crate::signals;
 use crate::yard::{CONFIG, Yard};
+use kilnyard_mirror::without_password;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
@@ -28,7 +29,7 @@ pub fn run(folder: &Path, options: &cli::Demo) -> Result<ExitCode> {
     if !is_there {
         tell!("Kilnyard will");
         tell!("  make a yard in {}", folder.display());
-        tell!("  fetch Debian {RELEASE}'s index from {mirror} and verify it");
+        tell!("  fetch Debian {RELEASE}'s index from {} and verify it", without_password(&mirror));
         tell!("  make a base root, once");
         tell!("  build {} source packages, each in a clean root: {}", packages.len(), packages.join(" "));
         tell!("  test that what they make installs and goes away again");
@@ -69,12 +70,12 @@ fn check_machine(folder: &Path, no_install: bool, is_quiet: bool) -> Result<()> 
     let findings = doctor::examine(folder);
     if findings.iter().all(|finding| finding.is_ok) {
         if !is_quiet {
-            eprint!("{}", doctor::text(&findings));
+            tell!("{}", doctor::text(&findings).trim_end());
             tell!("");
         }
         return Ok(());
     }
-    eprint!("{}", doctor::text(&findings));
+    tell!("{}", doctor::text(&findings).trim_end());
     let packages: Vec<&str> = findings.iter().filter(|f| !f.is_ok).flat_map(|f| f.packages.clone()).collect();
     let is_root = rustix::process::geteuid().is_root();
     if no_install || !is_root || packages.is_empty() {
@@ -104,7 +105,7 @@ fn check_machine(folder: &Path, no_install: bool, is_quiet: bool) -> Result<()> 
     if findings.iter().all(|finding| finding.is_ok) {
         return Ok(());
     }
-    eprint!("{}", doctor::text(&findings));
+    tell!("{}", doctor::text(&findings).trim_end());
     Err(Error::new(Kind::Machine, "this machine still lacks something, see above"))
 }
 

@@ -15,6 +15,8 @@ use std::process::ExitCode;
 /// A build counts as slower from this factor and this difference on: less is noise.
 const SLOWER_FACTOR: f64 = 1.25;
 const SLOWER_SECONDS: f64 = 2.0;
+/// How many packages that only one run contained are named: after a run of a part that is nearly the whole set.
+const ONLY_NAMED_MAX: usize = 5;
 /// The same for memory.
 const LARGER_FACTOR: f64 = 1.25;
 const LARGER_BYTES: u64 = 16 << 20;
@@ -22,6 +24,7 @@ const LARGER_BYTES: u64 = 16 << 20;
 /// What a package came to in a run.
 #[derive(Clone, Debug, PartialEq)]
 struct Figures {
+    version: String,
     state: PackageState,
     reason: String,
     cpu_seconds: Option<f64>,
@@ -46,7 +49,15 @@ pub fn run(yard: &Yard, options: &cli::Diff) -> Result<ExitCode> {
             "earlier": earlier,
             "later": later,
             "newly_failing": difference.newly_failing,
+            "otherwise_failing": difference.otherwise_failing.iter().map(|(name, was, is, reason)| json!({
+                "package": name, "earlier_state": was, "later_state": is, "reason": reason,
+            })).collect::<Vec<_>>(),
             "newly_fixed": difference.newly_fixed,
+            "new_versions": difference.new_versions.iter().map(|(name, was, is)| json!({
+                "package": name, "earlier_version": was, "later_version": is,
+            })).collect::<Vec<_>>(),
+            "only_earlier": difference.only_earlier,
+            "only_later": difference.only_later,
             "slower": difference.slower.iter().map(|(name, was, is)| json!({
                 "package": name, "earlier_cpu_seconds": was, "later_cpu_seconds": is,
             })).collect::<Vec<_>>(),
@@ -70,6 +81,7 @@ fn figures(store: &Sqlite, run: u64) -> Result<BTreeMap<String, Figures>> {
             let build = builds.get(&row.name).filter(|_| row.state.is_there());
             let stages = || build.iter().flat_map(|build| &build.stages);
             let figures = Figures {
+                version: row.version,
                 state: row.state,
                 reason: row.reason,
                 cpu_seconds: build.map(|_| stages().map(|stage| stage.cpu_seconds).sum()),
@@ -84,7 +96,14 @@ fn figures(store: &Sqlite, run: u64) -> Result<BTreeMap<String, Figures>> {
 #[derive(Debug, Default, PartialEq)]
 struct Difference {
     newly_failing: Vec<(String, String)>,
+    /// Packages that were not built in either run, for another cause: the state before, the state now, the reason.
+    otherwise_failing: Vec<(String, PackageState, PackageState, String)>,
     newly_fixed: Vec<String>,
+    /// Packages of another version: the earlier and the later one.
+    new_versions: Vec<(String, String, String)>,
+    /// Packages that only one of the runs contained.
+    only_earlier: Vec<String>,
+    only_later: Vec<String>,
     slower: Vec<(String, f64, f64)>,
     larger: Vec<(String, u64, u64)>,
 }
@@ -99,7 +118,17 @@ fn compare(earlier: &BTreeMap<String, Figures>, later: &BTreeMap<String, Figures
         if is_bad(now) && !before.is_some_and(is_bad) {
             difference.newly_failing.push((name.clone(), now.reason.clone()));
         }
-        let Some(before) = before else { continue };
+        let Some(before) = before else {
+            difference.only_later.push(name.clone());
+            continue;
+        };
+        if before.version != now.version {
+            difference.new_versions.push((name.clone(), before.version.clone(), now.version.clone()));
+        }
+        if is_bad(before) && is_bad(now) && before.state != now.state {
+            let row = (name.clone(), before.state, now.state, now.reason.clone());
+            difference.otherwise_failing.push(row);
+        }
         if is_bad(before) && now.state.is_there() {
             difference.newly_fixed.push(name.clone());
         }
@@ -113,6 +142,8 @@ fn compare(earlier: &BTreeMap<String, Figures>, later: &BTreeMap<String, Figures
             }
         }
     }
+    let is_gone = |name: &&String| !later.contains_key(*name);
+    difference.only_earlier = earlier.keys().filter(is_gone).cloned().collect();
     difference.slower.sort_by(|a, b| (b.2 - b.1).total_cmp(&(a.2 - a.1)));
     difference.larger.sort_by_key(|(_, was, is)| std::cmp::Reverse(is - was));
     difference
@@ -123,8 +154,24 @@ fn text(earlier: u64, later: u64, difference: &Difference) -> String {
     for (name, reason) in &difference.newly_failing {
         let _ = writeln!(text, "newly failing: {name}: {}", reason.lines().next().unwrap_or(""));
     }
+    for (name, was, is, reason) in &difference.otherwise_failing {
+        let reason = reason.lines().next().unwrap_or("");
+        let _ = writeln!(text, "{is}, was {was}: {name}: {reason}");
+    }
     for name in &difference.newly_fixed {
         let _ = writeln!(text, "newly fixed: {name}");
+    }
+    for (name, was, is) in &difference.new_versions {
+        let version = |version: &str| if version.is_empty() { "none".to_owned() } else { version.to_owned() };
+        let _ = writeln!(text, "new version: {name}: {}, was {}", version(is), version(was));
+    }
+    for (run, names) in [(earlier, &difference.only_earlier), (later, &difference.only_later)] {
+        if !names.is_empty() {
+            let (shown, more) = names.split_at(names.len().min(ONLY_NAMED_MAX));
+            let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+            let count = words::count(names.len() as u64, "package");
+            let _ = writeln!(text, "only in run {run}: {count}: {}{more}", shown.join(", "));
+        }
     }
     for (name, was, is) in &difference.slower {
         let _ =
@@ -144,7 +191,13 @@ mod tests {
     use super::*;
 
     fn figures(state: PackageState, cpu_seconds: f64, memory_peak_bytes: u64) -> Figures {
-        Figures { state, reason: "r".into(), cpu_seconds: Some(cpu_seconds), memory_peak_bytes }
+        Figures {
+            version: "1".into(),
+            state,
+            reason: "r".into(),
+            cpu_seconds: Some(cpu_seconds),
+            memory_peak_bytes,
+        }
     }
 
     #[test]
@@ -173,5 +226,22 @@ mod tests {
         assert_eq!(difference.newly_fixed, ["fixed"]);
         assert_eq!(difference.slower, [("grew".to_owned(), 10.0, 20.0)]);
         assert_eq!(difference.larger.len(), 1);
+    }
+
+    #[test]
+    fn no_difference_is_left_out() {
+        use PackageState::{Blocked, Built, Failed, UpToDate};
+        let one = |name: &str, figures: Figures| BTreeMap::from([(name.to_owned(), figures)]);
+        let blocked = one("a", figures(Blocked, 0.0, 0));
+        let failed = one("a", figures(Failed, 0.0, 0));
+        let difference = compare(&blocked, &failed);
+        assert_eq!(text(1, 2, &difference), "failed, was blocked: a: r\n");
+        let newer = one("a", Figures { version: "2".into(), ..figures(Built, 0.0, 0) });
+        let difference = compare(&one("a", figures(Built, 0.0, 0)), &newer);
+        assert_eq!(text(1, 2, &difference), "new version: a: 2, was 1\n");
+        let difference = compare(&newer, &one("b", figures(Built, 0.0, 0)));
+        assert_eq!(text(1, 2, &difference), "only in run 1: 1 package: a\nonly in run 2: 1 package: b\n");
+        let difference = compare(&one("a", figures(Built, 0.0, 0)), &one("a", figures(UpToDate, 0.0, 0)));
+        assert_eq!(text(1, 2, &difference), "runs 1 and 2 came to the same\n");
     }
 }

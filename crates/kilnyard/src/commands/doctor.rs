@@ -7,7 +7,7 @@ use crate::yard::{CONFIG, Yard, own_ids, user_name};
 use crate::{mirror as mirrors, signals, words};
 use kilnyard_process::folder_of_groups;
 use kilnyard_process::weight::{Way, Weights};
-use kilnyard_root::{Backend, Form, IdMap, Roots, block, probe};
+use kilnyard_root::{Backend, Form, IdMap, Roots, block, probe, tree};
 use serde_json::json;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -80,6 +80,7 @@ pub fn examine(folder: &Path) -> Vec<Finding> {
     if wanted.is_in_memory() || yard.is_some_and(|yard| yard.config.build.work_in_memory) {
         findings.push(memory(existing, wanted));
     }
+    findings.extend(yard.and_then(layers));
     findings.extend(yard.map(mirror));
     if let Some(Family::Pkgsrc(pkgsrc)) = yard.map(|yard| &yard.config.family) {
         findings.extend([tree(pkgsrc), kit(pkgsrc), make_program(pkgsrc)]);
@@ -90,6 +91,30 @@ pub fn examine(folder: &Path) -> Vec<Finding> {
         Finding { help: error.hints.first().cloned(), ..finding("yard", false, text) }
     }));
     findings
+}
+
+/// Whether the layers that builds begin with are as they were made; none before they are.
+fn layers(yard: &Yard) -> Option<Finding> {
+    const NAME: &str = "layers";
+    let entries = tree::entries_beneath(&yard.folder, Path::new("layers")).unwrap_or_default();
+    let names: Vec<String> = entries
+        .iter()
+        .filter_map(|(name, _)| Some(format!("layers/{}", name.to_str()?.strip_suffix(".manifest")?)))
+        .filter(|layer| yard.path(layer).is_dir())
+        .collect();
+    if names.is_empty() {
+        return None;
+    }
+    let damaged = names.iter().find_map(|layer| {
+        Some(format!("{layer} is damaged: {}", kilnyard_worker::find_damage(&yard.folder, layer)?))
+    });
+    Some(match damaged {
+        None => finding(NAME, true, format!("{} whole", words::count(names.len() as u64, "layer"))),
+        Some(text) => Finding {
+            help: Some("kilnyard build, which makes it anew".to_owned()),
+            ..finding(NAME, false, text)
+        },
+    })
 }
 
 fn mirror(yard: &Yard) -> Finding {

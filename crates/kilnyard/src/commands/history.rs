@@ -142,6 +142,11 @@ fn build_line(build: &BuildRow) -> String {
     )
 }
 
+/// A size, or that it was not counted: unknown is not zero.
+fn counted(bytes: Option<u64>) -> String {
+    bytes.map_or_else(|| "unknown".to_owned(), words::size)
+}
+
 fn stage_line(stage: &StageResult) -> String {
     let measures = &stage.measures;
     let stalled = [
@@ -160,8 +165,8 @@ fn stage_line(stage: &StageResult) -> String {
         words::duration(measures.user_seconds),
         words::duration(measures.system_seconds),
         words::size(stage.memory_peak_bytes),
-        words::size(measures.read_bytes),
-        words::size(measures.written_bytes),
+        counted(measures.read_bytes),
+        counted(measures.written_bytes),
         measures.processes,
     );
     if !stalled.is_empty() {
@@ -173,4 +178,14 @@ fn stage_line(stage: &StageResult) -> String {
         let _ = writeln!(line, "    left behind: {left}");
     }
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_counted_is_not_zero() {
+        assert_eq!([None, Some(0)].map(counted), ["unknown", "0 B"]);
+    }
 }

@@ -6,11 +6,15 @@ use super::print;
 use crate::cli::{Init, InitPkgsrc};
 use crate::config::{self, PkgsrcTemplate};
 use crate::error::{Context, Error, Kind, Result};
-use crate::files::write_whole;
+use crate::files::write_whole_by;
 use crate::yard::{CONFIG, Yard};
+use crate::{mirror as mirrors, signals};
 use kilnyard_ecosystem::pkgsrc::moving::{Key, Moved, Wanted};
+use kilnyard_mirror::without_password;
 use kilnyard_sign::YardKey;
 use other::Other;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -20,6 +24,7 @@ const TREE: &str = "/usr/pkgsrc";
 const DEBIAN_MIRROR: &str = "http://deb.debian.org/debian";
 
 pub fn run(folder: &Path, options: &Init) -> Result<ExitCode> {
+    signals::install();
     if folder.join(CONFIG).exists() {
         return Err(Error::usage(format!("there is a yard in {} already", folder.display()))
             .hint(format!("an editor on {}", folder.join(CONFIG).display())));
@@ -27,14 +32,52 @@ pub fn run(folder: &Path, options: &Init) -> Result<ExitCode> {
     match options {
         Init::Debian { release, mirror, packages } => {
             let mirror = mirror.clone().unwrap_or_else(|| mirror_for(release));
+            check_packages(packages)?;
             let packages: Vec<String> = packages.iter().map(|name| absolute(name)).collect();
-            make(folder, release, &mirror, &packages)?;
-            tell!("made the yard {} for {release} from {mirror}", folder.display());
+            let text = config::debian_template(release, &mirror, &packages);
+            config::Config::parse(&text, Path::new(CONFIG))?;
+            check_release(release, &mirror)?;
+            write(folder, &text)?;
+            tell!("made the yard {} for {release} from {}", folder.display(), without_password(&mirror));
         }
         Init::Pkgsrc(options) => make_pkgsrc(folder, options)?,
     }
     tell!("next: kilnyard --yard {} build", folder.display());
     print("")
+}
+
+/// An error for names that can be seen to lead nowhere without an index.
+fn check_packages(packages: &[String]) -> Result<()> {
+    if packages.len() > 1 && packages.iter().any(|name| name == config::ALL) {
+        return Err(Error::usage(
+            "`all` is every source of the release, and leaves nothing for other names to add",
+        )
+        .hint("`all` alone, or names without it"));
+    }
+    match packages.iter().find(|name| name.ends_with(".dsc") && !Path::new(name).is_file()) {
+        Some(missing) => Err(Error::usage(format!("{missing} is not there"))
+            .hint("the path of a .dsc file, or the name of a source package of the release")),
+        None => Ok(()),
+    }
+}
+
+/// Asks the mirror whether it has the release. Without a network a yard can be made all the same.
+fn check_release(release: &str, mirror: &str) -> Result<()> {
+    let shown = without_password(mirror);
+    match mirrors::find_release(mirror, release, signals::cancel()) {
+        Ok(()) => Ok(()),
+        Err(error) if mirrors::is_absent(&error) => {
+            Err(Error::usage(format!("the mirror {shown} has no release {release}"))
+                .hint("--release with a codename, such as bookworm; --mirror with another address"))
+        }
+        Err(error) if error.is_cancelled() => {
+            Err(Error::new(Kind::Interrupted, "interrupted; nothing was made"))
+        }
+        Err(error) => {
+            tell!("note: whether {shown} has {release} is not known: failed to {error}");
+            Ok(())
+        }
+    }
 }
 
 /// Makes a yard of pkgsrc, from another builder's configuration if one is named.
@@ -128,7 +171,13 @@ fn write(folder: &Path, text: &str) -> Result<()> {
     fs_err::create_dir_all(folder).context(Kind::Machine, format!("make {}", folder.display()))?;
     Yard::make_folders(folder)?;
     make_key(folder)?;
-    write_whole(&folder.join(CONFIG), text.as_bytes())
+    write_whole_by(&folder.join(CONFIG), |out| {
+        // An address may have a password, which is its owner's alone.
+        if without_password(text) != text {
+            out.get_ref().set_permissions(std::fs::Permissions::from_mode(0o600))?;
+        }
+        out.write_all(text.as_bytes())
+    })
 }
 
 /// Makes the key that signs the yard's repository, if there is none.

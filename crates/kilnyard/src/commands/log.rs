@@ -5,6 +5,7 @@ use crate::cli;
 use crate::error::{Context, Error, Kind, Result};
 use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::telling_lines;
+use kilnyard_model::foreign;
 use kilnyard_model::order::Stage;
 use kilnyard_model::result::StageResult;
 use kilnyard_store::{BuildRow, Store};
@@ -47,7 +48,9 @@ pub fn run(yard: &Yard, options: &cli::Log) -> Result<ExitCode> {
         Some(_) => telling_lines(&text).map(|telling| telling.line_number),
         None => None,
     };
-    show(&text, line, options.all)
+    // What a build prints is foreign: a terminal would obey its control sequences, and so would one behind a pipe. Its lines
+    // stay as they are counted; the file itself, as --path names it, has every byte.
+    show(&foreign::log(&text), line, options.all)
 }
 
 /// The log of a stage; by default of the stage that failed, else of the one that is going on, else of the

@@ -3,6 +3,7 @@
 use super::{print, printed};
 use crate::cli;
 use crate::error::{Context, Result};
+use crate::family;
 use crate::plan::{current_plan, keep_current};
 use crate::words;
 use crate::yard::{Yard, store_error};
@@ -18,6 +19,10 @@ pub fn run(yard: &Yard, options: &cli::Plan) -> Result<ExitCode> {
     if options.pbulk_rules {
         return super::plan_pbulk::run(yard, options.json);
     }
+    if let Some(lack) = yard.config.lack(&yard.folder)? {
+        tell!("note: {lack}");
+    }
+    family::ensure_scanned(yard)?;
     let mut store = yard.store()?;
     if options.json {
         keep_current(yard, &mut store)?;
@@ -35,6 +40,7 @@ struct AsJson<'a> {
     expected_seconds: f64,
     bound_seconds: f64,
     cycles_cut: &'a [String],
+    remarks: &'a [String],
     path: &'a [String],
     packages: Packages<'a>,
 }
@@ -94,6 +100,7 @@ fn print_as_json(store: &Sqlite) -> Result<ExitCode> {
         expected_seconds: plan.expected_seconds,
         bound_seconds: plan.bound_seconds,
         cycles_cut: &plan.cuts,
+        remarks: &plan.remarks,
         path: &plan.path,
         packages: Packages(store),
     };
@@ -131,6 +138,9 @@ pub fn show(plan: &Plan, all: bool) -> Result<ExitCode> {
     }
     for cut in &plan.cuts {
         let _ = writeln!(text, "cycle cut: {cut}");
+    }
+    for remark in &plan.remarks {
+        let _ = writeln!(text, "note: {remark}");
     }
     let count = |state| plan.packages.iter().filter(|row| row.package.state == state).count() as u64;
     let to_build = count(PackageState::Ready) + count(PackageState::Waiting);

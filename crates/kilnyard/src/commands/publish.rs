@@ -13,7 +13,11 @@ pub fn run(yard: &Yard, options: &cli::Publish) -> Result<ExitCode> {
     let distfiles = mirror::open_distfiles(yard)?;
     let set = family::resolve(yard, &distfiles)?;
     if options.dry_run {
-        return print(&family::plan_publication(yard, &store, &set, &distfiles)?);
+        let plan = family::plan_publication(yard, &store, &set, &distfiles)?;
+        if plan.is_empty() {
+            tell!("nothing to publish: the repository is up to date");
+        }
+        return print(&plan);
     }
     let published = family::publish(yard, &store, &set, &distfiles)?;
     for remark in &published.remarks {

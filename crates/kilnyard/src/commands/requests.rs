@@ -2,7 +2,7 @@
 
 use super::unknown;
 use crate::error::{Error, Result};
-use crate::words::now_seconds;
+use crate::words::{self, now_seconds};
 use crate::yard::{Yard, store_error};
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{RequestKind, RunState, Store};
@@ -41,7 +41,7 @@ pub fn run(yard: &Yard, kind: RequestKind, packages: &[String]) -> Result<ExitCo
         tell!("asked {whom} to {} {package}", kind.as_str());
     }
     if !is_running {
-        tell!("next: kilnyard build");
+        tell!("next: {}", words::command("build"));
     }
     Ok(ExitCode::SUCCESS)
 }

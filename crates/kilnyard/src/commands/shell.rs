@@ -6,10 +6,22 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::family;
 use crate::yard::{Yard, store_error};
 use kilnyard_model::order::{Account, CommandOrder};
+use kilnyard_root::Nesting;
 use kilnyard_store::Store;
 use kilnyard_worker::RootFolder;
 use std::io::IsTerminal;
 use std::process::ExitCode;
+
+/// Runs a command in the first folder that a pattern finds, or where it is: a build may have failed before it unpacked its
+/// source. All of it happens in the root.
+const IN_SOURCE: &str = r#"
+IFS=
+for folder in $1; do
+  if [ -d "$folder" ] && cd "$folder"; then break; fi
+done
+shift
+exec "$@"
+"#;
 
 pub fn run(yard: &Yard, options: &cli::Shell) -> Result<ExitCode> {
     let ids = yard.ids();
@@ -31,11 +43,12 @@ pub fn run(yard: &Yard, options: &cli::Shell) -> Result<ExitCode> {
         });
     }
     let account = if options.root { Account::Root } else { Account::Builder };
-    let arguments = if options.command.is_empty() {
-        vec!["/bin/bash".to_owned(), "-i".to_owned()]
-    } else {
-        options.command.clone()
-    };
+    let mut arguments = ["/bin/sh", "-c", IN_SOURCE, "sh"].map(str::to_owned).to_vec();
+    arguments.push(family::source_pattern(yard, package));
+    match options.command.is_empty() {
+        true => arguments.extend(["/bin/bash".to_owned(), "-i".to_owned()]),
+        false => arguments.extend(options.command.iter().cloned()),
+    }
     let terminal = std::env::var("TERM").unwrap_or_else(|_| "dumb".to_owned());
     let order = CommandOrder {
         arguments,
@@ -44,6 +57,12 @@ pub fn run(yard: &Yard, options: &cli::Shell) -> Result<ExitCode> {
         environment: vec![("TERM".to_owned(), terminal), ("PS1".to_owned(), format!("{package}:\\w\\$ "))],
     };
     let root = root.with_session().context(Kind::Machine, "enter the root")?;
+    let nesting = match yard.config.build.namespaces.contains(package) {
+        true => Nesting::Allowed,
+        false => Nesting::Refused,
+    };
+    // Its session lasts as long as it does.
+    let root = root.nesting(nesting);
     let mut sandbox = root.sandbox(&order);
     sandbox.is_interactive = true;
     if options.command.is_empty() && std::io::stdin().is_terminal() {

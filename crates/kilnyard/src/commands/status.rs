@@ -1,18 +1,30 @@
 //! `kilnyard status`: how the run that is going on, or the last one, stands.
 
 use super::{last_run, print, print_json, state_of};
+use crate::causes::by_cause;
 use crate::error::Result;
 use crate::words;
 use crate::yard::{Yard, store_error};
 use kilnyard_model::order::Stage;
 use kilnyard_model::result::PackageState;
+use kilnyard_model::text;
 use kilnyard_store::{BuildRow, RunRow, RunState, Sqlite, Store};
 use serde_json::json;
 use std::fmt::Write;
 use std::process::ExitCode;
 
+/// How many causes of failures fit one screen; the report has all.
+const CAUSES_MAX: usize = 20;
+
 pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
     let store = yard.store()?;
+    let preparing = preparing(yard);
+    if let (Some(preparing), None) = (&preparing, store.last_run().map_err(store_error)?) {
+        return match as_json {
+            true => print_json(&json!({ "run": null, "state": "preparing", "preparing": preparing })),
+            false => print(&format!("{preparing}; there is no run yet\n")),
+        };
+    }
     let run = last_run(yard, &store)?;
     let counts = store.counts(run.number).map_err(store_error)?;
     let is_locked = yard.is_locked();
@@ -23,6 +35,10 @@ pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
         _ => Vec::new(),
     };
     let failed = store.packages_in_state(run.number, PackageState::Failed).map_err(store_error)?;
+    let measured_bound_seconds = match run.ended_seconds {
+        Some(_) => crate::report::bound_seconds(yard, run.number),
+        None => None,
+    };
     let path = if state == "running" { path(&store, &run, &counts)? } else { Vec::new() };
     if as_json {
         let counts: serde_json::Map<String, serde_json::Value> =
@@ -40,10 +56,12 @@ pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
         return print_json(&json!({
             "run": run.number,
             "state": state,
+            "preparing": preparing,
             "started_seconds": run.started_seconds,
             "ended_seconds": run.ended_seconds,
             "expected_seconds": run.expected_seconds,
             "bound_seconds": run.bound_seconds,
+            "measured_bound_seconds": measured_bound_seconds,
             "path": path,
             "slots": run.slots,
             "counts": counts,
@@ -51,7 +69,7 @@ pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
             "failed": failed.collect::<Vec<_>>(),
         }));
     }
-    let mut text = String::new();
+    let mut text = preparing.map_or_else(String::new, |preparing| format!("{preparing}\n"));
     let so_far = if run.ended_seconds.is_none() { " so far" } else { "" };
     let ended = run.ended_seconds.unwrap_or(now);
     let _ = writeln!(
@@ -62,16 +80,11 @@ pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
         words::duration(ended - run.started_seconds),
         words::duration(run.expected_seconds)
     );
-    let bound = run.bound_seconds;
-    if bound > 0.0 {
-        let _ = write!(
-            text,
-            "by what was known then no schedule could take less than {}",
-            words::duration(bound)
-        );
-        let _ = match run.ended_seconds {
-            Some(ended) if run.state == RunState::Finished => {
-                writeln!(text, "; it took {:.2} times that", (ended - run.started_seconds) / bound)
+    if run.bound_seconds > 0.0 || measured_bound_seconds.is_some() {
+        let _ = write!(text, "minimum: {}", words::minimums(run.bound_seconds, measured_bound_seconds));
+        let _ = match (run.ended_seconds, measured_bound_seconds) {
+            (Some(ended), Some(bound)) if run.state == RunState::Finished && bound > 0.0 => {
+                writeln!(text, "; it took {:.2} times the latter", (ended - run.started_seconds) / bound)
             }
             _ => writeln!(text),
         };
@@ -92,16 +105,26 @@ pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
             build.version
         );
     }
-    for row in failed.iter().take(20) {
-        let _ = writeln!(text, "failed: {}: {}", row.name, row.reason.lines().next().unwrap_or(""));
+    let causes = by_cause(failed.iter().map(|row| (row.name.as_str(), row.reason.as_str())));
+    for cause in causes.iter().take(CAUSES_MAX) {
+        let _ = writeln!(text, "failed: {}", cause.line());
+        if let Some(hint) = cause.hint() {
+            let _ = writeln!(text, "  try: {hint}");
+        }
     }
-    if failed.len() > 20 {
-        let _ = writeln!(text, "and {} more failed", failed.len() - 20);
+    if causes.len() > CAUSES_MAX {
+        let _ = writeln!(text, "and {} more failed", causes.len() - CAUSES_MAX);
     }
-    if state == "killed" {
-        let _ = writeln!(text, "kilnyard build goes on with it");
+    if state == "killed" || state == "interrupted" {
+        let _ = writeln!(text, "{} continues from here", words::command("build"));
     }
     print(&text)
+}
+
+/// What a process does with the yard before, between and after runs, as a clause; none while a run shows it.
+fn preparing(yard: &Yard) -> Option<String> {
+    let holder = yard.holder().filter(|holder| !holder.phase.is_empty())?;
+    Some(format!("process {} is {}", text::line(&holder.process), text::line(&holder.phase)))
 }
 
 /// The path of a run that goes on, where it is one of the whole plan that is kept. After a run that is the plan of the

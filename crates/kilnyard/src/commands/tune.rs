@@ -15,8 +15,8 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::process::ExitCode;
 
-/// So many rounds are enough to begin with.
-const PAIRS: u32 = 1;
+/// The fewest rounds that may differ from noise.
+const PAIRS: u32 = 3;
 
 pub fn run(yard: &Yard, options: &cli::Tune) -> Result<ExitCode> {
     signals::install();
@@ -24,9 +24,9 @@ pub fn run(yard: &Yard, options: &cli::Tune) -> Result<ExitCode> {
     let kept = match roots::kept(yard).filter(|_| !options.measure) {
         Some(kept) => kept,
         None => {
-            tell!("measuring; kilnyard bench roots --pairs 3 says more");
+            tell!("measuring {PAIRS} rounds; the machine should do nothing else meanwhile");
             let found = roots::measure(yard, &options.package, PAIRS, &Machine::now(), None)?;
-            found.kept().ok_or_else(|| Error::new(Kind::Machine, "no way to make roots works here"))?
+            found.kept().map_err(undecided)?
         }
     };
     let failed = format!("read {}", path.display());
@@ -57,6 +57,13 @@ pub fn run(yard: &Yard, options: &cli::Tune) -> Result<ExitCode> {
         (true, false) => difference,
     };
     print(&format!("{head}{what}"))
+}
+
+/// The configuration stays as it is.
+fn undecided(why: String) -> Error {
+    let mut error = Error::new(Kind::Machine, "no way to make roots is recommended, and nothing was changed");
+    error.causes.push(why);
+    error.hint("kilnyard bench roots --pairs 10, when the machine does nothing else")
 }
 
 fn refused(refusal: Refusal, kept: &Kept, yard: &Yard) -> Error {

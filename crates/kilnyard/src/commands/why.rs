@@ -27,6 +27,7 @@ pub fn run(yard: &Yard, options: &crate::cli::Package) -> Result<ExitCode> {
     let mut planned = store.planned(name).map_err(store_error)?;
     if in_run.is_none() && planned.is_none() {
         // Somebody may ask before the first plan was made.
+        crate::family::ensure_scanned(yard)?;
         let plan = crate::plan::current_plan(yard, &mut yard.store()?)?;
         planned = plan.packages.into_iter().find(|row| row.package.name == *name);
     }
@@ -112,12 +113,16 @@ fn text(yard: &Yard, row: &PackageRow, builds: &[BuildRow], chain: &[PackageRow]
             for (stage, left) in left {
                 let _ = writeln!(text, "  {} left behind: {left}", stage.stage);
             }
-            let _ = write!(text, "  more: kilnyard log {}", row.name);
+            let _ = write!(text, "  more: {}", words::command(&format!("log {}", row.name)));
             let has_root = RootFolder::failed_path(&yard.folder, &row.name).is_dir();
             let _ = writeln!(
                 text,
                 "{}",
-                if has_root { format!("; kilnyard shell {}", row.name) } else { String::new() }
+                if has_root {
+                    format!("; {}", words::command(&format!("shell {}", row.name)))
+                } else {
+                    String::new()
+                }
             );
         }
     }

@@ -1,9 +1,10 @@
 //! The table `debian`: sources of a Debian release.
 
 use super::root::{self, DebianRoot, Mirrors};
-use super::{COMMON_TEMPLATE, list_of, quoted};
-use kilnyard_ecosystem::debian::{Cycles, Settings, source::Parts};
+use super::{ALL, COMMON_TEMPLATE, list_of, quoted};
+use kilnyard_ecosystem::debian::{Cycles, Settings, relation, source::Parts};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// What roots have besides the essential and build-essential packages. apt installs dependencies, and fakeroot lets
@@ -29,6 +30,9 @@ pub struct Debian {
     /// Who may sign the archive.
     #[serde(default = "root::debian_keyring")]
     pub keyring: PathBuf,
+    /// Whether an index is refused after its `Valid-Until`; false for a snapshot.
+    #[serde(default = "root::checks_valid_until")]
+    pub check_valid_until: bool,
     /// `dependent` (`dpkg-buildpackage -B`) or `all` (`-b`).
     #[serde(default = "dependent")]
     pub parts: Parts,
@@ -47,6 +51,9 @@ pub struct Debian {
     /// How cycles are cut: `archive` or `profile`.
     #[serde(default)]
     pub cycles: CyclesWord,
+    /// Binary packages that a source publishes in place of another source of the yard, by the source.
+    #[serde(default)]
+    pub takeover: BTreeMap<String, Vec<String>>,
 }
 
 /// See [`Cycles`].
@@ -87,7 +94,25 @@ impl Debian {
         if self.maintainer.contains(['\n', '\r']) || !self.maintainer.contains('<') {
             return Err("maintainer must be of the form `Name <address>`".to_owned());
         }
+        let mut given = BTreeMap::new();
+        for (source, name) in self.taken_over() {
+            if let Some(bad) = [source, name].into_iter().find(|name| !relation::is_name(name)) {
+                return Err(format!("takeover: `{bad}` cannot be the name of a package"));
+            }
+            if let Some(other) = given.insert(name, source) {
+                return Err(format!(
+                    "takeover: {name} is given to {other} and to {source}: only one can publish it"
+                ));
+            }
+        }
         Ok(())
+    }
+
+    /// Source and binary package of each takeover.
+    fn taken_over(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.takeover
+            .iter()
+            .flat_map(|(source, names)| names.iter().map(|name| (source.as_str(), name.as_str())))
     }
 
     /// The settings of the Debian module.
@@ -105,6 +130,7 @@ impl Debian {
                 CyclesWord::Archive => Cycles::Archive,
                 CyclesWord::Profile => Cycles::Profile,
             },
+            takeovers: self.taken_over().map(|(source, name)| (name.to_owned(), source.to_owned())).collect(),
         }
     }
 
@@ -122,6 +148,7 @@ impl Debian {
             suites: self.suites.clone(),
             components: self.components.clone(),
             keyring: self.keyring.clone(),
+            check_valid_until: self.check_valid_until,
             packages: ROOT_PACKAGES.map(str::to_owned).into(),
         }
     }
@@ -129,13 +156,15 @@ impl Debian {
 
 /// What `kilnyard init debian` writes.
 pub fn template(release: &str, mirror: &str, packages: &[String]) -> String {
-    let list = list_of(packages);
+    let packages = match packages {
+        [word] if word == ALL => quoted(word),
+        names => format!("[\n{}]", list_of(names)),
+    };
     format!(
         r#"# A yard of Kilnyard. `kilnyard build` builds it; `kilnyard doctor` checks this machine.
 
 # Source packages by name, or paths of .dsc files; "all" for every source of the release.
-packages = [
-{list}]
+packages = {packages}
 # packages-file = "packages.txt"   # more of them, one a line
 
 [debian]
@@ -144,11 +173,13 @@ mirror = {mirror}
 # suites = ["bookworm-updates"]    # more suites of the same mirror
 # components = ["main"]
 # keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+# check-valid-until = true         # false for a snapshot, or a mirror frozen on purpose
 # parts = "dependent"              # as dpkg-buildpackage -B; "all" as -b
 # checks = false                   # run the sources' own tests
 # profiles = []                    # build profiles
 # version-suffix = "+bk"           # a rebuilt 1.2-3 is 1.2-3+bk1
 # cycles = "archive"               # who stands in: "archive" binaries, or a build "profile"
+# takeover = {{}}                    # binaries that a source takes from another one: {{ newlib = ["libold1"] }}
 
 {COMMON_TEMPLATE}"#,
         release = quoted(release),

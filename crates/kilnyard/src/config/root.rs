@@ -1,5 +1,6 @@
 //! The root that builds begin with: a release of Debian, bootstrapped.
 
+use kilnyard_mirror::without_password;
 use serde::Deserialize;
 use std::path::PathBuf;
 
@@ -21,6 +22,11 @@ impl Mirrors {
             Mirrors::Several(mirrors) => mirrors,
         };
         all.iter().map(|mirror| mirror.trim_end_matches('/').to_owned()).collect()
+    }
+
+    /// All addresses for people, without a password.
+    pub fn shown(&self) -> String {
+        without_password(&self.all().join(" or "))
     }
 }
 
@@ -44,6 +50,9 @@ pub struct DebianRoot {
     /// Who may sign the archive.
     #[serde(default = "debian_keyring")]
     pub keyring: PathBuf,
+    /// Whether the archive is refused after its `Valid-Until`.
+    #[serde(default = "checks_valid_until")]
+    pub check_valid_until: bool,
     /// Packages besides the essential and build-essential ones.
     #[serde(default)]
     pub packages: Vec<String>,
@@ -67,6 +76,11 @@ pub fn main_component() -> Vec<String> {
     vec!["main".to_owned()]
 }
 
+/// Whether an archive is refused after its `Valid-Until` if nobody says more.
+pub fn checks_valid_until() -> bool {
+    true
+}
+
 /// Where Debian's own keyring is.
 pub fn debian_keyring() -> PathBuf {
     "/usr/share/keyrings/debian-archive-keyring.gpg".into()
@@ -87,9 +101,18 @@ impl DebianRoot {
         }
         for mirror in self.mirror.all() {
             if !["http://", "https://", "file:///"].iter().any(|scheme| mirror.starts_with(scheme)) {
+                let shown = without_password(&mirror);
                 return Err(format!(
-                    "the mirror `{mirror}` does not begin with http://, https:// or file:///"
+                    "the mirror `{shown}` does not begin with http://, https:// or file:///"
                 ));
+            }
+            // A password with a slash would end the host early, and stand in every message about it.
+            if without_password(&mirror).split('/').skip(3).any(|part| part.contains('@')) {
+                return Err(
+                    "a mirror has an @ behind the first slash of its path: write %40 for it, and in a \
+                            password %2F for a slash"
+                        .to_owned(),
+                );
             }
         }
         Ok(())

@@ -174,8 +174,10 @@ impl Fetchers {
 
     /// Fetches what is missing of an order; an event tells when all of it is there.
     pub fn fetch(&self, package: PackageId, order: &BuildOrder) {
+        // One of another size was damaged, and is fetched again.
         let is_missing = |input: &&Input| {
-            !Sha256Hex::parse(&input.sha256).is_ok_and(|hash| self.distfiles.contains(&hash))
+            let hash = Sha256Hex::parse(&input.sha256).ok();
+            hash.and_then(|hash| self.distfiles.size_bytes(&hash)) != Some(input.size_bytes)
         };
         let inputs = order.root.inputs.iter().filter(is_missing).cloned().map(Item::Input);
         let commands =

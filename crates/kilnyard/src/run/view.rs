@@ -6,6 +6,7 @@ mod plain;
 
 pub use events::Events;
 pub use live::Live;
+pub use live::echo::restore as restore_echo;
 pub use plain::Plain;
 
 use kilnyard_model::order::Stage;

@@ -25,7 +25,90 @@ pub const CASES: &[Trial] = &[
     ("layers_are_what_apt_would_have_made", layers_are_as_by_apt),
     ("more_packages_than_an_overlay_takes_are_merged", more_packages_than_an_overlay_takes),
     ("what_outputs_need_lies_below_their_test", outputs_tried_on_layers),
+    ("a_package_that_its_source_does_not_declare_is_refused", undeclared_is_refused),
+    ("what_is_for_the_installer_is_published_in_its_own_index", udebs),
+    ("a_rebuild_of_a_native_package_with_another_number_is_unchanged", native_rebuilds),
+    ("a_lost_store_is_reported_and_versions_never_fall", lost_store),
+    ("a_binary_that_two_sources_claim_is_reported_and_has_one_owner", one_owner_of_a_name),
 ];
+
+/// Lines that pack one more package, of this control file.
+fn forged(fields: &str) -> &'static str {
+    let text = format!(
+        "mkdir -p debian/forged/DEBIAN\nprintf '{fields}Maintainer: A <a@b.c>\\nDescription: forged\\n' \
+         > debian/forged/DEBIAN/control\ndpkg-deb --root-owner-group --build debian/forged .."
+    );
+    // A trial is short, and a fixture's texts last as long as the program.
+    text.leak()
+}
+
+fn undeclared_is_refused(shared: &Shared) {
+    let of_bash = "Package: bash\\nSource: evil (1.0)\\nVersion: 99\\nArchitecture: amd64\\n";
+    let of_other = "Package: victim\\nSource: thief (1.0)\\nVersion: 9+bk1\\nArchitecture: amd64\\n";
+    let fixtures = [
+        Fixture { binary: forged(of_bash), ..good("evil", "") },
+        Fixture { binary: forged(of_other), ..good("thief", "victim") },
+        good("victim", ""),
+    ];
+    let yard = shared.yard("undeclared", &fixtures);
+    yard.build().exits(1).says(&["evil does not declare", "thief does not declare"]);
+    assert_eq!(yard.states(&["evil", "thief", "victim"]), ["failed", "failed", "built"]);
+    let why = yard.json(&["why", "evil", "--json"]);
+    assert_eq!(why["build"]["failure"]["stage"], "collect", "{why}");
+    yard.run(&["log", "evil", "collect"]).exits(0).says(&["the package bash", "declares evil"]);
+    let published = yard.published();
+    assert!(published.contains(&"Package: victim".to_owned()), "{published:?}");
+    assert!(!published.iter().any(|line| line.contains("bash") || line.contains("9+bk1")), "{published:?}");
+}
+
+fn one_owner_of_a_name(shared: &Shared) {
+    let first = Fixture { parts: 1, ..good("first", "") };
+    let yard = shared.yard("owner", std::slice::from_ref(&first));
+    yard.build().exits(0);
+    // Another source declares the part too, and makes it.
+    let part = "Package: first-part-1\\nSource: second\\nVersion: 1.0+bk1\\nArchitecture: amd64\\n";
+    let second = Fixture {
+        binary: forged(part),
+        control: "\nPackage: first-part-1\nArchitecture: any\nDescription: a part\n It is one.\n",
+        ..good("second", "")
+    };
+    let dsc = second.write(&yard.folder);
+    let config =
+        yard.read("kilnyard.toml").replace("packages = [\n", &format!("packages = [\n  \"{dsc}\",\n"));
+    fs::write(yard.path("kilnyard.toml"), &config).unwrap();
+    let line = "takeover.\"second\" = [\"first-part-1\"]";
+    yard.run(&["plan"]).exits(0).says(&[
+        "note: first-part-1 is made by first",
+        "second declares it too",
+        line,
+    ]);
+    assert!(yard.json(&["plan", "--json"])["remarks"][0].as_str().unwrap().contains("first-part-1"));
+    yard.build().exits(1).says(&["belongs to the source first", line]);
+    assert_eq!(yard.states(&["first", "second"]), ["up-to-date", "failed"]);
+    let part_of = |source: &str| {
+        let index = yard.read("repository/dists/bookworm/main/binary-amd64/Packages");
+        let mut stanzas = index.split("\n\n").filter(|text| text.starts_with("Package: first-part-1\n"));
+        let stanza = stanzas.next().unwrap();
+        assert!(stanzas.next().is_none(), "{index}");
+        stanza.contains(&format!("Source: {source}\n"))
+    };
+    assert!(part_of("first"));
+    // The configuration gives it away. Its version must be above the published one: both are 1.0+bk1.
+    let given = config.replace("[debian]\n", &format!("[debian]\n{line}\n"));
+    fs::write(yard.path("kilnyard.toml"), given).unwrap();
+    yard.run(&["retry", "second"]).exits(0);
+    yard.build().exits(1).says(&["is not above 1.0+bk1"]);
+    second.change(&yard, "1.1", |fixture| Fixture {
+        binary: forged("Package: first-part-1\\nSource: second\\nVersion: 1.1+bk1\\nArchitecture: amd64\\n"),
+        ..fixture
+    });
+    yard.build().exits(0);
+    assert!(part_of("second"));
+    // The one that had it still makes it, and publishes it no more.
+    yard.run(&["build", "--no-scan", "--force", "first"]).exits(0);
+    assert!(part_of("second"));
+    yard.run(&["log", "first", "collect"]).exits(0).says(&["first-part-1 is not kept", "belongs to second"]);
+}
 
 fn one_bad_recipe_does_not_stop_the_rest(shared: &Shared) {
     let broken = slow("broken", "echo 'int main( {' > x.c\ncc -c x.c");
@@ -38,6 +121,8 @@ fn one_bad_recipe_does_not_stop_the_rest(shared: &Shared) {
     assert_eq!(yard.json(&["why", "after", "--json"])["chain"][0]["package"], "broken");
     yard.run(&["log", "broken"]).exits(0).says(&["x.c:1:"]);
     yard.run(&["shell", "broken", "--", "cat", "/build/broken-1.0/x.c"]).says(&["int main( {"]);
+    // It begins in the source.
+    yard.run(&["shell", "broken", "--", "cat", "x.c"]).exits(0).says(&["int main( {"]);
     let report: serde_json::Value = serde_json::from_str(&yard.read("report/report.json")).unwrap();
     let counts = &report["counts"];
     assert_eq!((&counts["built"], &counts["failed"], &counts["blocked"]), (&2.into(), &1.into(), &1.into()));
@@ -83,8 +168,13 @@ fn what_misbehaves_is_named_and_contained(shared: &Shared) {
     assert_eq!(yard.json(&["why", "bad-postinst", "--json"])["build"]["failure"]["kind"], "test");
     let explained = yard.json(&["why", "itself", "--json"])["reason"].to_string();
     assert!(explained.contains("itself"), "{explained}");
-    // What a terminal would obey is in the log alone.
-    let told = [ended.says(&["error: gone"]), yard.run(&["why", "terminal"]).says(&["error: gone"])];
+    // What a terminal would obey is in the file of the log alone.
+    let told = [
+        ended.says(&["error: gone"]),
+        yard.run(&["why", "terminal"]).says(&["error: gone"]),
+        yard.run(&["log", "terminal"]).says(&["error: gone"]),
+        yard.run(&["log", "terminal", "--all"]).says(&["error: gone"]),
+    ];
     assert!(told.iter().all(|told| !told.stdout.contains('\u{1b}') && !told.stderr.contains('\u{1b}')));
     assert!(!processes().iter().any(|(_, line)| line.ends_with("6161")), "a daemon outlived its build");
     assert!(yard.is_clean());
@@ -206,11 +296,12 @@ fn a_shell_that_hides_new_files(shared: &Shared) {
 
 fn bad_sources_are_refused(shared: &Shared) {
     let yard = shared.yard("refused", &[good("one", "")]);
+    yard.build().exits(0);
     let dsc = yard.path("sources/one_1.0.dsc");
     let bytes = fs::read(&dsc).unwrap();
     let spoilt = |spoil: &dyn Fn(String) -> Vec<u8>| {
         fs::write(&dsc, spoil(String::from_utf8(bytes.clone()).unwrap())).unwrap();
-        yard.run(&["plan"]).exits(2)
+        yard.run(&["plan"]).exits(0).says(&["0 packages to build", "1 left out"])
     };
     spoilt(&|text| [text.as_bytes(), b"X-Note: \xff\xfe\n"].concat()).says(&["is not UTF-8 in line"]);
     spoilt(&|text| text.replace(" one_1.0.tar.xz", " ../one_1.0.tar.xz").into_bytes())
@@ -218,7 +309,9 @@ fn bad_sources_are_refused(shared: &Shared) {
     spoilt(&|text| text.replace("Source: one\n", "").into_bytes()).says(&["Source"]);
     fs::write(&dsc, &bytes).unwrap();
     fs::write(yard.path("sources/one_1.0.tar.xz"), "not what it was").unwrap();
-    yard.run(&["plan"]).exits(2).says(&["one_1.0.tar.xz is not what"]);
+    yard.run(&["plan"]).exits(0).says(&["one_1.0.tar.xz is not what", "1 left out"]);
+    // What was built of it before stays published.
+    yard.build().exits(1).says(&["one_1.0.tar.xz is not what", "(unchanged, 1 package)"]);
 }
 
 fn unpacks_outside(shared: &Shared) {
@@ -295,6 +388,11 @@ fn clean_removes_what_nothing_names(shared: &Shared) {
         .exits(0)
         .says(&["one_1.0+bk1_amd64.deb (no index names it", "could go"]);
     assert_eq!(pool(), before);
+    // Names that are hashes are counted, unless they are asked for.
+    let hash = |line: &&str| line.contains("/distfiles/") && line.contains("can be fetched again");
+    let listed = |arguments: &[&str]| yard.run(arguments).exits(0).stdout.lines().filter(hash).count();
+    assert_eq!(listed(&["clean", "-n"]), 0);
+    assert!(listed(&["clean", "-n", "--list"]) > 0);
     yard.run(&["clean"]).exits(0).says(&["gone"]);
     assert!(
         pool().len() < before.len() && !pool().contains(&"one_1.0+bk1_amd64.deb".to_owned()),
@@ -437,4 +535,86 @@ fn differences_of(one: &str, other: &str) -> Vec<String> {
     };
     [only("apt:", left.difference(&right).collect()), only("layers:", right.difference(&left).collect())]
         .concat()
+}
+
+fn lost_store(shared: &Shared) {
+    let one = good("one", "");
+    let yard = shared.yard("lost", &[one.clone(), good("two", "one")]);
+    yard.build().exits(0);
+    Fixture { content: "other", ..one.clone() }.write(&yard.folder);
+    yard.build().exits(0);
+    let published = yard.published();
+    assert!(published.contains(&"Version: 1.0+bk2".to_owned()), "{published:?}");
+    let backups = || -> Vec<String> {
+        let names = yard.names("state").into_iter();
+        names.filter(|name| name.starts_with("kilnyard-20") && name.ends_with(".db")).collect()
+    };
+    assert_eq!(backups().len(), 1, "{:?}", yard.names("state"));
+    yard.run(&["restore"]).exits(2).says(&["is in order"]);
+    let spoil = |bytes: &[u8]| {
+        for ending in ["-wal", "-shm"] {
+            let _ = fs::remove_file(yard.path(&format!("state/kilnyard.db{ending}")));
+        }
+        fs::write(yard.path("state/kilnyard.db"), bytes).unwrap();
+        yard.run(&["status"]).exits(3).says(&[" restore, which"]);
+        yard.build().exits(3).says(&[" restore, which"]);
+        assert_eq!(yard.published(), published);
+    };
+    // The last good store is put back, and nothing is built again.
+    spoil(b"");
+    yard.run(&["restore"]).exits(0).says(&["restored from", &backups()[0], "0 packages taken"]);
+    yard.build().exits(0).says(&["nothing to do"]);
+    // Without it the repository says what there is: the same content keeps its version.
+    spoil(b"this is no database, but it is long enough to look like one");
+    yard.run(&["restore", "--without-backup"]).exits(0).says(&["are lost", "2 packages taken"]);
+    yard.build().exits(0);
+    assert_eq!(yard.states(&["one", "two"]), ["unchanged", "unchanged"]);
+    assert_eq!(yard.published(), published);
+    // Another content gets a higher number, even if the store knows nothing.
+    Fixture { content: "third", ..one }.write(&yard.folder);
+    spoil(b"");
+    yard.run(&["restore", "--without-backup"]).exits(0);
+    yard.build().exits(0);
+    assert!(yard.published().contains(&"Version: 1.0+bk3".to_owned()), "{:?}", yard.published());
+}
+
+fn udebs(shared: &Shared) {
+    let fixture = Fixture {
+        binary: "mkdir -p debian/installer/DEBIAN debian/installer/usr/share/kept\n\
+                 dpkg-gencontrol -pkept-udeb -Pdebian/installer -nkept-udeb_$$(dpkg-parsechangelog -S Version)_amd64.udeb\n\
+                 dpkg-deb --root-owner-group --build debian/installer ../kept-udeb_$$(dpkg-parsechangelog -S Version)_amd64.udeb",
+        control: "\nPackage: kept-udeb\nPackage-Type: udeb\nSection: debian-installer\nArchitecture: any\n\
+                  Description: a part of the installer\n It is one.\n",
+        ..good("kept", "")
+    };
+    let yard = shared.yard("udebs", &[fixture]);
+    yard.build().exits(0).says(&["2 packages"]);
+    let index = "repository/dists/bookworm/main/debian-installer/binary-amd64/Packages";
+    let listed = yard.read(index);
+    assert!(listed.contains("Package: kept-udeb\n") && listed.contains("_amd64.udeb\n"), "{listed}");
+    assert!(!yard.published().iter().any(|line| line.contains("udeb")), "{:?}", yard.published());
+    let release = yard.read("repository/dists/bookworm/Release");
+    assert!(release.contains(" main/debian-installer/binary-amd64/Packages\n"), "{release}");
+    yard.build().exits(0).says(&["nothing to do"]);
+    // A machine is offered none of it, and the file is there.
+    let path = listed.lines().find_map(|line| line.strip_prefix("Filename: ")).unwrap();
+    assert!(yard.path(&format!("repository/{path}")).is_file());
+}
+
+fn native_rebuilds(shared: &Shared) {
+    // What debhelper and the Python tools write of a native package's version.
+    let binary = "version=$$(dpkg-parsechangelog -S Version); documents=debian/tmp/usr/share/doc/native; \\\n\
+        modules=debian/tmp/usr/lib/python3/dist-packages; mkdir -p $$documents $$modules/native-$$version.egg-info; \\\n\
+        head -n 6 debian/changelog | gzip -9n > $$documents/changelog.amd64.gz; \\\n\
+        gzip -9n < debian/changelog > $$documents/changelog.gz; \\\n\
+        echo \"Version: $$version\" > $$modules/native-$$version.egg-info/PKG-INFO";
+    let native = Fixture { binary, ..good("native", "") };
+    let yard = shared.yard("native", &[native, good("user", "native")]);
+    yard.build().exits(0);
+    let published = yard.published();
+    yard.run(&["build", "--no-scan", "--force", "native"]).exits(0);
+    assert_eq!(yard.json(&["history", "native", "--json"])[0]["version"], "1.0+bk2");
+    assert_eq!(yard.state("native"), "unchanged");
+    yard.build().exits(0).says(&["nothing to do"]);
+    assert_eq!(yard.published(), published);
 }

@@ -23,12 +23,15 @@ impl Shared {
         let shared = Shared { folder: support::folder("packages") };
         let base = shared.base();
         let mut init = support::command();
-        init.arg("--yard").arg(&base.folder).args(["init", "debian", "--release", "bookworm"]);
+        init.arg("--yard").arg(&base.folder).args(["init", "debian", "--release", "bookworm", "hello"]);
         let step = |what: &str, ended: Ended| match ended.code {
             Some(0) => Ok(()),
             _ => Err(format!("{what}: {}", said(&ended))),
         };
         step("init", init.output().map_err(|error| error.to_string())?.into())?;
+        // The base root is made for an empty set.
+        let config = base.read("kilnyard.toml").replace("  \"hello\",\n", "");
+        base.configure(&config);
         step("this machine lacks something", base.run(&["doctor"]))?;
         step("no base root", base.run(&["build"]))?;
         Ok(shared)
@@ -101,6 +104,8 @@ pub struct Fixture {
     pub has_common: bool,
     /// How many further packages there are, of one file each.
     pub parts: u32,
+    /// More stanzas of its control file.
+    pub control: &'static str,
     /// Whether its files belong to whom its build gave them, for which it has to be root.
     pub has_owners: bool,
 }
@@ -167,7 +172,8 @@ impl Fixture {
         let part = |part| {
             format!("\nPackage: {name}-part-{part}\nArchitecture: any\nDescription: a part\n It is one.\n")
         };
-        let common: String = std::iter::once(common).chain((1..=self.parts).map(part)).collect();
+        let parts = (1..=self.parts).map(part);
+        let common: String = std::iter::once(common).chain(parts).chain([self.control.to_owned()]).collect();
         write(
             "control",
             format!(

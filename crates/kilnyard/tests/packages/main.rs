@@ -2,16 +2,19 @@
 //!
 //! The base root comes from the mirror that this machine's apt uses, once for all trials. `builds` has what a
 //! package may do to itself and to others, `block` roots on devices of their own, `disasters` what may happen to
-//! Kilnyard meanwhile, `ordinary` who may build.
+//! Kilnyard meanwhile, `ordinary` who may build,
+//! `traps` what is laid for later builds.
 
 #[path = "../support/mod.rs"]
 mod support;
 
+mod archive;
 mod block;
 mod builds;
 mod disasters;
 mod fixtures;
 mod ordinary;
+mod traps;
 
 use fixtures::Shared;
 use support::trials::{self, case};
@@ -20,7 +23,8 @@ fn main() {
     let shared = Shared::prepare();
     let missing = shared.as_ref().err().cloned();
     let shared: &'static Option<Shared> = Box::leak(Box::new(shared.ok()));
-    let groups = [builds::CASES, block::CASES, disasters::CASES, ordinary::CASES];
+    let groups =
+        [archive::CASES, builds::CASES, block::CASES, disasters::CASES, ordinary::CASES, traps::CASES];
     let cases = groups.iter().flat_map(|group| group.iter()).map(|(name, run)| {
         case(name, move || run(shared.as_ref().expect("the trial is skipped without it"))).unless(&missing)
     });
@@ -32,6 +36,12 @@ fn main() {
         "a_disk_that_fills_up_fails_one_build_and_room_helps"
         | "what_the_disk_has_after_a_power_cut_is_consistent" => {
             case.needs(support::is_root(), "only root can mount a disk")
+        }
+        "what_cannot_be_removed_is_set_aside_and_reported" => {
+            case.needs(support::is_root(), "only root can make files immutable")
+        }
+        "no_other_user_runs_what_a_package_brought" => {
+            case.needs(support::is_root(), "only root can become another user")
         }
         "a_user_with_one_id_builds_what_real_root_would" => {
             case.needs(support::is_root(), "only root can become another user")

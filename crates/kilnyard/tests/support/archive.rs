@@ -109,6 +109,8 @@ Checksums-Sha256:
 pub struct Archive {
     pub codename: String,
     pub date_seconds: i64,
+    /// In the place of the date, where it is no date.
+    pub date_text: Option<String>,
     pub valid_until_seconds: Option<i64>,
     pub packages: String,
     pub sources: String,
@@ -123,6 +125,7 @@ impl Default for Archive {
         Archive {
             codename: "tiny".to_owned(),
             date_seconds: now_seconds() - DAY,
+            date_text: None,
             valid_until_seconds: None,
             packages: PACKAGES.to_owned(),
             sources: SOURCES.to_owned(),
@@ -144,10 +147,10 @@ pub fn hex_of(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn xz(text: &str) -> Vec<u8> {
+fn xz(bytes: &[u8]) -> Vec<u8> {
     use std::io::Write;
     let mut encoder = liblzma::write::XzEncoder::new(Vec::new(), 1);
-    encoder.write_all(text.as_bytes()).unwrap();
+    encoder.write_all(bytes).unwrap();
     encoder.finish().unwrap()
 }
 
@@ -162,22 +165,29 @@ impl Archive {
 
     /// All files by their paths, signed with this key.
     pub fn files_signed_by(&self, key: &YardKey) -> BTreeMap<String, Vec<u8>> {
+        self.files_with(key, self.packages.as_bytes(), true)
+    }
+
+    /// All files, with these bytes as `Packages`; `lists_plain` says whether the Release file has unpacked sizes.
+    pub fn files_with(&self, key: &YardKey, packages: &[u8], lists_plain: bool) -> BTreeMap<String, Vec<u8>> {
         let indexes = [
-            ("main/binary-amd64/Packages", xz(&self.packages), &self.packages),
-            ("main/source/Sources", xz(&self.sources), &self.sources),
+            ("main/binary-amd64/Packages", xz(packages), packages),
+            ("main/source/Sources", xz(self.sources.as_bytes()), self.sources.as_bytes()),
         ];
         let mut release = format!(
             "Origin: Tiny\nCodename: {0}\nSuite: {0}\nDate: {1}\n",
             self.codename,
-            date(self.date_seconds)
+            self.date_text.clone().unwrap_or_else(|| date(self.date_seconds))
         );
         if let Some(until) = self.valid_until_seconds {
             release.push_str(&format!("Valid-Until: {}\n", date(until)));
         }
         release.push_str("Architectures: amd64\nComponents: main\nSHA256:\n");
         let mut files = BTreeMap::new();
-        for (path, packed, text) in indexes {
-            release.push_str(&format!(" {} {} {path}\n", hex_of(text.as_bytes()), text.len()));
+        for (path, packed, plain) in indexes {
+            if lists_plain {
+                release.push_str(&format!(" {} {} {path}\n", hex_of(plain), plain.len()));
+            }
             release.push_str(&format!(" {} {} {path}.xz\n", hex_of(&packed), packed.len()));
             files.insert(format!("/dists/tiny/{path}.xz"), packed);
         }

@@ -7,6 +7,7 @@
 pub mod archive;
 pub mod ordinary;
 pub mod server;
+pub mod tiny;
 pub mod tree;
 pub mod trials;
 

@@ -1,6 +1,6 @@
 //! What is built again after a change, and what is not.
 
-use crate::fixtures::{ALL, Packages, Shared, Trial, add_line, processes, serve, settle};
+use crate::fixtures::{ALL, Packages, Shared, Trial, add_line, begin, processes, serve, settle};
 use crate::support::tree::{MiniTree, source};
 use crate::support::{Yard, until};
 use std::fs;
@@ -15,6 +15,9 @@ pub const CASES: &[Trial] = &[
     ("a_new_version_takes_the_place_of_the_old_one", a_new_version),
     ("what_is_asked_for_can_grow_and_shrink", what_is_asked_for),
     ("a_part_of_a_tree_is_planned_and_built_alone", a_part),
+    ("an_interrupted_forced_run_is_resumed", a_forced_run),
+    ("what_runs_came_to_is_told_apart", what_runs_came_to),
+    ("a_run_of_a_part_leaves_the_report_of_the_whole_set", a_report_of_a_part),
     ("a_failed_recipe_that_was_mended_is_tried_again", a_mended_recipe),
     ("a_cut_distfile_is_fetched_again", a_cut_distfile),
 ];
@@ -120,7 +123,7 @@ fn outgrown(shared: &Shared) {
     let folder = "do-build:\n\t@touch ${WRKDIR}/mark; sleep 60.75";
     tree.package("big/large", folder);
     settle();
-    let mut started = crate::fixtures::begin(&yard, &[]);
+    let mut started = begin(&yard, &[]);
     until("it is being built", || processes().contains(&"sleep 60.75".to_owned()));
     let holders = || sandboxes_in(&yard.folder);
     assert!(holders() > 1, "nobody holds the folder in memory");
@@ -251,6 +254,97 @@ fn what_is_asked_for(shared: &Shared) {
     yard.build().exits(0).says(&["nothing to do", "repository (published, 3 packages)"]);
     assert_eq!(yard.published(), ["base-1.0", "lib-1.0", "single-1.0"]);
     yard.is_clean();
+}
+
+fn a_forced_run(shared: &Shared) {
+    let tree = MiniTree::new(&[
+        ("a/one", ""),
+        ("b/two", "BUILD_DEPENDS= one-[0-9]*:../../a/one\ndo-build:\n\t@sleep 4.25"),
+    ]);
+    let yard = shared.yard("forced", &tree, &[]);
+    yard.build().exits(0).says(&["2 built"]);
+    let interrupt = |arguments: &[&str]| {
+        let mut build = begin(&yard, arguments);
+        until("the second package is built", || yard.building() == ["b/two"]);
+        build.signal(libc::SIGINT);
+        build.end().exits(130).says(&["interrupted; the same command resumes it"]);
+    };
+    interrupt(&["--force", "a/one", "b/two"]);
+    yard.run(&["status"]).exits(0).says(&["build continues from here"]);
+    yard.build().exits(0).says(&["resuming run 2", "2 unchanged"]);
+    assert_eq!((yard.builds("a/one"), yard.builds("b/two")), (2, 3));
+    // The same command does as well, and one of a part resumes that part.
+    interrupt(&["--force", "a/one", "b/two"]);
+    yard.run(&["build", "--force", "a/one", "b/two"]).exits(0).says(&["resuming run 3", "2 unchanged"]);
+    interrupt(&["--force", "b/two"]);
+    yard.build().exits(0).says(&["resuming run 4", "1 unchanged"]);
+    assert_eq!((yard.builds("a/one"), yard.builds("b/two")), (3, 7));
+    yard.build().exits(0).says(&["nothing to do: 2 up-to-date"]);
+    // Of another set nothing is resumed: what is up to date stays so.
+    interrupt(&["--force", "a/one", "b/two"]);
+    add_line(&tree, "a/one/Makefile", "COMMENT= Another one");
+    yard.build().exits(0).says(&["run 5 forced builds and was interrupted", "run 6"]);
+    yard.is_clean();
+}
+
+fn what_runs_came_to(shared: &Shared) {
+    const TWO: &str = "BUILD_DEPENDS= one-[0-9]*:../../a/one";
+    let tree = MiniTree::new(&[("a/one", "do-build:\n\t@false"), ("b/two", TWO), ("c/three", "")]);
+    let yard = shared.yard("came-to", &tree, &[]);
+    yard.build().exits(1).says(&["1 built, 1 failed, 1 blocked"]);
+    assert_eq!(yard.why("c/three")["reason"], "first build");
+    let number = yard.why("a/one")["build"]["build"].clone();
+    let reason = format!("no outputs yet: build {number} in run 1 failed");
+    assert_eq!(yard.planned()[0].2, reason);
+    tree.package("a/one", "");
+    tree.package("b/two", &format!("{TWO}\ndo-build:\n\t@false"));
+    let three = tree.path().join("c/three/Makefile");
+    let makefile = fs::read_to_string(&three).unwrap();
+    tree.write("c/three/Makefile", &makefile.replace("VERSION= 1.0", "VERSION= 1.1"));
+    settle();
+    let ended = yard.build().exits(1);
+    assert_eq!(
+        (&yard.why("a/one")["state"], &yard.why("a/one")["reason"]),
+        (&"built".into(), &reason.into())
+    );
+    let told = ["newly fixed: a/one", "failed, was blocked: b/two: ", "new version: c/three: 1.1, was 1.0"];
+    yard.run(&["diff"]).exits(0).says(&told);
+    yard.run(&["publish", "-n"]).exits(0).says(&["nothing to publish: the repository is up to date"]);
+    // The least time that the run could take is the same wherever it is printed.
+    let minimum =
+        |text: &str| text.split("minimum: ").nth(1).unwrap().split([';', '\n']).next().unwrap().to_owned();
+    let status = yard.run(&["status"]).exits(0);
+    assert_eq!(minimum(&ended.stderr), minimum(&status.stdout));
+    assert!(minimum(&status.stdout).contains(" by what the builds took"));
+}
+
+fn a_report_of_a_part(shared: &Shared) {
+    let tree = tree();
+    let _server = serve(&tree);
+    let yard = built(shared, "report-of-a-part", &tree);
+    let whole = yard.read("report/report.json");
+    // Reports of one minute share a folder of pbulk's.
+    let folders = || yard.names("report/pbulk").into_iter().filter(|name| name != "report.txt");
+    let first = yard.path("report/pbulk").join(folders().next().unwrap());
+    fs::rename(&first, yard.path("report/pbulk/20010203.0405")).unwrap();
+    yard.run(&["build", "--force", "lone/single"]).exits(0).says(&["1 unchanged", "report/run-2/index.html"]);
+    assert_eq!(yard.read("report/report.json"), whole);
+    let part: serde_json::Value = serde_json::from_str(&yard.read("report/run-2/report.json")).unwrap();
+    assert_eq!((&part["run"], &part["counts"]["total"]), (&2.into(), &1.into()));
+    // Its links lead out of its own folder.
+    let log = part["packages"][0]["stages"][0]["log"].as_str().unwrap();
+    assert!(yard.path("report/run-2").join(log).is_file(), "{log}");
+    let folders: Vec<String> = folders().collect();
+    assert_eq!((folders.len(), &*folders[0]), (2, "20010203.0405"));
+    let report = yard.read(&format!("report/pbulk/{}/meta/report", folders[1]));
+    assert_eq!(report.matches("BUILD_STATUS=done\n").count(), 5, "{report}");
+    // Another version of what was built is open again.
+    let makefile = fs::read_to_string(tree.path().join("lone/alone/Makefile")).unwrap();
+    tree.write("lone/alone/Makefile", &makefile.replace("VERSION= 1.0", "VERSION= 1.1"));
+    settle();
+    yard.run(&["build", "--force", "lone/single"]).exits(0);
+    let report = yard.read(&format!("report/pbulk/{}/meta/report", yard.names("report/pbulk")[1]));
+    assert_eq!(report.matches("BUILD_STATUS=open\n").count(), 1, "{report}");
 }
 
 fn a_part(shared: &Shared) {

@@ -3,7 +3,7 @@
 //! The base root comes from the mirror that this machine's apt uses, once for all trials. `odd` looks at one run of
 //! every odd package that there is, `misbehaves` at one of all that do; `backends` goes over the ways to make roots; `changes` has what
 //! is built again and why, `cores` who has how many of them, `scans` how a tree is asked in a root,
-//! `refusals` what is wrong from the beginning, `ordinary` that
+//! `terminal` what is shown on one, `refusals` what is wrong from the beginning, `ordinary` that
 //! root is not needed, and `disasters` what may happen to Kilnyard meanwhile.
 
 #[path = "../support/mod.rs"]
@@ -19,6 +19,7 @@ mod odd;
 mod ordinary;
 mod refusals;
 mod scans;
+mod terminal;
 
 use fixtures::Shared;
 use support::trials::{self, case};
@@ -34,6 +35,7 @@ fn main() {
         backends::CASES,
         cores::CASES,
         scans::CASES,
+        terminal::CASES,
         refusals::CASES,
         disasters::CASES,
         ordinary::CASES,

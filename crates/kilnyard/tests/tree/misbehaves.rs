@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 
 pub const CASES: &[Trial] = &[
+    ("a_first_run_that_loops_is_ended_by_its_cpu_time", a_first_build_loops),
     ("each_way_to_misbehave_has_its_verdict", each_way_to_misbehave),
     ("what_a_signal_ended_is_tried_again_and_told", what_a_signal_ended),
     ("what_a_package_leaves_in_the_prefix_fails_its_test", leaves_a_file),
@@ -14,7 +15,7 @@ pub const CASES: &[Trial] = &[
 ];
 
 /// What each does. Numbers of seconds tell their processes from others.
-const PACKAGES: [(&str, &str); 12] = [
+const PACKAGES: [(&str, &str); 20] = [
     ("bad/hangs-asleep", "do-build:\n\t@echo waiting; sleep 616101"),
     ("bad/spins", "do-build:\n\t@echo spinning; while :; do :; done"),
     (
@@ -22,24 +23,66 @@ const PACKAGES: [(&str, &str); 12] = [
         "do-build:\n\t@sh -c 'sleep 0.5; (setsid sleep 616102 > /dev/null 2>&1 &) ; exit 0'; sleep 0.6; echo done",
     ),
     ("bad/eats-memory", "do-build:\n\t@head -c 900M /dev/zero | tail -c 800M | sleep 616103"),
-    ("bad/fills-the-disk", "do-build:\n\t@head -c 1200M /dev/zero > /dev/shm/all-of-it"),
+    ("bad/fills-shared-memory", "do-build:\n\t@head -c 1200M /dev/zero > /dev/shm/all-of-it"),
     ("bad/forks", "do-build:\n\t@sh -c 'while :; do sleep 616104 & done'"),
     ("bad/writes-outside", "do-build:\n\t@touch /usr/bin/kilnyard-was-here"),
     ("bad/wants-the-network", "do-build:\n\t@bash -c 'exec 3<>/dev/tcp/192.0.2.1/80'"),
     ("bad/floods-the-log", "do-build:\n\t@head -c 20000000 /dev/zero | tr '\\0' x; echo; echo the end"),
     ("bad/ignores-the-end", "do-build:\n\t@trap '' TERM INT HUP; while :; do sleep 0.3; done"),
+    ("bad/writes-too-much", "do-build:\n\t@head -c 300M /dev/zero > /tmp/all; sleep 616105"),
+    ("bad/writes-and-leaves", "do-build:\n\t@head -c 300M /dev/zero > /tmp/all"),
+    (
+        "bad/opens-files",
+        "do-build:\n\t@bash -c 'for i in $$(seq 200); do exec {a}</dev/null || exit 1; done'",
+    ),
+    ("bad/kills-itself", "do-build:\n\t@echo 'x.c:1: error: an old line'; echo 'the last line'; kill -9 -1"),
+    ("bad/speaks-of-the-network", "do-build:\n\t@echo 'test: Network is unreachable'; exit 1"),
+    ("bad/forks-and-sleeps", "do-build:\n\t@sleep 616106 & bash -c 'while :; do sleep 0.3; done' rolling"),
+    ("bad/unpacks-to-much", "do-install:\n\t@head -c 60M /dev/zero > ${DESTDIR}${PREFIX}/zeros"),
+    (
+        "bad/has-many-files",
+        "do-install:\n\t@mkdir ${DESTDIR}${PREFIX}/many; for i in $$(seq 600); do : > ${DESTDIR}${PREFIX}/many/$$i; done",
+    ),
     ("good/one", ""),
     ("good/two", "DEPENDS= one-[0-9]*:../../good/one"),
 ];
 
 /// Package, where it stands in the end, the kind of its failure, and what is said of it.
-const VERDICTS: [(&str, &str, &str, &[&str]); 12] = [
+const VERDICTS: [(&str, &str, &str, &[&str]); 20] = [
     ("bad/hangs-asleep", "failed", "hung", &["it hangs: for 3.0 s", "sleep 616101 (", "nanosleep"]),
     ("bad/spins", "failed", "spinning", &["it spins: for 6.0 s", "[runs"]),
     ("bad/leaves-a-daemon", "built", "", &[]),
-    ("bad/eats-memory", "failed", "memory", &["more than 512 MiB", "sleep 616103 ("]),
-    ("bad/fills-the-disk", "failed", "disk", &["No space left on device"]),
-    ("bad/forks", "failed", "processes", &[]),
+    ("bad/eats-memory", "failed", "memory", &["more than 448 MiB", "`memory` of [limits]", "sleep 616103 ("]),
+    ("bad/fills-shared-memory", "failed", "memory", &["more than 448 MiB", "`memory` of [limits]"]),
+    ("bad/forks", "failed", "processes", &["`processes-max` of [build]"]),
+    (
+        "bad/writes-too-much",
+        "failed",
+        "disk-limit",
+        &["it wrote ", "its limit is 200 MiB (`disk` of [limits])", "sleep 616105"],
+    ),
+    ("bad/writes-and-leaves", "failed", "disk-limit", &["its limit is 200 MiB (`disk` of [limits])"]),
+    ("bad/opens-files", "failed", "open-files", &["`open-files` of [limits]", "Too many open files"]),
+    (
+        "bad/kills-itself",
+        "failed",
+        "signal",
+        &["SIGKILL (signal 9) ended the command; the last line before: the last line"],
+    ),
+    (
+        "bad/unpacks-to-much",
+        "failed",
+        "outputs",
+        &["unpacks to more than the limit of 41943040 bytes (`unpacked`"],
+    ),
+    (
+        "bad/has-many-files",
+        "failed",
+        "outputs",
+        &["its number of files is over the limit of 500 (`unpacked-files`"],
+    ),
+    ("bad/speaks-of-the-network", "failed", "command", &["Network is unreachable"]),
+    ("bad/forks-and-sleeps", "failed", "silent", &["running then: bash -c while", "sleep 616106 ("]),
     ("bad/writes-outside", "failed", "command", &["Read-only file system"]),
     (
         "bad/wants-the-network",
@@ -60,7 +103,11 @@ fn each_way_to_misbehave(shared: &Shared) {
     yard.change("# silent-minutes-min = 60", "silent-minutes-min = 0.1 #");
     yard.change("# processes-max = 4096", "processes-max = 200 #");
     yard.change("# memory = \"8G\"", "memory = \"512M\" #");
-    let ended = yard.build().exits(1).says(&["4 built, 8 failed"]);
+    yard.change("# disk = \"32G\"", "disk = \"200M\" #");
+    yard.change("# open-files = 16384", "open-files = 128 #");
+    yard.change("# unpacked = \"20G\"", "unpacked = \"40M\" #");
+    yard.change("# unpacked-files = 1000000", "unpacked-files = 500 #");
+    let ended = yard.build().exits(1).says(&["4 built, 16 failed"]);
     for (package, state, kind, texts) in VERDICTS {
         let why = yard.why(package);
         assert_eq!(why["state"], state, "{package}: {why}\n{ended:?}");
@@ -68,7 +115,12 @@ fn each_way_to_misbehave(shared: &Shared) {
             continue;
         }
         let failure = &why["build"]["failure"];
-        assert_eq!((&failure["stage"], &failure["kind"]), (&"build".into(), &kind.into()), "{why}");
+        // Who ends between two looks is measured with the outputs.
+        let stage = match package {
+            "bad/writes-and-leaves" | "bad/unpacks-to-much" | "bad/has-many-files" => "collect",
+            _ => "build",
+        };
+        assert_eq!((&failure["stage"], &failure["kind"]), (&stage.into(), &kind.into()), "{why}");
         let message = failure["message"].as_str().unwrap();
         for text in texts {
             assert!(message.contains(text), "{package}: {text} is not in {message}");
@@ -80,8 +132,15 @@ fn each_way_to_misbehave(shared: &Shared) {
     // Who lacked something was tried again, alone; who is at fault was not.
     let tries = |package: &str| yard.why(package)["attempts"].as_array().unwrap().len();
     assert_eq!(
-        ["bad/eats-memory", "bad/fills-the-disk", "bad/hangs-asleep", "bad/forks"].map(tries),
-        [2, 2, 1, 1]
+        [
+            "bad/eats-memory",
+            "bad/fills-shared-memory",
+            "bad/hangs-asleep",
+            "bad/forks",
+            "bad/writes-too-much"
+        ]
+        .map(tries),
+        [2, 2, 1, 1, 1]
     );
     yard.run(&["why", "bad/eats-memory"]).exits(0).says(&["try 1, build ", "(memory)"]);
     let log = yard.run(&["log", "bad/floods-the-log", "build", "--all"]).exits(0).says(&["the end"]).stdout;
@@ -89,6 +148,25 @@ fn each_way_to_misbehave(shared: &Shared) {
     assert!(!Path::new("/usr/bin/kilnyard-was-here").exists());
     let left: Vec<String> = processes().into_iter().filter(|line| line.contains("61610")).collect();
     assert_eq!(left, [""; 0]);
+    yard.is_clean();
+}
+
+fn a_first_build_loops(shared: &Shared) {
+    let looping = [
+        ("loops/silently", "do-build:\n\t@while :; do :; done"),
+        ("loops/aloud", "do-build:\n\t@while :; do echo again; done"),
+    ];
+    let tree = MiniTree::new(&looping);
+    let yard = shared.yard("loops", &tree, &[]);
+    // Three seconds; no other limit ends it within an hour.
+    yard.change("# cpu-minutes-min = 120", "cpu-minutes-min = 0.05 #");
+    yard.build().exits(1).says(&["2 failed"]);
+    for (package, _) in looping {
+        let why = yard.why(package);
+        let failure = &why["build"]["failure"];
+        assert_eq!((&failure["stage"], &failure["kind"]), (&"build".into(), &"cpu-limit".into()), "{why}");
+        assert!(failure["message"].as_str().unwrap().contains("more than 3.0 s of CPU time"), "{why}");
+    }
     yard.is_clean();
 }
 

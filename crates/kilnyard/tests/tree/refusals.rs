@@ -28,9 +28,13 @@ fn what_is_no_tree(shared: &Shared) {
         .says(&["/usr/lib is no pkgsrc tree: it has no mk"]);
     assert!(!yard.folder.exists(), "what is refused leaves nothing");
     let yard = shared.yard("no-tree", &tree, &["a/one", "a/two"]);
-    yard.build().exits(2).says(&["a/two is no directory of", "directories such as mail/mutt"]);
+    // What is not there is left out, and the rest is built.
+    yard.build().exits(1).says(&["1 built", "left out: a/two: ", "it is no directory of"]);
     yard.change("  \"a/two\",\n", "");
-    yard.build().exits(0).says(&["1 built"]);
+    yard.build().exits(0).says(&["nothing to do: 1 up-to-date"]);
+    yard.change("  \"a/one\",\n", "  \"a/three\",\n");
+    yard.build().exits(2).says(&["a/three is no directory of", "directories such as mail/mutt"]);
+    yard.change("  \"a/three\",\n", "  \"a/one\",\n");
     fs::rename(tree.path().join("mk"), tree.path().join("km")).unwrap();
     yard.build().exits(2).says(&["is no pkgsrc tree: it has no mk", "tree in kilnyard.toml"]);
     fs::rename(tree.path().join("km"), tree.path().join("mk")).unwrap();

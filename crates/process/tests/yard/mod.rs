@@ -5,10 +5,10 @@ pub mod user;
 use kilnyard_process::Limits;
 use kilnyard_root::sandbox::Task;
 use kilnyard_root::{
-    Access, Flushes, IdMap, Making, Operation, ProcessStat, RootPlan, Sandbox, User, View, probe,
+    Access, Flushes, IdMap, Making, Nesting, Operation, ProcessStat, RootPlan, Sandbox, User, View, probe,
 };
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 fn ids() -> Result<IdMap, String> {
     let (ids, lack) = IdMap::of_this_user(&std::env::var("USER").unwrap_or_default());
@@ -39,6 +39,8 @@ pub const LIMITS: Limits = Limits {
     silent_seconds_max: 60.0,
     memory_bytes_max: None,
     processes_max: None,
+    written_bytes_max: None,
+    open_files_max: None,
 };
 
 pub struct Yard(tempfile::TempDir);
@@ -62,6 +64,12 @@ impl Yard {
         Yard(folder)
     }
 
+    /// Where commands write, seen from outside.
+    #[allow(dead_code, reason = "of the tests that share this room, one watches what is written")]
+    pub fn upper(&self) -> PathBuf {
+        self.0.path().join("root/upper")
+    }
+
     pub fn sandbox(&self, script: &str) -> Sandbox {
         let plan = RootPlan::new(Path::new("root"), &["base".into()], &Making::default());
         let mut operations = plan.entering(&[]);
@@ -80,6 +88,7 @@ impl Yard {
             is_interactive: false,
             has_network: false,
             flushes: Flushes::Discard,
+            nesting: Nesting::Refused,
         }
     }
 }

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use kilnyard_publish::{
-    BinaryEntry, KEYRING_FILE, Publication, Published, ReleaseFacts, Signer, SignerError, SourceEntry,
-    SourceFile, plan,
+    BinaryEntry, BinaryIndex, KEYRING_FILE, Publication, Published, ReleaseFacts, Signer, SignerError,
+    SourceEntry, SourceFile, plan,
 };
 use sha2::{Digest, Sha256};
 
@@ -217,6 +217,7 @@ pub fn entry(file: PathBuf, stanza: String, architecture: &str) -> BinaryEntry {
         size_bytes: content.len() as u64,
         architecture: architecture.into(),
         component: "main".into(),
+        index: BinaryIndex::Machine,
     }
 }
 

@@ -59,7 +59,7 @@ pub(super) fn mount(node: &Path, target: &Path, file_system: FileSystem, flushes
     };
     let node = node.to_str().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     let read_only = if file_system.is_written() { 0 } else { libc::MS_RDONLY };
-    let flags = libc::MS_NOATIME | libc::MS_NODEV | read_only;
+    let flags = libc::MS_NOATIME | libc::MS_NOSUID | libc::MS_NODEV | read_only;
     system::mount(node, target, file_system.name(), flags, options)
 }
 

@@ -306,12 +306,16 @@ fn thread_time() -> Duration {
 }
 
 /// What this process and all that it has waited for read from disks and wrote to them: the kernel adds the numbers of a
-/// process to those of its parent when that one waits for it.
-pub(super) fn bytes_read_and_written() -> (u64, u64) {
-    let text = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
+/// process to those of its parent when that one waits for it. A kernel without task I/O accounting has no such file.
+pub(super) fn bytes_read_and_written() -> (Option<u64>, Option<u64>) {
+    read_and_written(&std::fs::read_to_string("/proc/self/io").unwrap_or_default())
+}
+
+/// The two counters of the text of `/proc/PID/io`.
+fn read_and_written(text: &str) -> (Option<u64>, Option<u64>) {
     let field = |name: &str| {
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
-        value.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
+        value.and_then(|value| value.trim().parse().ok())
     };
     (field("read_bytes"), field("write_bytes"))
 }

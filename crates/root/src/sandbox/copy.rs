@@ -42,7 +42,7 @@ impl Copier {
     fn folder(&mut self, source: &Path, target: &Path, metadata: &Metadata) -> io::Result<()> {
         let is_opaque = self.attribute(source, c"user.overlay.opaque")?.is_some_and(|value| value == b"y");
         match fs::symlink_metadata(target) {
-            Ok(found) if found.is_dir() && is_opaque => clear(target)?,
+            Ok(found) if found.is_dir() && is_opaque => crate::tree::empty_folder(target)?,
             Ok(found) if found.is_dir() => {}
             Ok(_) => {
                 fs::remove_file(target)?;
@@ -51,8 +51,10 @@ impl Copier {
             Err(error) if error.kind() == io::ErrorKind::NotFound => fs::create_dir(target)?,
             Err(error) => return Err(error),
         }
-        for entry in fs::read_dir(source)? {
-            let entry = entry?;
+        // Read at once, so that a level has no descriptor while those below it are copied. How deep it can go is bounded by the
+        // length of a path, which is 4096 bytes.
+        let entries = fs::read_dir(source)?.collect::<io::Result<Vec<_>>>()?;
+        for entry in entries {
             let (from, to) = (entry.path(), target.join(entry.file_name()));
             let below = fs::symlink_metadata(&from)?;
             let copied = match below.is_dir() {
@@ -174,7 +176,7 @@ fn copy_content(source: &Path, target: &Path) -> io::Result<()> {
 
 fn remove(path: &Path) -> io::Result<()> {
     let removed = match fs::symlink_metadata(path) {
-        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(found) if found.is_dir() => crate::tree::remove_tree(path),
         Ok(_) => fs::remove_file(path),
         Err(error) => Err(error),
     };
@@ -182,10 +184,6 @@ fn remove(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }
-}
-
-fn clear(folder: &Path) -> io::Result<()> {
-    fs::read_dir(folder)?.try_for_each(|entry| remove(&entry?.path()))
 }
 
 /// The innermost path is told, once.

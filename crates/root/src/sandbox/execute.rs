@@ -4,6 +4,7 @@ use super::overlay::overlay;
 use super::system::{c_path, check, mount};
 use crate::{Access, Operation};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 pub(super) fn execute(operation: &Operation) -> io::Result<()> {
@@ -13,10 +14,9 @@ pub(super) fn execute(operation: &Operation) -> io::Result<()> {
         }
         Operation::Bind { source, target, access } => bind(source, target, *access),
         Operation::StandIn { root, program, with, real } => stand_in(root, program, with, real),
-        Operation::Tmpfs { target, mode, size_bytes_max, has_set_ids } => {
+        Operation::Tmpfs { target, mode, size_bytes_max } => {
             let data = format!("mode={mode:o},size={size_bytes_max}");
-            let set_ids = if *has_set_ids { 0 } else { libc::MS_NOSUID };
-            mount("tmpfs", target, "tmpfs", set_ids | libc::MS_NODEV, &data)
+            mount("tmpfs", target, "tmpfs", libc::MS_NOSUID | libc::MS_NODEV, &data)
         }
         Operation::Device { name, folder } => {
             let path = folder.join(name);
@@ -46,7 +46,7 @@ pub(super) fn execute(operation: &Operation) -> io::Result<()> {
         Operation::Link { content, path } => std::os::unix::fs::symlink(content, path),
         Operation::Copy { lower, target, content } => super::copy::copy_layers(lower, target, *content),
         Operation::Unmount { target } => unmount(target),
-        Operation::Remove { path } => std::fs::remove_dir_all(path),
+        Operation::Remove { path } => crate::tree::remove_tree(path),
         Operation::Folder { path } => std::fs::create_dir_all(path),
         Operation::Format { .. }
         | Operation::Pack { .. }
@@ -64,6 +64,9 @@ pub(super) fn execute(operation: &Operation) -> io::Result<()> {
         }
         Operation::Loopback => loopback_up(),
         Operation::Pivot { target } => pivot(target),
+        Operation::HandOver { folders, from, to } => {
+            folders.iter().try_for_each(|folder| hand_over(folder, *from, *to))
+        }
         Operation::Seal { open } => seal(open),
     }
 }
@@ -112,6 +115,17 @@ fn pivot(target: &Path) -> io::Result<()> {
     // SAFETY: the string is a constant.
     check(unsafe { libc::umount2(c".".as_ptr(), libc::MNT_DETACH) })?;
     std::env::set_current_dir("/")
+}
+
+fn hand_over(folder: &Path, from: u32, to: u32) -> io::Result<()> {
+    match std::fs::symlink_metadata(folder) {
+        Ok(metadata) if metadata.is_dir() && metadata.uid() == from => {
+            std::os::unix::fs::lchown(folder, Some(to), Some(to))
+        }
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Shows the files of `/` for reading, but for those of these folders (mount(2)).

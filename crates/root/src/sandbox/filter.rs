@@ -2,6 +2,7 @@
 
 use super::system::check;
 use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
 
 /// Where the kernel puts the number of a system call.
 pub(super) const NUMBER: u32 = std::mem::offset_of!(libc::seccomp_data, nr) as u32;
@@ -43,6 +44,24 @@ pub(super) const fn answer(number: libc::c_int) -> libc::sock_filter {
     instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | number as u32)
 }
 
+/// Hands the call to whoever holds the filter's descriptor, which is to answer it.
+pub(super) const fn ask() -> libc::sock_filter {
+    instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_USER_NOTIF)
+}
+
+/// Puts this process, and all that it starts, behind a filter that asks; the descriptor by which it does.
+pub(super) fn install_listening(filter: &mut [libc::sock_filter]) -> io::Result<OwnedFd> {
+    let length = libc::c_ushort::try_from(filter.len()).map_err(io::Error::other)?;
+    let program = libc::sock_fprog { len: length, filter: filter.as_mut_ptr() };
+    let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    // SAFETY: the program and its filter live to the end of the call, which copies them; the descriptor that it makes has no
+    // other owner.
+    unsafe {
+        let listener = libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &program);
+        Ok(OwnedFd::from_raw_fd(check(listener as libc::c_int)?))
+    }
+}
+
 /// Puts this process, and all that it starts, behind a filter. It must have the privilege to, or have given up new ones.
 pub(super) fn install(filter: &mut [libc::sock_filter]) -> io::Result<()> {
     let length = libc::c_ushort::try_from(filter.len()).map_err(io::Error::other)?;
@@ -50,4 +69,40 @@ pub(super) fn install(filter: &mut [libc::sock_filter]) -> io::Result<()> {
     // SAFETY: the program and its filter live to the end of the call, which copies them.
     check(unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) })?;
     Ok(())
+}
+
+/// What the kernel would do with a call, by the meaning of each instruction.
+#[cfg(test)]
+pub(super) fn verdict(
+    program: &[libc::sock_filter],
+    architecture: u32,
+    number: u32,
+    arguments: [u32; 3],
+) -> u32 {
+    let (mut at, mut value) = (0, 0);
+    loop {
+        let step = program[at];
+        at += 1;
+        match u32::from(step.code) & 0x07 {
+            libc::BPF_LD => {
+                value = match step.k {
+                    ARCHITECTURE => architecture,
+                    NUMBER => number,
+                    offset => {
+                        let index =
+                            (0..3).find(|index| argument(*index) == offset).expect("a known argument");
+                        arguments[index as usize]
+                    }
+                }
+            }
+            libc::BPF_JMP => {
+                let is_taken = match u32::from(step.code) & 0xf0 {
+                    libc::BPF_JEQ => value == step.k,
+                    _ => value & step.k != 0,
+                };
+                at += usize::from(if is_taken { step.jt } else { step.jf });
+            }
+            _ => return step.k,
+        }
+    }
 }

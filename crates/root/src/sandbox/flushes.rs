@@ -83,32 +83,8 @@ fn numbers(calls: &Calls, bit: u32) -> Vec<libc::sock_filter> {
 mod tests {
     use super::*;
 
-    /// What the kernel would do with a call, by the meaning of each instruction.
     fn verdict(architecture: u32, number: u32, flags: u32) -> u32 {
-        let program = program();
-        let (mut at, mut value) = (0, 0);
-        loop {
-            let step = program[at];
-            at += 1;
-            match u32::from(step.code) & 0x07 {
-                libc::BPF_LD => {
-                    value = match step.k {
-                        ARCHITECTURE => architecture,
-                        NUMBER => number,
-                        offset if offset == argument(2) => flags,
-                        other => panic!("{other} is not known of a call"),
-                    }
-                }
-                libc::BPF_JMP => {
-                    let is_taken = match u32::from(step.code) & 0xf0 {
-                        libc::BPF_JEQ => value == step.k,
-                        _ => value & step.k != 0,
-                    };
-                    at += usize::from(if is_taken { step.jt } else { step.jf });
-                }
-                _ => return step.k,
-            }
-        }
+        filter::verdict(&program(), architecture, number, [0, 0, flags])
     }
 
     #[test]

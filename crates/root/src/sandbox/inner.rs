@@ -1,12 +1,14 @@
 //! Process 1 of the sandbox: the root, and the command; [`reaper`] watches it then.
 
 use super::outer::{Outer, StepError, at, say, say_failed};
+use super::refused::{self, Refused};
 use super::{
-    Bounds, Report, Sandbox, Task, User, View, confine, copy, execute, flushes, keep, reaper, system,
+    Bounds, Report, Sandbox, Task, User, View, confine, copy, execute, flushes, inherit, keep, reaper, system,
 };
-use crate::{Flushes, Operation};
+use crate::{Flushes, Operation, tree};
 use std::ffi::CString;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 /// `becomes_root` says that there are ids to become root of the root with.
@@ -29,6 +31,7 @@ fn start(sandbox: &Sandbox, bounds: Bounds, mut outer: Outer, becomes_root: bool
         at("become root of the user namespace", system::become_user(0, 0))?;
     }
     at("follow the outer process", outer.follow())?;
+    at("leave the caller's keyrings", inherit::leave_keyrings())?;
     if !matches!(sandbox.task, Task::Keep(_)) {
         // Not before it is in its group, which is the topmost one that it sees.
         at("make a namespace of control groups", system::unshare(libc::CLONE_NEWCGROUP))?;
@@ -54,16 +57,19 @@ fn start(sandbox: &Sandbox, bounds: Bounds, mut outer: Outer, becomes_root: bool
             let environment: Vec<String> =
                 sandbox.environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
             let environment = prepare(&environment)?;
-            let reaper = at("listen for the end of the command", reaper::Reaper::new(outer.orders))?;
+            let (refused, refusing) = at("make a pair of sockets", refused::pair())?;
+            let reaper = reaper::Reaper::new(outer.orders, Refused::new(refused));
+            let reaper = at("listen for the end of the command", reaper)?;
             match at("start the command", system::fork())? {
                 None => {
                     reaper::unblock_child_signal();
-                    let error = become_command(sandbox, bounds, &arguments, &environment);
+                    let error = become_command(sandbox, bounds, &refusing, &arguments, &environment);
                     say_failed(error);
                     // SAFETY: ends this process at once.
                     unsafe { libc::_exit(125) }
                 }
                 Some(command) => {
+                    drop(refusing);
                     say(&Report::Started);
                     Ok(reaper.watch(command, matches!(sandbox.view, View::Root(_))))
                 }
@@ -79,18 +85,9 @@ fn prepare(texts: &[String]) -> Result<Vec<CString>, StepError> {
 fn remove(folders: &[PathBuf]) -> Result<i32, StepError> {
     for folder in folders {
         // Only what is inside: the folder itself may stand in one that belongs to nobody here.
-        let entries = match std::fs::read_dir(folder) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err((format!("read {}", folder.display()), error)),
-        };
-        for entry in entries {
-            let entry = at(format!("read {}", folder.display()), entry)?;
-            let path = entry.path();
-            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            let removed =
-                if is_folder { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
-            at(format!("remove {}", path.display()), removed)?;
+        match tree::empty_folder(folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            emptied => at("remove files of a root", emptied)?,
         }
     }
     Ok(0)
@@ -99,6 +96,7 @@ fn remove(folders: &[PathBuf]) -> Result<i32, StepError> {
 fn become_command(
     sandbox: &Sandbox,
     bounds: Bounds,
+    refusing: &OwnedFd,
     arguments: &[CString],
     environment: &[CString],
 ) -> StepError {
@@ -127,19 +125,18 @@ fn become_command(
     {
         return error("discard flushes", e);
     }
-    // What programs are begun with, whatever Kilnyard itself has.
-    // SAFETY: numbers alone; the default action has no handler.
-    unsafe {
-        libc::umask(0o022);
-        for signal in 1..libc::SIGSYS + 1 {
-            // Two of them cannot be ignored in the first place, and say so.
-            libc::signal(signal, libc::SIG_DFL);
-        }
+    if let Err(e) = inherit::reset() {
+        return error("begin with what every command begins with", e);
     }
     if let Some(count) = bounds.processes_max
         && let Err(e) = system::limit_processes(count)
     {
         return error("limit how many processes there can be", e);
+    }
+    if let Some(count) = bounds.open_files_max
+        && let Err(e) = system::limit_open_files(count)
+    {
+        return error("limit how many files can be open", e);
     }
     if let User::Plain { user, group } = sandbox.user {
         let became = match sandbox.ids.is_alone() {
@@ -150,10 +147,16 @@ fn become_command(
         if let Err(e) = became {
             return error("become the build's user", e);
         }
-        // SAFETY: numbers alone.
-        if let Err(e) = system::check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }) {
-            return error("give up new privileges", e);
-        }
+    }
+    // SAFETY: numbers alone. From now on no program gains ids or capabilities by its file's. Root of the root needs none of that:
+    // it may become any user of the root by itself.
+    if let Err(e) = system::check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }) {
+        return error("give up new privileges", e);
+    }
+    if matches!(sandbox.view, View::Root(_))
+        && let Err(e) = refused::install(sandbox.nesting, refusing)
+    {
+        return error("refuse system calls that builds do not need", e);
     }
     if let Some((_, path)) = sandbox.environment.iter().find(|(name, _)| name == "PATH") {
         // The program is looked for where its own environment says, not in that of this process.

@@ -1,6 +1,6 @@
 //! The outer process: it starts process 1 in new namespaces, maps its ids, and waits. It stays outside itself.
 
-use super::{Report, Specification, Task, inner, system};
+use super::{Report, Specification, Task, inherit, inner, system};
 use crate::{IdMap, Mapper};
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
@@ -50,6 +50,7 @@ pub(super) fn run(source: &OsStr, parent: libc::pid_t) -> i32 {
 
 fn enter(source: &OsStr, parent: libc::pid_t) -> Result<i32, StepError> {
     at("follow Kilnyard", system::die_with_parent(parent))?;
+    at("lose the protection from running out of memory", inherit::lose_protection_from_oom())?;
     let (specification, orders) = at("read the sandbox's description", read(source))?;
     let Specification { sandbox, bounds, groups } = specification;
     IS_FOR_A_PERSON.store(sandbox.is_interactive, Ordering::Relaxed);

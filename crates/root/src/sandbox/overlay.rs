@@ -102,7 +102,11 @@ fn layer_by_layer(names: &Names, target: &Path, flags: &[&str]) -> rustix::io::R
         fsconfig_set_flag(&context, *flag)?;
     }
     fsconfig_create(&context)?;
-    let mounted = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_NODEV)?;
+    let mounted = fsmount(
+        &context,
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOSUID,
+    )?;
     move_mount(mounted, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
@@ -122,7 +126,7 @@ fn by_options(names: &Names, target: &Path, flags: &[&str], refused: Errno) -> i
         );
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
-    mount("overlay", target, "overlay", libc::MS_NODEV, &options)
+    mount("overlay", target, "overlay", libc::MS_NOSUID | libc::MS_NODEV, &options)
 }
 
 #[cfg(test)]

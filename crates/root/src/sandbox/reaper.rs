@@ -6,7 +6,8 @@
 
 use super::census::{self, Census};
 use super::outer::say;
-use super::{GRACE, Order, Report, system};
+use super::refused::Refused;
+use super::{GRACE, Order, Report, network, system};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -27,6 +28,7 @@ pub(super) struct Reaper {
     /// Can be read when a child has ended.
     children: OwnedFd,
     orders: Option<OwnedFd>,
+    refused: Refused,
 }
 
 /// Why waiting ended.
@@ -39,14 +41,14 @@ enum Woken {
 
 impl Reaper {
     /// To be made before the command is started: from now on the end of children is not missed.
-    pub(super) fn new(orders: Option<OwnedFd>) -> io::Result<Reaper> {
+    pub(super) fn new(orders: Option<OwnedFd>, refused: Refused) -> io::Result<Reaper> {
         block_child_signal(libc::SIG_BLOCK);
         let set = child_signal();
         let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
         // SAFETY: the set lives to the end of the call, which makes a new descriptor.
         let children = system::check(unsafe { libc::signalfd(-1, &set, flags) })?;
         // SAFETY: it was just made and has no other owner.
-        Ok(Reaper { children: unsafe { OwnedFd::from_raw_fd(children) }, orders })
+        Ok(Reaper { children: unsafe { OwnedFd::from_raw_fd(children) }, orders, refused })
     }
 
     /// Keeps the command until no process is left; its exit code. Where `/proc` shows other processes than those of the
@@ -78,14 +80,20 @@ impl Reaper {
         self.end(order.unwrap_or(Order::End), command, &mut code);
         let (read_bytes, written_bytes) = census::bytes_read_and_written();
         let own_seconds = census::own_seconds();
-        say(&Report::Used { read_bytes, written_bytes, created: census.created(), own_seconds });
+        let calls = self.refused.into_counts();
+        if !calls.is_empty() {
+            say(&Report::Refused { calls });
+        }
+        let (created, unreachable) = (census.created(), network::unreachable());
+        say(&Report::Used { read_bytes, written_bytes, created, unreachable, own_seconds });
         code.unwrap_or(128 + libc::SIGKILL)
     }
 
     fn wait(&mut self, patience: Duration) -> Woken {
         let orders = self.orders.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         // A descriptor below zero is passed over (poll(2)).
-        let mut polled = [self.children.as_raw_fd(), orders].map(|fd| libc::pollfd {
+        let refused = self.refused.descriptor();
+        let mut polled = [self.children.as_raw_fd(), orders, refused].map(|fd| libc::pollfd {
             fd,
             events: libc::POLLIN,
             revents: 0,
@@ -98,6 +106,9 @@ impl Reaper {
             && let Some(order) = self.next_order()
         {
             return Woken::Order(order);
+        }
+        if polled[2].revents != 0 {
+            self.refused.take(polled[2].revents);
         }
         if polled[0].revents == 0 {
             return Woken::Time;

@@ -178,3 +178,15 @@ pub(super) fn limit_processes(count: u32) -> io::Result<()> {
     check(unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &limit) })?;
     Ok(())
 }
+
+/// Lets this process and all that it begins have no more files open than so each, or no more than before where that is less.
+pub(super) fn limit_open_files(count: u32) -> io::Result<()> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limit lives to the end of the call.
+    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) })?;
+    let count = limit.rlim_max.min(count.into());
+    let limit = libc::rlimit { rlim_cur: count, rlim_max: count };
+    // SAFETY: as above.
+    check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) })?;
+    Ok(())
+}

@@ -2,8 +2,8 @@
 
 use kilnyard_root::sandbox::{RunError, Task};
 use kilnyard_root::{
-    Access, Device, FileSystem, Flushes, Form, IdMap, ImagePlan, Keeper, Making, Operation, Place, Requests,
-    RootPlan, Sandbox, User, View, probe,
+    Access, Device, FileSystem, Flushes, Form, IdMap, ImagePlan, Keeper, Making, Nesting, Operation, Place,
+    Requests, RootPlan, Sandbox, User, View, probe,
 };
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -235,5 +235,6 @@ pub fn sandbox_of(
         is_interactive: false,
         has_network: false,
         flushes: Flushes::Discard,
+        nesting: Nesting::Refused,
     }
 }

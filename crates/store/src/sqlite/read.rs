@@ -2,7 +2,8 @@
 
 use super::Sqlite;
 use crate::rows::{
-    BuildRow, Current, Measurement, OutputRow, PackageRow, Plan, PlanRow, PlanRowSeen, RunRow, RunState,
+    BuildRow, Current, LastBuild, Measurement, OutputRow, PackageRow, Plan, PlanRow, PlanRowSeen, RunRow,
+    RunState,
 };
 use crate::{Number, StoreError};
 use kilnyard_model::order::Key;
@@ -48,10 +49,11 @@ impl Sqlite {
     }
 
     pub(super) fn read_runs(&self, count_max: Option<i64>) -> Result<Vec<RunRow>, StoreError> {
-        let sql = "SELECT number, started, ended, state, plan_digest, cores, slots, expected, bound
+        let sql = "SELECT number, started, ended, state, plan_digest, cores, slots, expected, bound, forced
                    FROM run ORDER BY number DESC LIMIT ?1";
         let rows = self.rows(sql, (count_max.unwrap_or(-1),), |row| {
             let state: String = row.get(3)?;
+            let forced: Option<String> = row.get(9)?;
             Ok(RunRow {
                 number: row.get::<_, i64>(0)? as Number,
                 started_seconds: row.get(1)?,
@@ -62,9 +64,24 @@ impl Sqlite {
                 slots: row.get(6)?,
                 expected_seconds: row.get(7)?,
                 bound_seconds: row.get(8)?,
+                // Of a text that cannot be read the run is one that forced nothing.
+                forced: forced.and_then(|text| serde_json::from_str(&text).ok()),
             })
         })?;
         Ok(rows)
+    }
+
+    pub(super) fn read_last_builds(&self) -> Result<Vec<LastBuild>, StoreError> {
+        // SQLite takes the other columns from the row of the maximum.
+        let sql = "SELECT package, max(number), run, outcome FROM build GROUP BY package";
+        self.rows(sql, (), |row| {
+            Ok(LastBuild {
+                package: row.get(0)?,
+                number: row.get::<_, i64>(1)? as Number,
+                run: row.get::<_, i64>(2)? as Number,
+                outcome: row.get(3)?,
+            })
+        })
     }
 
     pub(super) fn read_packages(
@@ -212,7 +229,7 @@ impl Sqlite {
     }
 
     pub(super) fn read_plan_head(&self) -> Result<Option<Plan>, StoreError> {
-        let sql = "SELECT digest, made, expected, bound, cuts, path FROM plan";
+        let sql = "SELECT digest, made, expected, bound, cuts, path, remarks FROM plan";
         let plan = self.connection.query_row(sql, [], |row| {
             Ok(Plan {
                 digest: row.get(0)?,
@@ -220,6 +237,7 @@ impl Sqlite {
                 expected_seconds: row.get(2)?,
                 bound_seconds: row.get(3)?,
                 cuts: lines(&row.get::<_, String>(4)?, '\n'),
+                remarks: lines(&row.get::<_, String>(6)?, '\n'),
                 path: lines(&row.get::<_, String>(5)?, ' '),
                 packages: Vec::new(),
             })

@@ -17,6 +17,7 @@ fn run_row() -> RunRow {
         slots: 2,
         expected_seconds: 60.0,
         bound_seconds: 50.0,
+        forced: Some(crate::ForcedRun { packages: vec!["a".into()], checks_reproducible: true }),
     }
 }
 
@@ -100,8 +101,8 @@ fn a_run_comes_back_as_it_was_written() {
     store
         .record(&[
             Record::BuildBegan(build_row(number, run, "b")),
-            Record::StageEnded { build: number, stage: stage(Stage::Unpack, 1.0) },
-            Record::StageEnded { build: number, stage: stage(Stage::Build, 2.0) },
+            Record::StageEnded { build: number, stage: Box::new(stage(Stage::Unpack, 1.0)) },
+            Record::StageEnded { build: number, stage: Box::new(stage(Stage::Build, 2.0)) },
             Record::BuildEnded {
                 build: number,
                 at_seconds: 105.0,
@@ -157,7 +158,7 @@ fn outputs_replace_those_of_the_same_package_alone() {
     store
         .record(&[
             Record::BuildBegan(build_row(1, run, "p")),
-            Record::StageEnded { build: 1, stage: stage(Stage::Build, 2.5) },
+            Record::StageEnded { build: 1, stage: Box::new(stage(Stage::Build, 2.5)) },
             Record::BuildEnded {
                 build: 1,
                 at_seconds: 111.0,
@@ -211,6 +212,7 @@ fn a_plan_replaces_the_one_before() {
         expected_seconds: 2.0,
         bound_seconds: 3.0,
         cuts: vec!["a without b".into()],
+        remarks: vec!["two claim it".into()],
         path: vec!["a".into(), "b".into()],
         packages: vec![PlanRow {
             package: package_row("a", PackageState::Ready),
@@ -238,6 +240,7 @@ fn packages_of_a_plan_pass_by_until_somebody_has_enough() {
         expected_seconds: 2.0,
         bound_seconds: 3.0,
         cuts: Vec::new(),
+        remarks: Vec::new(),
         path: Vec::new(),
         packages: vec![row("b", &["a", "c"]), row("a", &[]), row("c", &[])],
     };
@@ -318,10 +321,10 @@ fn what_the_last_builds_took_is_kept_and_those_without_memory_too() {
         store
             .record(&[
                 Record::BuildBegan(build_row(number, run, "p")),
-                Record::StageEnded { build: number, stage: stage(Stage::Fetch, 9.0) },
+                Record::StageEnded { build: number, stage: Box::new(stage(Stage::Fetch, 9.0)) },
                 // It was made twice.
-                Record::StageEnded { build: number, stage: stage(Stage::Build, 99.0) },
-                Record::StageEnded { build: number, stage: made },
+                Record::StageEnded { build: number, stage: Box::new(stage(Stage::Build, 99.0)) },
+                Record::StageEnded { build: number, stage: Box::new(made) },
                 end(number, outcome, failure),
             ])
             .unwrap();

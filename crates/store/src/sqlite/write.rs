@@ -23,8 +23,8 @@ pub(super) fn begin_run(
 ) -> Result<Number> {
     let transaction = begin(connection)?;
     transaction.execute(
-        "INSERT INTO run (started, ended, state, plan_digest, cores, slots, expected, bound)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        "INSERT INTO run (started, ended, state, plan_digest, cores, slots, expected, bound, forced)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         params![
             run.started_seconds,
             run.ended_seconds,
@@ -33,7 +33,8 @@ pub(super) fn begin_run(
             run.cores,
             run.slots,
             run.expected_seconds,
-            run.bound_seconds
+            run.bound_seconds,
+            run.forced.as_ref().map(json).transpose()?
         ],
     )?;
     let number = transaction.last_insert_rowid();
@@ -238,14 +239,16 @@ pub(super) fn save_plan(connection: &mut Connection, plan: &Plan) -> Result<()> 
     let transaction = begin(connection)?;
     transaction.execute_batch("DELETE FROM plan; DELETE FROM plan_package;")?;
     transaction.execute(
-        "INSERT INTO plan (only, digest, made, expected, bound, cuts, path) VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6)",
+        "INSERT INTO plan (only, digest, made, expected, bound, cuts, path, remarks)
+         VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         params![
             plan.digest,
             plan.made_seconds,
             plan.expected_seconds,
             plan.bound_seconds,
             plan.cuts.join("\n"),
-            plan.path.join(" ")
+            plan.path.join(" "),
+            plan.remarks.join("\n")
         ],
     )?;
     {

@@ -92,7 +92,7 @@ impl Layers {
             let kept = made.and_then(|()| Ok(self.keep(&name, &self.yard.join(&part), None, None)?));
             if let Err(error) = kept {
                 // What cannot be removed is by the next sweep.
-                let _ = self.remove(&part);
+                self.remove(&part);
                 return Err(error);
             }
             standing = self.stand_on(std::slice::from_ref(&name));

@@ -1,6 +1,7 @@
 //! What is written beside a layer.
 
 use kilnyard_mirror::Sha256Hex;
+use kilnyard_root::tree::Manifest;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
@@ -44,13 +45,17 @@ pub(super) struct Kept {
     /// Whether it was synchronized since.
     pub(super) is_safe: bool,
     pub(super) bytes: u64,
+    /// What its files were; none if an older Kilnyard made it.
+    #[serde(default)]
+    pub(super) manifest: Option<Manifest>,
     /// What it is, if it is that of a set.
     pub(super) set: Option<Set>,
 }
 
 impl Kept {
-    pub(super) fn new(boot: &str, bytes: u64, set: Option<Set>) -> Kept {
-        Kept { format: FORMAT, boot: boot.to_owned(), is_safe: false, bytes, set }
+    pub(super) fn new(boot: &str, manifest: Manifest, set: Option<Set>) -> Kept {
+        let bytes = manifest.bytes;
+        Kept { format: FORMAT, boot: boot.to_owned(), is_safe: false, bytes, manifest: Some(manifest), set }
     }
 
     /// Whether all of it is there, in this boot of the machine.

@@ -114,7 +114,7 @@ impl Control {
                     masking.canonical.literal(name.as_bytes());
                     masking.canonical.placeholder();
                 }
-                Field::Source => masking.canonical.literal(line.as_bytes()),
+                Field::Source => masking.unnumbered(line.as_bytes()),
                 Field::Other => masking.masked(line.as_bytes()),
             }
         }

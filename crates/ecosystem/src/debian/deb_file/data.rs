@@ -2,26 +2,26 @@
 
 use std::io::{self, Read};
 
-use super::DebProblem;
-use crate::archive::{ArchiveProblem, Compression, Contents, Entry, Kind, decompress, for_each_entry};
+use super::{DebProblem, Own};
+use crate::archive::{
+    ArchiveProblem, Compression, Contents, Entry, Kind, OutputBounds, decompress, for_each_entry,
+};
 
 const MEMBER: &str = "data archive";
-
-/// The largest real packages (compilers for graphics cards, game data) unpack to under 10 GiB.
-const UNPACKED_BYTES_MAX: u64 = 64 << 30;
 
 /// Reads the member to its end.
 pub(super) fn read(
     member: &mut io::Take<impl Read>,
     compression: Compression,
-    own_version: &str,
+    own: &Own,
+    bounds: OutputBounds,
 ) -> Result<Contents, DebProblem> {
-    let mut contents = Contents::default();
+    let mut contents = Contents::within(bounds.files_max, own.numbers.clone());
     {
-        let mut unpacked = decompress(member, compression, UNPACKED_BYTES_MAX)
+        let mut unpacked = decompress(member, compression, bounds.unpacked_bytes_max)
             .map_err(|source| ArchiveProblem::Content { member: MEMBER, source })?;
         for_each_entry::<DebProblem>(&mut unpacked, MEMBER, |entry, bytes| {
-            if is_own_changelog(&entry, own_version) {
+            if is_own_changelog(&entry, own) {
                 return Ok(());
             }
             Ok(contents.add(entry, bytes, MEMBER)?)
@@ -33,8 +33,9 @@ pub(super) fn read(
     }
 }
 
-/// Whether the entry is the Debian changelog that every rebuild adds to.
-fn is_own_changelog(entry: &Entry, own_version: &str) -> bool {
+/// Whether the entry is the Debian changelog that every rebuild adds to: whole, or what debhelper puts apart for an
+/// architecture when a changelog's entry is of a rebuild alone.
+fn is_own_changelog(entry: &Entry, own: &Own) -> bool {
     if !matches!(entry.kind, Kind::File | Kind::HardLink) {
         return false;
     }
@@ -48,14 +49,17 @@ fn is_own_changelog(entry: &Entry, own_version: &str) -> bool {
     if package.is_empty() {
         return false;
     }
-    let is_native = !own_version.contains('-');
-    if name == b"changelog.Debian.gz" || (is_native && name == b"changelog.gz") {
-        return true;
-    }
-    name.strip_prefix(b"changelog.Debian.").and_then(|rest| rest.strip_suffix(b".gz")).is_some_and(
-        |architecture| {
-            !architecture.is_empty()
-                && architecture.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
-        },
-    )
+    let name = name.strip_suffix(b".gz").unwrap_or(name);
+    let is_of = |name: &[u8], plain: &[u8], is_architecture: &dyn Fn(&[u8]) -> bool| {
+        name.strip_prefix(plain)
+            .is_some_and(|rest| rest.is_empty() || rest.strip_prefix(b".").is_some_and(is_architecture))
+    };
+    let is_word = |word: &[u8]| {
+        !word.is_empty() && word.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
+    };
+    // A native package has nothing but a Debian changelog, and with another ending it is another file
+    // (`changelog.html.gz`).
+    let is_own_architecture = |word: &[u8]| word == own.architecture.as_bytes() || word == b"all";
+    is_of(name, b"changelog.Debian", &is_word)
+        || (own.is_native && is_of(name, b"changelog", &is_own_architecture))
 }

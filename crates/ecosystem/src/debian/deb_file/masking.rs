@@ -1,6 +1,6 @@
 //! The canonical form of a package whose own version is left out.
 
-use crate::archive::Canonical;
+use crate::archive::{Canonical, Numbers};
 
 /// A change of the form changes this line, and with it every digest.
 const FORM: &[u8] = b"kilnyard deb content 1";
@@ -8,18 +8,26 @@ const FORM: &[u8] = b"kilnyard deb content 1";
 /// Collects the canonical form.
 pub(super) struct Masking {
     pub(super) canonical: Canonical,
-    own_version: String,
+    own_version: Vec<u8>,
+    numbers: Numbers,
 }
 
 impl Masking {
-    pub(super) fn new(own_version: &str) -> Self {
-        Self { canonical: Canonical::new(FORM), own_version: own_version.to_owned() }
+    pub(super) fn new(own_version: &str, numbers: &Numbers) -> Self {
+        let own_version = numbers.without(own_version.as_bytes()).into_owned();
+        Self { canonical: Canonical::new(FORM), own_version, numbers: numbers.clone() }
+    }
+
+    /// Bytes without the numbers of the rebuild.
+    pub(super) fn unnumbered(&mut self, bytes: &[u8]) {
+        self.canonical.literal(&self.numbers.without(bytes));
     }
 
     /// Bytes with the mark in the place of every occurrence of the own version.
     pub(super) fn masked(&mut self, bytes: &[u8]) {
+        let bytes = self.numbers.without(bytes);
         let mut begin = 0;
-        for at in occurrences(bytes, self.own_version.as_bytes()) {
+        for at in occurrences(&bytes, &self.own_version) {
             self.canonical.literal(&bytes[begin..at]);
             self.canonical.placeholder();
             begin = at + self.own_version.len();
@@ -57,7 +65,7 @@ mod tests {
     use super::*;
 
     fn masked(version: &str, text: &str) -> String {
-        let mut masking = Masking::new(version);
+        let mut masking = Masking::new(version, &Numbers::default());
         masking.masked(text.as_bytes());
         masking.canonical.finish()
     }

@@ -9,11 +9,11 @@ while read -r file hash name; do
   # dpkg works out the checksums of a package that brings none, but for those of its configuration files.
   if [ ! -e "$layer/DEBIAN/md5sums" ]; then
     while IFS= read -r path; do
-      if [ -f "$layer$path" ] && [ ! -L "$layer$path" ] && ! grep -Fqx -e "${path#/}" "$INPUTS/$hash.conffiles"; then
+      if [ -f "$layer$path" ] && [ ! -L "$layer$path" ] && ! grep -Fqx -e "${path#/}" "$TEXTS/$hash.conffiles"; then
         sum=$(md5sum < "$layer$path")
         printf '%s  %s\n' "${sum%% *}" "${path#/}"
       fi
-    done < "$INPUTS/$hash.list" > "$layer/DEBIAN/md5sums"
+    done < "$TEXTS/$hash.list" > "$layer/DEBIAN/md5sums"
   fi
   # Where the system has a link, a folder of the layer would hide it.
   for top in bin sbin lib lib32 lib64 libo32 libx32; do
@@ -30,13 +30,13 @@ while read -r file hash name; do
     [ ! -e "$member" ] || mv "$member" "$info/$name.${member##*/}"
   done
   rmdir "$layer/DEBIAN"
-  cp "$INPUTS/$hash.list" "$info/$name.list"
+  cp "$TEXTS/$hash.list" "$info/$name.list"
   # A configuration file gets its name when the package is configured.
   while IFS= read -r path; do
     mv "$layer/$path" "$layer/$path.dpkg-new"
-  done < "$INPUTS/$hash.conffiles"
+  done < "$TEXTS/$hash.conffiles"
   chmod -R u=rwX,go=rX "$info"
   # Whatever the package says of the root itself: what is there keeps its owner.
   chown 0:0 "$layer"
   chmod 755 "$layer"
-done < "$INPUTS/layers.unpack"
+done < "$TEXTS/layers.unpack"

@@ -160,7 +160,7 @@ impl Peer {
         }
         let mut sources = Sources::default();
         for text in texts.sources {
-            sources.add(text.into());
+            sources.add(text.into()).context(Kind::Machine, failed)?;
         }
         let context = yard.config.debian()?.settings().context();
         let converted = convert::convert(&sources, &context, Parts::All);

@@ -96,7 +96,7 @@ Package: broken\nVersion: 1\nArchitecture: any\nBuild-Depends: a (1)\n";
     #[test]
     fn sources_become_packages_that_need_what_a_build_needs() {
         let mut sources = Sources::default();
-        sources.add(SOURCES.into());
+        sources.add(SOURCES.into()).unwrap();
         let context = Context { architecture: "amd64".into(), profiles: vec!["nocheck".into()] };
         let converted = convert(&sources, &context, Parts::Dependent);
         let expected = "Package: src-broken\nVersion: 1\nArchitecture: amd64\n\
@@ -112,7 +112,7 @@ Depends: a (>= 1) | b, build-essential\nConflicts: f\n\n";
     #[test]
     fn verdicts_are_those_on_sources() {
         let mut sources = Sources::default();
-        sources.add(SOURCES.into());
+        sources.add(SOURCES.into()).unwrap();
         let converted = convert(&sources, &Context::new("amd64"), Parts::Dependent);
         let output = "can't install src-good-1:2-3.amd64:\n  nothing provides a\n\
 can't install other-1.amd64:\ncan't install src-odd:\nchecked 3\n";

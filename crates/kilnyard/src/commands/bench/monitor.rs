@@ -11,7 +11,9 @@ use crate::signals;
 use crate::yard::own_ids;
 use kilnyard_process::{End, Limits, Outcome, hears_of_births, run};
 use kilnyard_root::sandbox::Task;
-use kilnyard_root::{Access, Flushes, IdMap, Making, Operation, RootPlan, Sandbox, User, View, probe};
+use kilnyard_root::{
+    Access, Flushes, IdMap, Making, Nesting, Operation, RootPlan, Sandbox, User, View, probe,
+};
 use serde_json::{Map, json};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
@@ -125,6 +127,7 @@ fn build(scratch: &Scratch, ids: &IdMap, cores: u32, waiting: u32) -> Result<(f6
         is_interactive: false,
         has_network: false,
         flushes: Flushes::Discard,
+        nesting: Nesting::Refused,
     };
     let limits = Limits::of_wall(f64::from(SECONDS) * 10.0);
     let before = own_cpu_seconds();

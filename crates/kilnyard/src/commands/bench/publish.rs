@@ -10,7 +10,7 @@ use crate::yard::{Yard, store_error};
 use crate::{family::debian, mirror};
 use kilnyard_ecosystem::debian::source::Sources;
 use kilnyard_ecosystem::debian::universe::Universe;
-use kilnyard_ecosystem::debian::{Base, Workshop};
+use kilnyard_ecosystem::debian::{Base, Published, Workshop};
 use kilnyard_mirror::{DistfileStore, Sha256Hex};
 use kilnyard_sign::YardKey;
 use kilnyard_store::{Current, Record, Sqlite, Store};
@@ -31,7 +31,8 @@ pub fn measure(pairs: u32) -> Result<Report> {
     let universe = Universe::new(settings.context());
     // They are of the set, though no index has them: what could not be built stays published.
     let names: Vec<String> = (0..PACKAGES).map(|number| synthetic::current(number, 1).package).collect();
-    let workshop = Workshop::new(settings, universe, Sources::default(), &names, Base::default());
+    let workshop =
+        Workshop::new(settings, universe, Sources::default(), &names, Base::default(), Published::default());
     let mut bench = Bench { store: yard.store()?, distfiles: mirror::open_distfiles(&yard)?, yard, workshop };
     bench.put((0..PACKAGES).map(|number| synthetic::current(number, 1)).collect())?;
     let (mut whole, mut changed, mut changed_wall) = (Vec::new(), Vec::new(), Vec::new());

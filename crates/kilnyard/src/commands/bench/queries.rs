@@ -156,6 +156,7 @@ fn run_row(began: f64) -> RunRow {
         slots: 8,
         expected_seconds: 3000.0,
         bound_seconds: 2000.0,
+        forced: None,
     }
 }
 
@@ -214,7 +215,7 @@ fn build_records(run: u64, build: u64, number: usize, began: f64, state: Package
             left_behind: Vec::new(),
             measures: Measures::default(),
         };
-        Record::StageEnded { build, stage: result }
+        Record::StageEnded { build, stage: Box::new(result) }
     }));
     let failure = is_failed.then(|| Failure {
         stage: Stage::Build,
@@ -262,6 +263,7 @@ fn plan_of(digest: String) -> Plan {
         expected_seconds: 3000.0,
         bound_seconds: 2000.0,
         cuts: Vec::new(),
+        remarks: Vec::new(),
         path: (0..20).map(synthetic::name).collect(),
         packages: (0..PACKAGES).map(row).collect(),
     }

@@ -15,6 +15,7 @@ mod chart;
 mod clock;
 mod empty;
 mod kept;
+mod load;
 mod told;
 mod variant;
 mod ways;
@@ -83,6 +84,8 @@ struct Figures {
     empty: empty::Empty,
     ways: Ways,
     measured: Vec<Measured>,
+    /// How much of the machine's cores other work used meanwhile, if that is known.
+    others_share: Option<f64>,
 }
 
 /// What is said of it.
@@ -91,17 +94,17 @@ pub struct Found {
     pub full: Report,
     /// With those that are told in a table, for people.
     pub short: Report,
-    /// The recommendation; none where no way works.
-    advice: Option<Advice>,
+    /// The recommendation, or why there is none.
+    advice: std::result::Result<Advice, String>,
     /// With what it was measured.
     package: String,
 }
 
 impl Found {
-    /// What is kept of it for `kilnyard tune`.
-    pub fn kept(&self) -> Option<Kept> {
+    /// What is kept of it for `kilnyard tune`, or why nothing is.
+    pub fn kept(&self) -> std::result::Result<Kept, String> {
         let Advice { roots, reason } = self.advice.clone()?;
-        Some(Kept { roots, reason, package: self.package.clone() })
+        Ok(Kept { roots, reason, package: self.package.clone(), is_beyond_noise: true })
     }
 }
 
@@ -133,6 +136,7 @@ pub fn measure(
         .collect::<Vec<_>>();
     let can_stack = measured.iter().any(|one| one.refused.is_none() && one.variant.is_layered());
     let (mut ways, maker) = Ways::begin(&own, &bench.ids, &subject, can_stack)?;
+    let load = load::Load::start();
     for pair in 1..=pairs {
         let stacked = maker.as_ref().map(|maker| ways.round(maker)).transpose()?.flatten();
         for one in measured.iter_mut().filter(|one| one.refused.is_none()) {
@@ -151,15 +155,19 @@ pub fn measure(
         error.causes.extend(measured.iter().filter_map(|one| one.refused.clone()));
         return Err(error.hint("kilnyard doctor, which says what is missing"));
     }
+    let others_share = load.others_share();
     let (version, dependencies) = (subject.order.version.clone(), subject.order.root.depends.len());
-    let figures = Figures { package: package.to_owned(), version, dependencies, empty, ways, measured };
+    let figures =
+        Figures { package: package.to_owned(), version, dependencies, empty, ways, measured, others_share };
     if let Some(path) = svg {
         let drawing = chart::draw(&told::chart(&figures, &machine.as_text(), pairs));
         files::write_whole(path, drawing.as_bytes())?;
     }
     let found = told::told(&figures);
-    if let Some(kept) = found.kept() {
-        kept.keep(yard)?;
+    match found.kept() {
+        Ok(kept) => kept.keep(yard)?,
+        // What was recommended before is no better than what was measured now.
+        Err(_) => kept::forget(yard)?,
     }
     Ok(found)
 }

@@ -9,11 +9,12 @@ use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::debian::Workshop;
 use kilnyard_ecosystem::debian::deb822;
-use kilnyard_ecosystem::debian::source::Source;
+use kilnyard_ecosystem::debian::source::{OutputKind, Source};
 use kilnyard_mirror::{DistfileStore, Sha256Hex};
-use kilnyard_publish::{BinaryEntry, KEYRING_FILE, ReleaseFacts, SourceEntry, SourceFile};
+use kilnyard_publish::{BinaryEntry, BinaryIndex, KEYRING_FILE, ReleaseFacts, SourceEntry, SourceFile};
 use kilnyard_store::{Current, OutputRow, Store};
 use std::collections::HashSet;
+use std::path::PathBuf;
 
 /// The component of everything that is published.
 const COMPONENT: &str = "main";
@@ -97,16 +98,17 @@ fn binary(row: &OutputRow, distfiles: &DistfileStore) -> Result<Option<BinaryEnt
         size_bytes: output.size_bytes,
         architecture: output.architecture.clone(),
         component: COMPONENT.to_owned(),
+        index: index_of(&output.file),
     }))
 }
 
 /// The package of an output as it is published now, of whatever version, if its file is whole.
 fn published_binary(yard: &Yard, debian: &Debian, row: &OutputRow) -> Option<BinaryEntry> {
     let (repository, output) = (yard.path("repository"), &row.output);
-    let folder = repository.join("dists").join(&debian.release).join(COMPONENT);
-    let index = folder.join(format!("binary-{}", debian.architecture())).join("Packages");
-    let text = fs_err::read_to_string(index).ok()?;
-    let stanza = deb822::stanzas(&text).find(|stanza| {
+    let indexes = indexes_of_binaries(yard, debian);
+    let texts: Vec<String> = indexes.iter().filter_map(|index| fs_err::read_to_string(index).ok()).collect();
+    let mut stanzas = texts.iter().flat_map(|text| deb822::stanzas(text));
+    let stanza = stanzas.find(|stanza| {
         stanza.get("Package") == Some(&output.name)
             && stanza.get("Architecture") == Some(&output.architecture)
     })?;
@@ -126,6 +128,7 @@ fn published_binary(yard: &Yard, debian: &Debian, row: &OutputRow) -> Option<Bin
         size_bytes: bytes.len() as u64,
         architecture: output.architecture.clone(),
         component: COMPONENT.to_owned(),
+        index: index_of(&output.file),
     })
 }
 
@@ -187,6 +190,21 @@ fn source(
         });
     }
     Some(SourceEntry { stanza, component: COMPONENT.to_owned(), files })
+}
+
+/// The index that lists an output of this file.
+fn index_of(file: &str) -> BinaryIndex {
+    match OutputKind::of_file(file) {
+        OutputKind::Deb => BinaryIndex::Machine,
+        OutputKind::Udeb => BinaryIndex::Installer,
+    }
+}
+
+/// The indexes of binary packages that the repository offers now.
+pub fn indexes_of_binaries(yard: &Yard, debian: &Debian) -> Vec<PathBuf> {
+    let folder = yard.path("repository/dists").join(&debian.release).join(COMPONENT);
+    let of_architecture = format!("binary-{}/Packages", debian.architecture());
+    vec![folder.join(&of_architecture), folder.join("debian-installer").join(of_architecture)]
 }
 
 /// The index of sources as it is published now.

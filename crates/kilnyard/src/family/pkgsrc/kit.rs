@@ -41,7 +41,7 @@ pub struct KitLayer {
 /// The kit as it is; none where there is none for this configuration.
 pub fn find(yard: &Yard, pkgsrc: &Pkgsrc, base: &Base) -> Option<KitLayer> {
     let made: Made = serde_json::from_slice(&fs_err::read(yard.path("layers/kit.json")).ok()?).ok()?;
-    let is_right = made.asked == asked(pkgsrc, base) && yard.path(&made.layer).is_dir();
+    let is_right = made.asked == asked(pkgsrc, base) && base::is_whole(yard, &made.layer);
     is_right.then_some(KitLayer { layer: made.layer, digest: made.digest })
 }
 
@@ -166,7 +166,7 @@ fn bootstrap(
     }
     let tree = SharedFolder { source: pkgsrc.tree.clone(), inside: TREE.to_owned() };
     // What an earlier process was killed over.
-    RootFolder::at(&yard.folder, "kit", ids, &[]).remove().context(Kind::Machine, failed)?;
+    RootFolder::at(&yard.folder, "kit", ids, &[]).remove_or_set_aside();
     let making = yard.config.roots.on_disk();
     let root = RootFolder::create(&yard.folder, "kit", ids, std::slice::from_ref(&base.layer), &making);
     let root = root.context(Kind::Machine, failed)?.showing(&[tree]);
@@ -204,7 +204,7 @@ fn bootstrap(
             Err(error.hint(format!("zstdless {}.zst", log_path.display())))
         }
     };
-    let _ = root.remove();
+    root.remove_or_set_aside();
     result?;
     Ok(Sha256Hex::of(asked(pkgsrc, base).as_bytes()).as_str().to_owned())
 }

@@ -3,14 +3,15 @@
 //! A package that may not be given away (`NO_BIN_ON_FTP`), and all that stand on one, are built and stay in the yard.
 
 use crate::error::{Context, Kind, Result};
-use crate::family::{ToPublish, broken_remark};
+use crate::family::{Recovered, ToPublish, broken_remark};
 use crate::key::Key;
 use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::pkgsrc::{Workshop, description};
 use kilnyard_mirror::{DistfileStore, Sha256Hex};
+use kilnyard_model::order::Key as BuildKey;
 use kilnyard_publish::{PackageEntry, PublishedPackages, plan_packages};
-use kilnyard_store::{OutputRow, Store};
+use kilnyard_store::{Current, OutputRow, Store};
 use std::collections::HashSet;
 
 /// What is to be published.
@@ -55,6 +56,51 @@ pub fn make(
         remarks,
         line: format!("PKG_PATH=file://{}/packages/All", yard.path("repository").display()),
     })
+}
+
+/// Packages of the repository that the store does not have. Such as another version of the tree made are lost.
+pub fn recover(
+    yard: &Yard,
+    store: &impl Store,
+    workshop: &Workshop,
+    distfiles: &DistfileStore,
+) -> Result<Recovered> {
+    let mut recovered = Recovered::default();
+    let entries = match fs_err::read_dir(yard.path("repository/packages/All")) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(recovered),
+        Err(error) => return Err(error).context(Kind::Machine, "read what the repository offers"),
+    };
+    for entry in entries {
+        let path = entry.context(Kind::Machine, "read what the repository offers")?.path();
+        if path.extension().is_none_or(|ending| ending != "tgz") {
+            continue;
+        }
+        let (package, output) = match workshop.published_output(&path) {
+            Ok(Some(found)) => found,
+            Ok(None) => {
+                recovered.remarks.push(format!("{} is lost: the set has no such package", path.display()));
+                continue;
+            }
+            Err(error) => {
+                recovered.remarks.push(format!("{} is lost: {error}", path.display()));
+                continue;
+            }
+        };
+        if store.current(&package).map_err(store_error)?.is_some() {
+            continue;
+        }
+        distfiles.insert(&path).context(Kind::Machine, "keep a published package")?;
+        recovered.packages.push(Current {
+            package,
+            build: 0,
+            recipe_version: output.version.clone(),
+            revision: 1,
+            key: BuildKey { digest: String::new(), lines: Vec::new() },
+            outputs: vec![output],
+        });
+    }
+    Ok(recovered)
 }
 
 /// Whether a stanza of the repository is of the package that made an output, of whatever version.

@@ -15,15 +15,16 @@ use kilnyard_ecosystem::pkgsrc::scan_file::ScanFile;
 use kilnyard_ecosystem::pkgsrc::{LeftOutStanza, Workshop};
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{RunRow, Store};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
 
-/// Writes the reports of the last run.
+/// Writes the reports after the last run. They are of the whole set: a package that this run did not contain stands where
+/// the latest run that did contain it left it.
 pub fn write(yard: &Yard, store: &impl Store, workshop: &Workshop) -> Result<()> {
     let failed = "write the reports for pbulk's readers";
     let Some(run) = store.last_run().map_err(store_error)? else { return Ok(()) };
-    let rows = store.packages(run.number).map_err(store_error)?;
-    let states: HashMap<&str, PackageState> = rows.iter().map(|row| (row.name.as_str(), row.state)).collect();
     let graph = workshop.graph();
+    let states = states(store, workshop)?;
     let depths = depths(graph);
     let left_out: Vec<(Vec<u8>, bool)> = workshop.left_out_stanzas().map(left_out_stanza).collect();
     let mut packages: Vec<Package> = graph
@@ -41,7 +42,6 @@ pub fn write(yard: &Yard, store: &impl Store, workshop: &Workshop) -> Result<()>
     }));
     let header = header(yard, store, &run)?;
     let folder = yard.path("report/pbulk");
-    let before: Vec<_> = fs_err::read_dir(&folder).into_iter().flatten().flatten().collect();
     let meta = folder.join(header.folder()).join("meta");
     fs_err::create_dir_all(&meta).context(Kind::Machine, failed)?;
     // That of a whole tree has 160 MB: one package after the other is resolved, written and forgotten.
@@ -60,10 +60,47 @@ pub fn write(yard: &Yard, store: &impl Store, workshop: &Workshop) -> Result<()>
     write_whole_by(&meta.join("status"), |out| header.write_status(out))?;
     write_whole(&meta.join("report.html"), PAGE.as_bytes())?;
     write_whole_by(&folder.join("report.txt"), |out| write_text(out, &header, &packages))?;
-    for old in before.iter().filter(|entry| entry.path().is_dir() && !meta.starts_with(entry.path())) {
-        fs_err::remove_dir_all(old.path()).context(Kind::Machine, failed)?;
+    remove_old(&folder)
+}
+
+/// How many folders of earlier runs are kept, the last one included. That of a whole tree has 160 MB.
+const FOLDERS_MAX: usize = 5;
+
+/// Removes the oldest folders of runs. Their names are times, so that they sort by age; others are not ours.
+fn remove_old(folder: &Path) -> Result<()> {
+    let entries = fs_err::read_dir(folder).into_iter().flatten().flatten();
+    let is_of_run = |path: &PathBuf| path.join("meta").is_dir();
+    let mut runs: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_of_run).collect();
+    runs.sort();
+    for old in &runs[..runs.len().saturating_sub(FOLDERS_MAX)] {
+        fs_err::remove_dir_all(old).context(Kind::Machine, "remove an old report for pbulk's readers")?;
     }
     Ok(())
+}
+
+/// How many runs are read to find where each package stands. Runs of a part are small, and the first of the whole set ends
+/// the search.
+const RUNS_MAX: usize = 100;
+
+/// Where each package of the set stands by the latest run that contained this version of it.
+fn states(store: &impl Store, workshop: &Workshop) -> Result<HashMap<String, PackageState>> {
+    let graph = workshop.graph();
+    let mut states = HashMap::new();
+    let mut missing: HashSet<&str> = graph.packages().map(|id| graph.name(id)).collect();
+    for run in store.runs().map_err(store_error)?.iter().take(RUNS_MAX) {
+        for row in store.packages(run.number).map_err(store_error)? {
+            let Some(id) = graph.find(&row.name).filter(|_| missing.remove(row.name.as_str())) else {
+                continue;
+            };
+            if workshop.version(id) == row.version {
+                states.insert(row.name, row.state);
+            }
+        }
+        if missing.is_empty() {
+            break;
+        }
+    }
+    Ok(states)
 }
 
 /// A page that leads to ours.

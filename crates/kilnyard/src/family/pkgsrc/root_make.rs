@@ -42,14 +42,14 @@ impl RootMake {
         let cache = SharedFolder { source: yard.path("roots/scan-options"), inside: OPTION_CACHE.to_owned() };
         let tree = SharedFolder { source: pkgsrc.tree.clone(), inside: TREE.to_owned() };
         let options = RootFolder::at(&yard.folder, "scan-options", ids, &[]);
-        options.remove().context(Kind::Machine, failed)?;
+        options.remove_or_set_aside();
         fs_err::create_dir_all(&cache.source).context(Kind::Machine, failed)?;
         kilnyard_root::probe::give_to_root(&cache.source, ids).context(Kind::Machine, failed)?;
         let making = yard.config.roots.on_disk();
         let mut roots = vec![];
         for number in 0..count {
             let name = format!("scan-{number}");
-            RootFolder::at(&yard.folder, &name, ids, &[]).remove().context(Kind::Machine, failed)?;
+            RootFolder::at(&yard.folder, &name, ids, &[]).remove_or_set_aside();
             let root = RootFolder::create(&yard.folder, &name, ids, &settings.layers, &making);
             let root = root.context(Kind::Machine, failed)?.showing(std::slice::from_ref(&tree));
             let root = root.sealing(&sealed(settings)).writing_to(&cache);
@@ -64,8 +64,7 @@ impl RootMake {
         let roots = self.roots.into_inner().unwrap_or_default();
         let options = RootFolder::at(&yard.folder, "scan-options", ids, &[]);
         for root in roots.iter().chain([&options]) {
-            // What stays is removed before the next scan or run.
-            let _ = root.remove();
+            root.remove_or_set_aside();
         }
     }
 

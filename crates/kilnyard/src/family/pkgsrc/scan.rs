@@ -57,18 +57,22 @@ pub fn scan(
     family::ensure_layers(yard, &ids, cancel, say)?;
     let settings = settings(yard, pkgsrc, &base::find(yard).unwrap_or_default())?;
     let wanted = yard.config.package_names(&yard.folder)?;
-    for location in wanted.iter().flatten() {
-        if !pkgsrc.tree.join(location).is_dir() {
-            return Err(Error::usage(format!("{location} is no directory of {}", pkgsrc.tree.display()))
-                .hint("packages in kilnyard.toml: directories such as mail/mutt"));
-        }
+    let is_missing = |location: &&String| !pkgsrc.tree.join(location).is_dir();
+    let missing: Vec<String> = wanted.iter().flatten().filter(is_missing).cloned().collect();
+    if let (Some(first), true) = (missing.first(), wanted.as_ref().is_some_and(|w| w.len() == missing.len()))
+    {
+        return Err(Error::usage(format!("{first} is no directory of {}", pkgsrc.tree.display()))
+            .hint("packages in kilnyard.toml: directories such as mail/mutt"));
     }
     let cores = Shape::of(yard).machine.cores;
     let make = RootMake::new(yard, pkgsrc, &settings, &ids, cores)?;
-    let asked = ask(yard, pkgsrc, &settings, &make, wanted.as_deref(), cores, say);
+    let there = wanted.as_ref().map(|wanted| {
+        wanted.iter().filter(|location| !missing.contains(location)).cloned().collect::<Vec<_>>()
+    });
+    let asked = ask(yard, pkgsrc, &settings, &make, there.as_deref(), cores, say);
     make.remove(yard, &ids);
     let (order, found) = asked?;
-    keep(yard, pkgsrc, wanted, &order, found, say)
+    keep(yard, pkgsrc, (wanted, missing), &order, found, say)
 }
 
 /// Asks the tree; all locations in their order, and what they said.
@@ -106,11 +110,11 @@ fn ask(
     Ok((order, work.found))
 }
 
-/// Writes the index.
+/// Writes the index. `missing` are directories that are wanted and not there: they are left out, and the rest is built.
 fn keep(
     yard: &Yard,
     pkgsrc: &Pkgsrc,
-    wanted: Option<Vec<String>>,
+    (wanted, missing): (Option<Vec<String>>, Vec<String>),
     order: &[String],
     found: Found,
     say: &dyn Fn(&str),
@@ -118,8 +122,10 @@ fn keep(
     let asked = order.len() as u64 - found.reused;
     let stanzas: Vec<u8> =
         order.iter().filter_map(|location| found.stanzas.get(location)).flatten().copied().collect();
-    let failed: Vec<(String, String)> =
+    let mut failed: Vec<(String, String)> =
         found.failed.into_iter().map(|(location, error)| (location, error.to_string())).collect();
+    let absent = format!("it is no directory of {}", pkgsrc.tree.display());
+    failed.extend(missing.into_iter().map(|location| (location, absent.clone())));
     say(&format!(
         "{} directories: {asked} asked, {} as before, {} failed",
         order.len(),

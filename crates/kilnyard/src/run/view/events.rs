@@ -1,7 +1,7 @@
 //! Events for programs: a JSON object a line on standard output.
 
 use super::{Seen, Snapshot, View};
-use crate::words::now_seconds;
+use crate::words::{json_text, now_seconds};
 use serde_json::{Value, json};
 use std::io::Write;
 
@@ -64,7 +64,7 @@ impl View for Events {
             fields.insert("at_seconds".to_owned(), now_seconds().into());
         }
         // Nobody reads any more: the run goes on.
-        let _ = writeln!(std::io::stdout(), "{event}");
+        let _ = writeln!(std::io::stdout(), "{}", json_text(&event));
     }
 
     fn tick(&mut self, _snapshot: &Snapshot) {}

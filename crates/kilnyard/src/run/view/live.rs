@@ -1,14 +1,16 @@
 //! A picture of the run on a terminal: what is finished scrolls up, what is going on stays below it.
 //!
 //! What is said is decided in `told` and `lines`, from a snapshot and a size; here it is put on the screen.
-//! The terminal keeps its mode and its main screen, so that Ctrl-C and the scroll buffer work as ever. The
+//! The terminal keeps its main screen, and its mode but for the echo, so that Ctrl-C and the scroll buffer work as ever.
+//! What is typed is not shown while there is a picture, and stays for who reads the terminal next. The
 //! picture is gone when the run ends, and whatever happens to the terminal, the run goes on: an error of the
 //! terminal ends the picture, and lines are written plainly from then on. In the background, too, only lines
 //! are written.
 //!
-//! Known downside: whoever types into the picture spoils it until the next line scrolls up.
+//! Known downside: SIGKILL leaves the terminal without its echo, unless the shell sets its modes itself (bash and zsh do).
 
 mod columns;
+pub mod echo;
 mod estimate;
 mod lines;
 mod machine;
@@ -122,6 +124,8 @@ impl Live {
             worked_before: self.worked_before,
             is_stopping: self.is_stopping,
         };
+        // Each time: a shell that continued this process may have turned it on again.
+        echo::turn_off();
         let Some(picture) = &mut self.picture else { return Ok(()) };
         scroll(&mut picture.terminal, told, self.is_coloured)?;
         picture.extents = draw(&mut picture.terminal, snapshot, &moment, self.is_coloured)?;
@@ -170,10 +174,12 @@ impl Live {
     fn forget(&mut self) {
         self.picture = None;
         IS_SHOWN.store(false, Ordering::Relaxed);
+        echo::restore();
     }
 
     /// Takes the picture off the screen; what comes next begins where it began.
     fn clear(&mut self) {
+        echo::restore();
         if let Some(mut picture) = self.picture.take()
             && IS_SHOWN.swap(false, Ordering::Relaxed)
             && screen::is_ours()
@@ -223,6 +229,7 @@ fn make_way_for_panics() {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             if IS_SHOWN.swap(false, Ordering::Relaxed) {
+                echo::restore();
                 let _ = std::io::stderr().write_all(b"\r\n");
             }
             before(panic);

@@ -1,7 +1,9 @@
 //! Calm lines for logs and pipes: one for each package that is decided, and failures with their lines.
 
 use super::{Seen, Snapshot, View};
+use crate::causes::{COUNTED, Report, Reported};
 use crate::words;
+use kilnyard_model::foreign;
 use kilnyard_model::result::PackageState;
 use kilnyard_store::RunState;
 use std::io::Write;
@@ -16,6 +18,7 @@ pub struct Plain {
     spoken: Instant,
     /// The build that ended last: what follows from it is told next.
     ended: Option<Ended>,
+    reported: Reported,
 }
 
 #[derive(Debug)]
@@ -29,7 +32,7 @@ struct Ended {
 
 impl Default for Plain {
     fn default() -> Self {
-        Plain { spoken: Instant::now(), ended: None }
+        Plain { spoken: Instant::now(), ended: None, reported: Reported::default() }
     }
 }
 
@@ -37,7 +40,7 @@ impl Plain {
     fn say(&mut self, text: &str) {
         self.spoken = Instant::now();
         // Nobody reads any more: the run goes on.
-        let _ = writeln!(std::io::stderr(), "{text}");
+        let _ = writeln!(std::io::stderr(), "{}", foreign::text(text));
     }
 }
 
@@ -51,7 +54,14 @@ impl Plain {
             PackageState::Waiting | PackageState::Ready if ended.is_none() => {}
             PackageState::Waiting | PackageState::Ready => self.say(&format!("again: {package}: {reason}")),
             PackageState::Failed => {
+                let report = self.reported.next(reason);
+                if report == Report::Counted {
+                    return;
+                }
                 self.say(&format!("[{done}/{total}] FAILED {package}: {reason}"));
+                if report == Report::Last {
+                    self.say(COUNTED);
+                }
                 for line in ended.into_iter().flat_map(|ended| ended.lines) {
                     self.say(&format!("    {line}"));
                 }
@@ -70,7 +80,7 @@ impl View for Plain {
         match seen {
             Seen::Began => {
                 let (done, total) = snapshot.done();
-                let verb = if snapshot.is_resumed { "going on with" } else { "run" };
+                let verb = if snapshot.is_resumed { "resuming run" } else { "run" };
                 self.say(&format!(
                     "{verb} {}: {} to look at, {} at once, {} expected",
                     snapshot.run,
@@ -100,7 +110,7 @@ impl View for Plain {
             Seen::DiskFull => self.say("the disk is full; waiting for room"),
             Seen::Stopping => self.say("stopping: builds are being cancelled; what is done is kept"),
             Seen::Ended(RunState::Interrupted) => {
-                self.say("interrupted; kilnyard build goes on with it");
+                self.say("interrupted; the same command resumes it");
             }
             Seen::Ended(_) | Seen::StageBegan(..) | Seen::StageEnded(..) => {}
         }

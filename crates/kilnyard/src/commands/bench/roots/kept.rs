@@ -1,6 +1,6 @@
 //! What the last measurement of a yard recommended, kept in its state.
 
-use crate::error::{Context, Result};
+use crate::error::{Context, Kind, Result};
 use crate::files;
 use crate::yard::Yard;
 use kilnyard_root::Roots;
@@ -17,6 +17,18 @@ pub struct Kept {
     pub reason: String,
     /// The package that was built.
     pub package: String,
+    /// Only written since recommendations are made beyond noise: what an earlier version kept is measured again.
+    pub is_beyond_noise: bool,
+}
+
+/// Forgets what was kept.
+pub fn forget(yard: &Yard) -> Result<()> {
+    match fs_err::remove_file(yard.path(FILE)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).context(Kind::Machine, "forget what was measured before")
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What was kept last; none where nothing was measured.

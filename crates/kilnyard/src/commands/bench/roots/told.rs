@@ -29,7 +29,7 @@ const TIMES: [Time; 2] = [("wall", |spent| spent.wall_seconds), ("cpu", |spent| 
 
 /// Tells figures.
 pub fn told(figures: &Figures) -> Found {
-    let advice = advice::advise(&candidates(figures));
+    let advice = advice::advise(&candidates(figures), figures.others_share);
     let (targets, is_met) = targets(figures);
     let short = summary(figures);
     let mut full = short.clone();
@@ -48,7 +48,10 @@ pub fn told(figures: &Figures) -> Found {
         let why = measured.refused.iter();
         notes.extend(why.map(|why| format!("not here: {}: {why}", measured.variant.label())));
     }
-    if let Some(advice) = &advice {
+    if let Err(why) = &advice {
+        notes.push(format!("nothing is recommended: {why}"));
+    }
+    if let Ok(advice) = &advice {
         notes.push(format!("recommended: {}, since {}", advice.roots, advice.reason));
         notes.push("for kilnyard.toml (kilnyard tune writes it):".to_owned());
         notes.push("  [root]".to_owned());
@@ -57,7 +60,7 @@ pub fn told(figures: &Figures) -> Found {
     let report = Report {
         name: "roots",
         series: full,
-        facts: facts(figures, advice.as_ref()),
+        facts: facts(figures, &advice),
         notes,
         target: targets,
         is_met,
@@ -84,11 +87,10 @@ fn lives(measured: &Measured) -> Vec<(&Measured, &'static str, Vec<Life>)> {
 /// What a build costs in each way: with layers of a set that was seen before where it can have them.
 fn candidates(figures: &Figures) -> Vec<Candidate> {
     let works = figures.measured.iter().filter(|one| one.refused.is_none() && !one.variant.is_for_comparison);
-    let seconds = |one: &Measured| {
-        let whole = one.rounds.iter().map(|round| round.on_layers.unwrap_or(round.by_manager).all());
-        whole.map(|spent| spent.wall_seconds).collect()
+    let rounds = |one: &Measured| {
+        one.rounds.iter().map(|round| round.on_layers.unwrap_or(round.by_manager).all()).collect()
     };
-    works.map(|one| Candidate { roots: one.variant.roots, seconds: seconds(one) }).collect()
+    works.map(|one| Candidate { roots: one.variant.roots, rounds: rounds(one) }).collect()
 }
 
 /// The figures that are told one by one.
@@ -153,7 +155,7 @@ fn targets(figures: &Figures) -> (String, Option<bool>) {
     (text, is_met)
 }
 
-fn facts(figures: &Figures, advice: Option<&Advice>) -> Map<String, Value> {
+fn facts(figures: &Figures, advice: &Result<Advice, String>) -> Map<String, Value> {
     let refused: Map<String, Value> = figures
         .measured
         .iter()
@@ -167,8 +169,10 @@ fn facts(figures: &Figures, advice: Option<&Advice>) -> Map<String, Value> {
     facts.insert("no_layers".to_owned(), json!(figures.ways.refused));
     facts.insert(
         "recommended".to_owned(),
-        json!(advice.map(|advice| json!({ "roots": advice.roots, "reason": advice.reason }))),
+        json!(advice.as_ref().ok().map(|advice| json!({ "roots": advice.roots, "reason": advice.reason }))),
     );
+    facts.insert("not_recommended".to_owned(), json!(advice.as_ref().err()));
+    facts.insert("others_share".to_owned(), json!(figures.others_share));
     facts
 }
 
@@ -308,7 +312,7 @@ mod tests {
         };
         let empty = Empty { ready_seconds: vec![0.006], gone_seconds: vec![0.001], cpu_seconds: vec![0.005] };
         let (package, version) = ("libx".to_owned(), "1-1".to_owned());
-        Figures { package, version, dependencies: 39, empty, ways, measured }
+        Figures { package, version, dependencies: 39, empty, ways, measured, others_share: Some(0.02) }
     }
 
     #[test]
@@ -336,6 +340,15 @@ mod tests {
         assert!(!keys.iter().any(|key| key.starts_with("tmpfs") || key.starts_with("copy_on_layers")));
         assert!(found.short.series.len() < found.full.series.len());
         assert_eq!(found.full.facts["refused"]["tmpfs"], "failed to mount");
+    }
+
+    #[test]
+    fn a_loaded_machine_recommends_nothing_and_keeps_nothing() {
+        let found = told(&Figures { others_share: Some(0.6), ..figures() });
+        let notes = found.short.notes.join("\n");
+        assert!(notes.contains("nothing is recommended: other work used 60 %"), "{notes}");
+        assert!(found.kept().is_err());
+        assert_eq!(found.full.facts["recommended"], Value::Null);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use kilnyard_protocol::Lease;
 use kilnyard_root::{IdMap, Roots, remove_folder};
 use kilnyard_schedule::Files;
 use kilnyard_worker::{SETS, Settings, Share, Stacked, Worker};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -82,12 +83,15 @@ impl Maker {
             yard: yard.folder.clone(),
             ids: ids.clone(),
             limits: config.limits(),
+            package_limits: config.limits_of_builds.of_packages(config.limits()),
+            output_bounds: config.limits_of_builds.output_bounds(),
             log_limits: config.log_limits(),
             tests_outputs: false,
             roots: Roots { flushes: config.roots.flushes, ..Roots::default() },
             works_in_memory: false,
             layers_bytes_max: LAYERS_BYTES_MAX,
             failed_roots_max: 0,
+            nesting: BTreeSet::new(),
             jobserver: jobserver_style(yard),
         };
         let lease = Lease {

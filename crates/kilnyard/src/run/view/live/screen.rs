@@ -2,7 +2,7 @@
 //!
 //! Everything goes through a buffer, so that a redraw is one write. The cursor is asked for only when a
 //! picture is placed, on the terminal itself and not on standard output, and only for a moment without
-//! echo; signals from the keyboard stay on, and the terminal is never left in another mode than it was in.
+//! echo; signals from the keyboard stay on, and the terminal is left in the mode that it was in.
 //! Known downside: what is typed in that moment is lost.
 
 use ratatui::backend::{Backend, ClearType, CrosstermBackend, WindowSize};

@@ -2,6 +2,7 @@
 
 use super::super::{BuildSeen, Seen, Snapshot};
 use super::{columns, lines::clock};
+use crate::causes::{COUNTED, Report, Reported};
 use crate::words;
 use kilnyard_model::result::PackageState;
 use kilnyard_model::text;
@@ -47,6 +48,7 @@ struct Ended {
 #[derive(Debug, Default)]
 pub struct Teller {
     ended: Option<Ended>,
+    reported: Reported,
 }
 
 impl Teller {
@@ -55,7 +57,7 @@ impl Teller {
         match seen {
             Seen::Began => {
                 let (done, total) = snapshot.done();
-                let verb = if snapshot.is_resumed { "going on with run" } else { "run" };
+                let verb = if snapshot.is_resumed { "resuming run" } else { "run" };
                 let packages = words::count(total.saturating_sub(done), "package");
                 one(format!(
                     "{verb} {}: {packages} to look at, {} at once, {} expected",
@@ -80,9 +82,7 @@ impl Teller {
             )),
             Seen::DiskFull => one("the disk is full; waiting for room".to_owned()),
             Seen::Stopping => one("stopping: builds are being cancelled; what is done is kept".to_owned()),
-            Seen::Ended(RunState::Interrupted) => {
-                one("interrupted; kilnyard build goes on with it".to_owned())
-            }
+            Seen::Ended(RunState::Interrupted) => one("interrupted; the same command resumes it".to_owned()),
             Seen::Ended(_) | Seen::StageBegan(..) | Seen::StageEnded(..) => Vec::new(),
         }
     }
@@ -117,6 +117,10 @@ impl Teller {
                 vec![styled(Color::Green, 0, format!("{count} {state} {name} {version} in {took}{how}"))]
             }
             PackageState::Failed => {
+                let report = self.reported.next(reason);
+                if report == Report::Counted {
+                    return Vec::new();
+                }
                 let mut told = vec![styled(Color::Red, 0, format!("{count} FAILED {name}{because}"))];
                 told[0].style = told[0].style.bold();
                 let more = reason.lines().skip(1).map(str::to_owned);
@@ -127,6 +131,9 @@ impl Teller {
                     indent: 4,
                     text: text::line(line),
                 }));
+                if report == Report::Last {
+                    told.extend(one(COUNTED.to_owned()));
+                }
                 told
             }
         }

@@ -1,0 +1,105 @@
+//! The table `limits`: what one build may take of the machine.
+
+use super::Size;
+use kilnyard_ecosystem::OutputBounds;
+use kilnyard_process::LimitRules;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// Compilers and linkers with many inputs have thousands open.
+const OPEN_FILES: u32 = 16_384;
+/// A shell, a compiler and a make with a jobserver have some dozens.
+const OPEN_FILES_MIN: u32 = 64;
+/// The largest that Linux gives by default to a process of root (fs.nr_open).
+const OPEN_FILES_MAX: u32 = 1 << 20;
+/// Most builds write less than 2 GiB; browsers some 30.
+const DISK_BYTES: u64 = 32 << 30;
+/// Twice the largest real packages.
+const UNPACKED_BYTES: u64 = 20 << 30;
+/// Five times what the package with the most files has is what is read at all.
+const UNPACKED_FILES: u64 = 1_000_000;
+
+/// See the module.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Limits {
+    disk: Size,
+    memory: Option<Size>,
+    open_files: u32,
+    unpacked: Size,
+    unpacked_files: u64,
+    packages: BTreeMap<String, Own>,
+}
+
+/// What one package has in place of that.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+struct Own {
+    disk: Option<Size>,
+    memory: Option<Size>,
+    open_files: Option<u32>,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            disk: Size(DISK_BYTES),
+            memory: None,
+            open_files: OPEN_FILES,
+            unpacked: Size(UNPACKED_BYTES),
+            unpacked_files: UNPACKED_FILES,
+            packages: BTreeMap::new(),
+        }
+    }
+}
+
+impl Limits {
+    pub(super) fn check(&self) -> Result<(), String> {
+        let widest = OutputBounds::WIDEST;
+        let own = self.packages.iter().filter_map(|(name, own)| Some((name.as_str(), own.open_files?)));
+        for (name, count) in own.chain([("", self.open_files)]) {
+            if !(OPEN_FILES_MIN..=OPEN_FILES_MAX).contains(&count) {
+                let of = if name.is_empty() { String::new() } else { format!(" of {name}") };
+                return Err(format!(
+                    "limits: open-files{of} is {count}, and must be at least {OPEN_FILES_MIN} and at most {OPEN_FILES_MAX}"
+                ));
+            }
+        }
+        if self.unpacked.0 > widest.unpacked_bytes_max {
+            return Err(format!("limits: unpacked is more than {}G", widest.unpacked_bytes_max >> 30));
+        }
+        if !(1..=widest.files_max as u64).contains(&self.unpacked_files) {
+            return Err(format!(
+                "limits: unpacked-files must be at least 1 and at most {}",
+                widest.files_max
+            ));
+        }
+        Ok(())
+    }
+
+    /// Adds these limits to those of the table `build`.
+    pub(super) fn rules(&self, rules: LimitRules) -> LimitRules {
+        LimitRules {
+            memory_bytes_min: self.memory.map_or(u64::MAX, |size| size.0),
+            written_bytes_min: self.disk.0,
+            open_files_max: self.open_files,
+            ..rules
+        }
+    }
+
+    /// The same of the packages that have their own.
+    pub fn of_packages(&self, rules: LimitRules) -> BTreeMap<String, LimitRules> {
+        let of = |own: &Own| LimitRules {
+            memory_bytes_min: own.memory.map_or(rules.memory_bytes_min, |size| size.0),
+            written_bytes_min: own.disk.map_or(rules.written_bytes_min, |size| size.0),
+            open_files_max: own.open_files.unwrap_or(rules.open_files_max),
+            ..rules
+        };
+        self.packages.iter().map(|(name, own)| (name.clone(), of(own))).collect()
+    }
+
+    /// What outputs may unpack to.
+    pub fn output_bounds(&self) -> OutputBounds {
+        OutputBounds { unpacked_bytes_max: self.unpacked.0, files_max: self.unpacked_files as usize }
+    }
+}

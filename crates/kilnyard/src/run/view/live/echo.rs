@@ -1,0 +1,42 @@
+//! Whether the terminal shows what is typed: not while a picture is on the screen, which it would spoil.
+//!
+//! Only the echo changes, so that keys keep their meaning, and what is typed waits for the next program that reads the
+//! terminal. Only a process in the foreground changes it: in the background the terminal belongs to the shell, and the kernel
+//! would stop the process.
+
+use super::screen::is_ours;
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What shows typed characters.
+const ECHO: LocalModes = LocalModes::ECHO.union(LocalModes::ECHONL);
+
+/// The bits of [`ECHO`] that were turned off, and 0 when none are. A signal handler reads it, so that it is no lock.
+static TURNED_OFF: AtomicU32 = AtomicU32::new(0);
+
+/// Turns the echo off, if it is on.
+pub fn turn_off() {
+    let Some(mut modes) = is_ours().then(|| tcgetattr(io::stderr()).ok()).flatten() else { return };
+    let shown = modes.local_modes & ECHO;
+    if shown.is_empty() {
+        return;
+    }
+    modes.local_modes -= ECHO;
+    if tcsetattr(io::stderr(), OptionalActions::Now, &modes).is_ok() {
+        TURNED_OFF.fetch_or(shown.bits(), Ordering::Relaxed);
+    }
+}
+
+/// Turns on again what [`turn_off`] turned off. May be called in a signal handler: it makes system calls only.
+pub fn restore() {
+    if TURNED_OFF.load(Ordering::Relaxed) == 0 || !is_ours() {
+        return;
+    }
+    let off = TURNED_OFF.swap(0, Ordering::Relaxed);
+    if let Ok(mut modes) = tcgetattr(io::stderr()) {
+        modes.local_modes |= LocalModes::from_bits_retain(off);
+        // Of a terminal that is gone nothing has to be restored.
+        let _ = tcsetattr(io::stderr(), OptionalActions::Now, &modes);
+    }
+}

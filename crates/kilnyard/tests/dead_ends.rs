@@ -1,0 +1,138 @@
+//! Trials of what a person does wrong first: each error names the thing and what helps, and costs no minutes.
+
+mod support;
+
+use support::archive::Archive;
+use support::tiny::Tiny;
+use support::trials::{case, run};
+use support::{Ended, Yard, folder};
+
+fn a_release_that_the_mirror_does_not_have_is_named_with_advice_that_helps() {
+    let tiny = Tiny::new("misspelt");
+    let good = tiny.yard.read("kilnyard.toml");
+    let wrong = good.replace("release = \"tiny\"", "release = \"tyni\"");
+    tiny.yard.configure(&wrong);
+    let ended = tiny.scan().exits(3).says(&["status 404", "the mirror has no tyni", "codename"]);
+    assert!(!ended.stderr.contains("--no-scan"), "{}", ended.stderr);
+    tiny.yard.configure(&good);
+    tiny.scan().exits(0);
+    tiny.yard.configure(&wrong);
+    tiny.scan().exits(3).says(&["the mirror has no tyni", "build --no-scan"]);
+    // One file of the release is not there.
+    let newer = Archive { date_seconds: tiny.archive.date_seconds + 60, ..tiny.archive.clone() };
+    let mut files = newer.files_with(support::archive::key(), b"Package: other\nVersion: 1\n", true);
+    files.remove(Archive::PACKAGES_PATH);
+    tiny.server.serve(files);
+    tiny.yard.configure(&good);
+    tiny.scan().exits(3).says(&["status 404", "being updated"]);
+}
+
+fn init_refuses_what_cannot_be_built() {
+    let tiny = Tiny::new("init-checks");
+    let folder = folder("init-checks");
+    let yard = Yard { folder: folder.path().join("yard") };
+    let mirror = tiny.server.url();
+    let init = |release: &str, packages: &[&str]| -> Ended {
+        let mut words = vec!["init", "debian", "--release", release, "--mirror", &mirror];
+        words.extend(packages);
+        yard.run(&words)
+    };
+    init("tyni", &["goodsource"]).exits(2).says(&["has no release tyni", "codename"]);
+    init("tiny", &["absent.dsc"]).exits(2).says(&["absent.dsc is not there"]);
+    init("tiny", &[]).exits(2).says(&["PACKAGE"]);
+    init("tiny", &["all", "goodsource"]).exits(2).says(&["`all` alone"]);
+    init("tiny", &["Good Source"]).exits(2).says(&["Good Source"]);
+    assert!(!yard.folder.exists());
+    init("tiny", &["all"]).exits(0).says(&["made the yard"]);
+    assert!(yard.read("kilnyard.toml").contains("\npackages = \"all\"\n"));
+    let keyring = tiny.yard.folder.parent().unwrap().join("keyring.gpg");
+    let config = yard.read("kilnyard.toml");
+    let keyring = format!("[debian]\narchitecture = \"amd64\"\nkeyring = \"{}\"", keyring.display());
+    yard.configure(&config.replace("[debian]", &keyring));
+    yard.run(&["plan"]).exits(0).says(&["goodsource", "3 left out"]);
+}
+
+fn all_and_nothing_are_said_in_one_way() {
+    let tiny = Tiny::new("all");
+    tiny.scan().exits(0);
+    let good = tiny.yard.read("kilnyard.toml");
+    let with = |packages: &str| {
+        tiny.yard.configure(&good.replace("packages = [\"goodsource\"]", packages));
+        tiny.yard.run(&["plan"])
+    };
+    std::fs::write(tiny.yard.path("names"), "all\n").unwrap();
+    with("packages = [\"all\"]").exits(2).says(&["packages = \"all\"", "without brackets"]);
+    with("packages-file = \"names\"").exits(2).says(&["without brackets"]);
+    with("packages = \"all\"\npackages-file = \"names\"").exits(2).says(&["remove one of the two"]);
+    with("packages = []").exits(0).says(&["asks for no package", "0 packages to build"]);
+    with("packages = \"all\"").exits(0).says(&["goodsource", "3 left out"]);
+}
+
+fn a_source_that_is_not_there_leaves_the_others() {
+    let tiny = Tiny::new("absent-dsc");
+    tiny.configure("\"absent.dsc\", \"goodsource\"", "");
+    let plan = tiny.yard.run(&["plan"]).exits(0);
+    plan.says(&["left-out   absent ", "absent.dsc", "No such file", "1 package to build", "1 left out"]);
+    tiny.yard.run(&["why", "absent"]).exits(0).says(&["left-out", "No such file"]);
+}
+
+fn a_question_about_a_new_yard_scans_it() {
+    for question in [&["plan"][..], &["plan", "--json"], &["check"], &["why", "goodsource"]] {
+        let tiny = Tiny::new("unscanned");
+        tiny.yard.run(question).exits(0).says(&["fetching main/source/Sources"]);
+        assert_eq!(tiny.index().0.len(), 3);
+    }
+}
+
+fn a_name_that_is_no_package_is_refused_before_the_base_root_is_made() {
+    let tiny = Tiny::new("helo");
+    for name in ["helo", "needs-missing"] {
+        let ended = tiny.yard.run(&["build", name]).exits(2).says(&[name]);
+        assert!(!ended.stderr.contains("base root"), "{}", ended.stderr);
+    }
+    assert!(!tiny.yard.path("logs/base.log").exists());
+}
+
+fn check_names_the_profiles_it_checks_under() {
+    let tiny = Tiny::new("profiles");
+    let mut archive = tiny.archive.clone();
+    let hash = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    archive.sources.push_str(&format!(
+        "\nPackage: tested\nVersion: 1-1\nArchitecture: any\nBuild-Depends: nowhere-test <!nocheck>\n\
+         Directory: pool\nChecksums-Sha256:\n {hash} 0 tested_1-1.dsc\n"
+    ));
+    tiny.server.serve(archive.files());
+    let bad = |arguments: &[&str]| {
+        let json = tiny.yard.run(arguments).exits(0).json();
+        (json["unbuildable"].as_array().unwrap().len(), json["profiles"].clone())
+    };
+    assert_eq!(bad(&["check", "--json"]), (3, serde_json::json!(["nocheck"])));
+    assert_eq!(bad(&["check", "--json", "--checks"]), (4, serde_json::json!([])));
+    tiny.yard.run(&["check"]).exits(0).says(&[
+        "3 sources cannot be built",
+        "build profiles nocheck",
+        "--checks",
+    ]);
+    let ended = tiny.yard.run(&["check", "--checks"]).exits(0);
+    ended.says(&["4 sources cannot be built", "nowhere-test", "under no build profile"]);
+    tiny.configure_for("\"goodsource\"", &tiny.server.url(), "");
+    let config = tiny.yard.read("kilnyard.toml");
+    tiny.yard.configure(&config.replace("[debian]", "[debian]\nprofiles = [\"nodoc\", \"nocheck\"]"));
+    assert_eq!(bad(&["check", "--json", "--checks"]), (4, serde_json::json!(["nodoc"])));
+}
+
+fn main() {
+    macro_rules! cases {
+        ($($name:ident),* $(,)?) => { vec![$(case(stringify!($name), $name)),*] };
+    }
+    let cases = cases![
+        a_release_that_the_mirror_does_not_have_is_named_with_advice_that_helps,
+        init_refuses_what_cannot_be_built,
+        all_and_nothing_are_said_in_one_way,
+        a_source_that_is_not_there_leaves_the_others,
+        a_question_about_a_new_yard_scans_it,
+        a_name_that_is_no_package_is_refused_before_the_base_root_is_made,
+        check_names_the_profiles_it_checks_under,
+    ];
+    run(cases, 4, || {});
+}

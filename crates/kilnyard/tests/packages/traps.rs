@@ -1,0 +1,172 @@
+//! Traps that sources, packages and other users of the machine lay for later builds.
+
+use crate::fixtures::{Fixture, Packages, Shared, Trial, good, slow};
+use crate::support::archive::hex_of;
+use crate::support::{Ended, Yard};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+pub const CASES: &[Trial] = &[
+    ("deep_folders_stop_no_later_build", deep_folders),
+    ("what_cannot_be_removed_is_set_aside_and_reported", what_cannot_be_removed),
+    ("names_of_inputs_reach_no_file_of_the_store", names_of_inputs),
+    ("no_other_user_runs_what_a_package_brought", no_other_user_runs),
+    ("a_damaged_base_is_named_and_made_anew", a_damaged_base),
+];
+
+/// More than there are descriptors by default.
+const DIG: &str = "perl -e 'for (1..3000) { mkdir \"d\"; chdir \"d\" }'";
+
+fn deep_folders(shared: &Shared) {
+    let fixtures = [
+        slow("deep-build", DIG),
+        // The path of a file in a package has some 4096 bytes at most.
+        Fixture {
+            binary: "cd debian/tmp/usr/share/deep-files && perl -e 'for (1..1500) { mkdir \"d\"; chdir \"d\" }'",
+            ..good("deep-files", "")
+        },
+        good("on-deep-files", "deep-files"),
+        Fixture {
+            binary: "printf '#!/bin/sh\\nmkdir /var/lib/trap\\ncd /var/lib/trap\\nperl -e \"for (1..3000) \
+                     { mkdir q(d); chdir q(d) }\"\\n' > debian/tmp/DEBIAN/postinst; chmod 755 debian/tmp/DEBIAN/postinst",
+            ..good("deep-postinst", "")
+        },
+        slow("deep-failed", "perl -e 'for (1..3000) { mkdir \"d\"; chdir \"d\" }'; false"),
+    ];
+    let yard = shared.yard("deep", &fixtures);
+    yard.build().exits(1);
+    let names = ["deep-build", "deep-files", "on-deep-files", "deep-postinst", "deep-failed"];
+    assert_eq!(yard.states(&names), ["built", "built", "built", "built", "failed"]);
+    assert!(yard.is_clean(), "{:?}", yard.names("roots"));
+    // The root that failed is kept, and goes when there is a later one.
+    yard.run(&["retry", "deep-failed"]).exits(0);
+    yard.build().exits(1);
+    assert!(yard.is_clean(), "{:?}", yard.names("roots"));
+    yard.run(&["clean", "--base"]).exits(0);
+    assert!(yard.names("roots").is_empty() && yard.names("layers").is_empty());
+}
+
+fn immutable(path: &Path, value: &str) -> bool {
+    let changed: Option<Ended> = Command::new("chattr").arg(value).arg(path).output().ok().map(Ended::from);
+    changed.is_some_and(|ended| ended.code == Some(0))
+}
+
+fn what_cannot_be_removed(shared: &Shared) {
+    let yard: Yard = shared.yard("aside", &[good("one", "")]);
+    let layer = "layers/dependencies/sets/half.0.part";
+    for place in ["roots/77", "roots/left-over", layer] {
+        fs::create_dir_all(yard.path(place)).unwrap();
+    }
+    let pinned = [yard.path("roots/77/pinned"), yard.path(&format!("{layer}/pinned"))];
+    for file in &pinned {
+        fs::write(file, "").unwrap();
+    }
+    if !pinned.iter().all(|file| immutable(file, "+i")) {
+        eprintln!("skipped: nothing can be made immutable here");
+        return;
+    }
+    let built = yard.build();
+    let again = yard.build();
+    let stuck = yard.run(&["clean"]);
+    for place in ["roots/left-over/77.1/pinned", "roots/left-over/half.0.part.1/pinned"] {
+        assert!(immutable(&yard.path(place), "-i"), "{place} is not there");
+    }
+    built.exits(0).says(&["roots/left-over/77.1 could not be removed and was set aside", "not permitted"]);
+    again
+        .exits(0)
+        .says(&["roots/left-over has 2 folders that could not be removed (77.1, half.0.part.1); try: "]);
+    stuck.exits(3).says(&["left-over/77.1", "not permitted"]);
+    yard.run(&["clean"]).exits(0);
+    assert!(yard.names("roots/left-over").is_empty());
+}
+
+/// The files of the store whose content is not what their names say.
+fn damaged(yard: &Yard) -> Vec<String> {
+    let folders = yard.names("distfiles").into_iter().map(|folder| format!("distfiles/{folder}"));
+    let files = folders.flat_map(|folder| {
+        let names = yard.names(&folder).into_iter();
+        names.map(move |name| (folder.clone(), name)).collect::<Vec<_>>()
+    });
+    let is_damaged = |(folder, name): &(String, String)| {
+        hex_of(&fs::read(yard.path(&format!("{folder}/{name}"))).unwrap()) != *name
+    };
+    files.filter(is_damaged).map(|(_, name)| name).collect()
+}
+
+/// Adds a file to a source's list.
+fn list(dsc: &Path, name: &str, content: &[u8]) {
+    let text = fs::read_to_string(dsc).unwrap();
+    let line = format!("Checksums-Sha256:\n {} {} {name}", hex_of(content), content.len());
+    fs::write(dsc, text.replace("Checksums-Sha256:", &line)).unwrap();
+}
+
+fn names_of_inputs(shared: &Shared) {
+    let yard = shared.yard("names", &[good("victim", ""), good("on-victim", "victim")]);
+    yard.build().exits(0);
+    assert!(damaged(&yard).is_empty());
+    // A source that lists the victim's package by the names of files that Kilnyard writes for apt and dpkg.
+    let published = yard.path("repository/pool/main/v/victim/victim_1.0+bk1_amd64.deb");
+    let content = fs::read(&published).unwrap();
+    let dsc = good("attacker", "victim").write(&yard.folder);
+    for name in ["Packages", "apt.conf", "sources.list", "layers.status"] {
+        fs::write(yard.path(&format!("sources/{name}")), &content).unwrap();
+        list(&yard.path(&dsc), name, &content);
+    }
+    let config = yard.read("kilnyard.toml").replace("packages = [", &format!("packages = [\n \"{dsc}\","));
+    for layers in ["20G", "0"] {
+        let config = config.replace("# layers = \"20G\"", &format!("layers = \"{layers}\""));
+        fs::write(yard.path("kilnyard.toml"), config).unwrap();
+        let _ = yard.run(&["retry", "attacker"]);
+        yard.build();
+        assert_eq!(damaged(&yard), [""; 0], "layers = {layers}");
+        assert_eq!(fs::read(&published).unwrap(), content);
+    }
+    // A file of the store that lost its content is fetched again.
+    let source = fs::read(yard.path("sources/victim_1.0.tar.xz")).unwrap();
+    let hash = hex_of(&source);
+    let stored = yard.path(&format!("distfiles/{}/{hash}", &hash[..2]));
+    fs::OpenOptions::new().write(true).truncate(true).open(&stored).unwrap();
+    let last = yard.run(&["build", "--no-scan", "--force", "victim"]);
+    assert!(damaged(&yard).is_empty(), "{last:?}");
+    assert_eq!(fs::read(&stored).unwrap(), source);
+}
+
+fn no_other_user_runs(shared: &Shared) {
+    let set_id = Fixture {
+        binary: "cp /bin/touch debian/tmp/usr/share/set-id/touch && chmod 4755 debian/tmp/usr/share/set-id/touch",
+        ..good("set-id", "")
+    };
+    let broken = Fixture { needs: "set-id", build: "false", ..good("broken", "") };
+    let yard = shared.yard("set-ids", &[set_id, broken]);
+    yard.build().exits(1);
+    let mut find = Command::new("find");
+    find.arg(yard.path("layers")).arg(yard.path("roots")).args(["-perm", "-4000", "-name", "touch"]);
+    let found = Ended::from(find.output().unwrap()).exits(0).stdout;
+    let file = found.lines().next().expect("no such file is kept").to_owned();
+    let as_nobody = |arguments: &[&str]| -> Ended {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).args(arguments);
+        command.output().unwrap().into()
+    };
+    as_nobody(&["true"]).exits(0);
+    as_nobody(&["sh", "-c", &format!("exec {file} --version")]).exits(126).says(&["Permission denied"]);
+    for folder in ["layers", "roots"] {
+        let path = yard.path(folder).display().to_string();
+        as_nobody(&["ls", &path]).exits(2).says(&["Permission denied"]);
+    }
+}
+
+fn a_damaged_base(shared: &Shared) {
+    let yard = shared.yard("damaged", &[good("one", ""), good("two", "one")]);
+    let layers = yard.names("layers");
+    let base = layers.iter().find(|name| yard.path(&format!("layers/{name}/usr")).is_dir()).unwrap();
+    yard.run(&["doctor"]).exits(0).says(&["layers: 1 layer whole"]);
+    fs::remove_dir_all(yard.path(&format!("layers/{base}/usr/bin"))).unwrap();
+    yard.build().exits(1).says(&[&format!("layers/{base} is damaged ("), "files and folders are there"]);
+    yard.run(&["doctor"]).exits(3).says(&[&format!("layers/{base} is damaged"), "kilnyard build"]);
+    yard.run(&["retry", "one"]).exits(0);
+    yard.build().exits(0).says(&["making the base root"]);
+    assert_eq!(yard.states(&["one", "two"]), ["built", "built"]);
+    yard.run(&["doctor"]).exits(0).says(&["layers: 1 layer whole"]);
+}

@@ -1,0 +1,121 @@
+//! What a terminal shows of a run, and what another terminal shows meanwhile.
+
+use crate::fixtures::{Packages, Shared, Trial};
+use crate::support::tree::MiniTree;
+use crate::support::{Yard, until};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
+
+pub const CASES: &[Trial] = &[
+    ("typed_keys_do_not_spoil_a_run_on_a_terminal", typed_keys),
+    ("status_names_what_comes_before_the_first_run_is_there", before_the_first_run),
+];
+
+/// The program on a terminal of its own, and all that the terminal shows.
+struct OnTerminal {
+    child: Child,
+    keyboard: File,
+    screen: File,
+    shown: Arc<Mutex<Vec<u8>>>,
+}
+
+impl OnTerminal {
+    fn start(yard: &Yard, arguments: &[&str]) -> OnTerminal {
+        let (mut main, mut side) = (-1, -1);
+        let size = libc::winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        // SAFETY: the numbers and the size live to the end of the call; the others may be null.
+        let opened =
+            unsafe { libc::openpty(&mut main, &mut side, std::ptr::null_mut(), std::ptr::null(), &size) };
+        assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
+        // SAFETY: both were just opened, and nothing else has them.
+        let (main, screen) =
+            unsafe { (File::from(OwnedFd::from_raw_fd(main)), File::from(OwnedFd::from_raw_fd(side))) };
+        let mut command = yard.command(arguments);
+        let own = || Stdio::from(screen.try_clone().unwrap());
+        command.env("TERM", "xterm").stdin(own()).stdout(own()).stderr(own());
+        // SAFETY: both calls may be made between fork and exec; the terminal is standard input by then.
+        unsafe {
+            command.pre_exec(|| match libc::setsid() == -1 || libc::ioctl(0, libc::TIOCSCTTY, 0) == -1 {
+                true => Err(std::io::Error::last_os_error()),
+                false => Ok(()),
+            })
+        };
+        let child = command.spawn().unwrap();
+        let shown = Arc::new(Mutex::new(Vec::new()));
+        let (mut reader, kept) = (main.try_clone().unwrap(), shown.clone());
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = reader.read(&mut bytes) {
+                kept.lock().unwrap().extend_from_slice(&bytes[..count]);
+            }
+        });
+        OnTerminal { child, keyboard: main, screen, shown }
+    }
+
+    fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.shown.lock().unwrap()).into_owned()
+    }
+
+    /// Whether the terminal shows what is typed.
+    fn echoes(&self) -> bool {
+        // SAFETY: an all-zero termios is valid, and it lives to the end of the call.
+        unsafe {
+            let mut modes: libc::termios = std::mem::zeroed();
+            assert_eq!(libc::tcgetattr(self.screen.as_raw_fd(), &mut modes), 0);
+            modes.c_lflag & libc::ECHO != 0
+        }
+    }
+}
+
+fn typed_keys(shared: &Shared) {
+    let tree = MiniTree::new(&[("slow/one", "do-build:\n\t@sleep 6.125")]);
+    let yard = shared.yard("terminal", &tree, &[]);
+    let mut build = OnTerminal::start(&yard, &["build"]);
+    assert!(build.echoes());
+    until("the package is built", || yard.building() == ["slow/one"]);
+    until("the terminal shows no keys", || !build.echoes());
+    build.keyboard.write_all(b"typed keys\n").unwrap();
+    until("the program ends", || build.child.try_wait().unwrap().is_some());
+    assert!(build.child.wait().unwrap().success(), "{}", build.shown());
+    until("all is shown", || build.shown().contains("1 built"));
+    assert!(!build.shown().contains("typed"), "{}", build.shown());
+    assert!(build.echoes(), "the terminal is left as it was");
+    // An end in a hurry leaves it so as well.
+    let mut build = OnTerminal::start(&yard, &["build", "--force", "slow/one"]);
+    until("the package is built", || yard.building() == ["slow/one"]);
+    until("the terminal shows no keys", || !build.echoes());
+    for _ in 0..3 {
+        build.keyboard.write_all(b"\x03").unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    until("the program ends", || build.child.try_wait().unwrap().is_some());
+    assert_eq!(build.child.wait().unwrap().code(), Some(130), "{}", build.shown());
+    assert!(build.echoes(), "the terminal is left as it was");
+}
+
+fn before_the_first_run(shared: &Shared) {
+    let tree = MiniTree::new(&[("some/one", "")]);
+    let yard = shared.yard("before-the-first", &tree, &[]);
+    yard.run(&["status"]).exits(2).says(&["nothing was built"]);
+    // The tree's make waits for this file, so that the scan lasts as long as the trial needs.
+    let pipe = tree.path().join("some/one/gate.mk");
+    let path = std::ffi::CString::new(pipe.to_str().unwrap()).unwrap();
+    // SAFETY: the path ends with a zero byte and lives to the end of the call.
+    assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o666) }, 0);
+    crate::fixtures::add_line(&tree, "some/one/Makefile", ".include \"gate.mk\"");
+    let mut build = yard.start(&["build"]);
+    let process = build.child.id().to_string();
+    until("it scans", || yard.run(&["status"]).stdout.contains("is scanning"));
+    yard.run(&["status"]).exits(0).says(&[&format!("process {process} is scanning; there is no run yet")]);
+    let status = yard.run(&["status", "--json"]).exits(0).json();
+    assert_eq!((&status["run"], &status["state"]), (&serde_json::Value::Null, &"preparing".into()));
+    std::fs::remove_file(&pipe).unwrap();
+    build.signal(libc::SIGINT);
+    build.end();
+    let hint = format!("kilnyard --yard {} build", yard.folder.display());
+    yard.run(&["status"]).exits(2).says(&["nothing was built", &hint]);
+}

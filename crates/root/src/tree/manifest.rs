@@ -1,0 +1,73 @@
+use super::size::{Seen, walk_below};
+use rustix::fs::FileType;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// What a tree holds, for finding out whether something of it was removed, added or changed. It sees accidents, such as files
+/// that a person or a broken disk removed; contents are not read, so that it costs what listing the tree costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// How many files and folders there are below the top.
+    pub entries: u64,
+    /// What they take on their file system.
+    pub bytes: u64,
+    /// The sum of what is known of each; a tree is not read in any order.
+    pub sum: u64,
+}
+
+impl Manifest {
+    /// The manifest of the tree in a folder. What cannot be read is missing in it.
+    pub fn of(folder: &Path) -> Manifest {
+        let mut manifest = Manifest { entries: 0, bytes: 0, sum: 0 };
+        walk_below(folder, &mut |seen| {
+            manifest.entries += 1;
+            manifest.bytes += seen.bytes();
+            manifest.sum = manifest.sum.wrapping_add(hash(seen));
+        });
+        manifest
+    }
+
+    /// How a tree differs from what it was, as a clause; none if it does not. Room on the disk depends on the file system.
+    pub fn difference(&self, now: &Manifest) -> Option<String> {
+        if self.entries != now.entries {
+            return Some(format!("{} of its {} files and folders are there", now.entries, self.entries));
+        }
+        (self.sum != now.sum).then(|| "some of its files or folders were changed".to_owned())
+    }
+}
+
+/// FNV-1a of what makes an entry what it is. Times of folders are left out: they change when a layer is copied.
+fn hash(seen: &Seen) -> u64 {
+    let facts = seen.facts;
+    let is_folder = FileType::from_raw_mode(facts.st_mode) == FileType::Directory;
+    let (size, time) = if is_folder { (0, 0) } else { (facts.st_size as u64, facts.st_mtime as u64) };
+    let numbers =
+        [seen.depth as u64, facts.st_mode.into(), facts.st_uid.into(), facts.st_gid.into(), size, time];
+    let bytes = numbers.into_iter().flat_map(u64::to_le_bytes).chain(seen.name.to_bytes().iter().copied());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn what_is_removed_added_or_changed_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::create_dir_all(path("usr/bin")).unwrap();
+        fs::write(path("usr/bin/a"), "text").unwrap();
+        fs::write(path("usr/b"), "text").unwrap();
+        let whole = Manifest::of(folder.path());
+        assert_eq!((whole.entries, whole.difference(&Manifest::of(folder.path()))), (4, None));
+        fs::remove_dir_all(path("usr/bin")).unwrap();
+        let difference = whole.difference(&Manifest::of(folder.path())).unwrap();
+        assert_eq!(difference, "2 of its 4 files and folders are there");
+        fs::create_dir(path("usr/bin")).unwrap();
+        for changed in ["tex", "texts"] {
+            fs::write(path("usr/bin/a"), changed).unwrap();
+            assert!(whole.difference(&Manifest::of(folder.path())).is_some());
+        }
+    }
+}

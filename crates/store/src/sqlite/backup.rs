@@ -1,0 +1,134 @@
+//! Copies of a store that can take its place, and whether a store is whole.
+
+use super::{FORMAT, Sqlite, database};
+use crate::StoreError;
+use rusqlite::{Connection, OpenFlags};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What a copy is called behind its name until it is complete.
+const UNFINISHED: &str = ".new";
+
+impl Sqlite {
+    /// An error if the database is damaged. Every page is read, so this takes as long as reading the file.
+    pub fn check(&self) -> Result<(), StoreError> {
+        check(&self.connection, &self.path)
+    }
+
+    /// Writes a copy that is whole, packed and durable, in place of an earlier one of this name. A damaged store is an
+    /// error, and the earlier copy stays.
+    pub fn back_up(&self, to: &Path) -> Result<(), StoreError> {
+        self.check()?;
+        let unfinished = beside(to, UNFINISHED);
+        let failed = |source| StoreError::Copy { path: to.to_owned(), source };
+        match std::fs::remove_file(&unfinished) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+        let name = unfinished.to_str().ok_or_else(|| failed(io::ErrorKind::InvalidFilename.into()))?;
+        self.connection.execute("VACUUM INTO ?1", [name]).map_err(|error| self.wrap(error))?;
+        place(&unfinished, to).map_err(failed)
+    }
+
+    /// Makes a file a store again from a copy of one that is whole. Nothing of another store may lie beside it: SQLite
+    /// would take its log for this one's.
+    pub fn restore(from: &Path, to: &Path) -> Result<(), StoreError> {
+        check_file(from)?;
+        let unfinished = beside(to, UNFINISHED);
+        let copied = std::fs::copy(from, &unfinished).and_then(|_| place(&unfinished, to));
+        copied.map_err(|source| StoreError::Copy { path: to.to_owned(), source })
+    }
+}
+
+/// An error if a file is no store that is whole, and of a format that is known.
+pub fn check_file(path: &Path) -> Result<(), StoreError> {
+    let wrap = |error| database(path, error);
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(wrap)?;
+    let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(wrap)?;
+    match found {
+        0 => Err(StoreError::Damaged { path: path.to_owned(), reason: "it is empty".to_owned() }),
+        _ if found > FORMAT => Err(StoreError::TooNew { path: path.to_owned(), found, known: FORMAT }),
+        _ => check(&connection, path),
+    }
+}
+
+/// The files of a store: those that SQLite keeps beside it first, since they must never lie beside another one.
+pub fn files(path: &Path) -> [PathBuf; 3] {
+    [beside(path, "-wal"), beside(path, "-shm"), path.to_owned()]
+}
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
+fn check(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+    let said: String = connection
+        .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+        .map_err(|error| database(path, error))?;
+    match said.as_str() {
+        "ok" => Ok(()),
+        _ => Err(StoreError::Damaged { path: path.to_owned(), reason: said }),
+    }
+}
+
+/// Gives a complete file its name, so that a power cut leaves the old one or this one.
+fn place(unfinished: &Path, to: &Path) -> io::Result<()> {
+    std::fs::File::open(unfinished)?.sync_all()?;
+    std::fs::rename(unfinished, to)?;
+    match to.parent() {
+        Some(folder) => std::fs::File::open(folder)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Store;
+
+    fn store_in(folder: &Path) -> (Sqlite, PathBuf) {
+        let path = folder.join("kilnyard.db");
+        let mut store = Sqlite::open(&path).unwrap();
+        // More than one page, so that there is something to damage.
+        let durations: Vec<_> = (0..2000).map(|number| (format!("package-{number}"), 1.0, 2.0)).collect();
+        store.import_durations(&durations).unwrap();
+        (store, path)
+    }
+
+    #[test]
+    fn a_backup_takes_the_place_of_a_damaged_store() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, path) = store_in(folder.path());
+        let copy = folder.path().join("copy.db");
+        store.back_up(&copy).unwrap();
+        store.back_up(&copy).unwrap();
+        drop(store);
+        for spoil in [b"".as_slice(), b"this is no database, but it is long enough to look like one"] {
+            std::fs::write(&path, spoil).unwrap();
+            check_file(&path).unwrap_err();
+        }
+        files(&path).iter().for_each(|file| drop(std::fs::remove_file(file)));
+        Sqlite::restore(&copy, &path).unwrap();
+        assert_eq!(Sqlite::open(&path).unwrap().durations().unwrap().len(), 2000);
+    }
+
+    #[test]
+    fn a_damaged_store_replaces_no_backup() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, path) = store_in(folder.path());
+        let copy = folder.path().join("copy.db");
+        store.back_up(&copy).unwrap();
+        drop(store);
+        let good = std::fs::read(&copy).unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle..middle + 4096].fill(0x5a);
+        std::fs::write(&path, bytes).unwrap();
+        let store = Sqlite::open(&path).unwrap();
+        let error = store.back_up(&copy).unwrap_err();
+        assert!(error.is_damaged(), "{error}");
+        assert_eq!(std::fs::read(&copy).unwrap(), good);
+    }
+}

@@ -248,7 +248,7 @@ fn installer(below: u32) -> Option<Installer> {
     let numbers = fs::read_dir("/proc").unwrap().flatten();
     numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).find_map(|number| {
         let line = text(format!("/proc/{number}/cmdline"))?;
-        if !line.starts_with("dpkg\0") || !line.contains("--install") {
+        if !line.starts_with("dpkg\0") || !line.contains("--force-depends") {
             return None;
         }
         let mut ancestor = number;

@@ -40,9 +40,11 @@ const SYSTEM: [&str; 7] =
 
 /// Lists the files of the prefix, but for the database of packages.
 const LIST: &str = r#"find "$1" -path "$1/pkgdb*" -prune -o ! -type d -print | sort > /tmp/kilnyard-before"#;
-/// Fails if files are there that were not. Scripts of a package make them, and `pkg_delete` knows only its list.
+/// Fails if files are there that were not, and that no installed package has: dependencies may have come with the package, and
+/// stay. Scripts of a package make such files, and `pkg_delete` knows only its list.
 const COMPARE: &str = r#"find "$1" -path "$1/pkgdb*" -prune -o ! -type d -print | sort > /tmp/kilnyard-after
-left=$(comm -13 /tmp/kilnyard-before /tmp/kilnyard-after)
+pkg_info -aqL | sort -u > /tmp/kilnyard-owned
+left=$(comm -13 /tmp/kilnyard-before /tmp/kilnyard-after | comm -23 - /tmp/kilnyard-owned)
 if [ -n "$left" ]; then
   echo "$left" | sed 's/^/ERROR: left behind by pkg_delete: /'
   exit 1

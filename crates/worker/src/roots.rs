@@ -1,27 +1,30 @@
 //! The folders of roots in a yard: `roots/NUMBER` while a build goes on, `roots/failed-PACKAGE` after it
 //! failed.
 
-use crate::apart::{self, Apart};
+mod base;
+mod inputs;
+mod kept;
+
+pub use base::{BaseSandbox, run_in_base};
+pub(crate) use kept::layers_of_failed;
+
+use crate::apart::Apart;
 use crate::layers::{Image, planned_image};
 use crate::leftovers::remove_or_set_aside;
 use crate::memory::{Promise, promised_bytes};
 use crate::{BUILDER_FOLDER, BUILDER_ID, Settings, Worker, fakeroot, tools};
-
 use kilnyard_fakeroot::Session;
-use kilnyard_model::order::{Account, BuildOrder, CommandOrder, Input, InputText, RootOrder, SharedFolder};
+use kilnyard_model::order::{Account, BuildOrder, CommandOrder, RootOrder, SharedFolder};
 use kilnyard_process::Writing;
 use kilnyard_root::sandbox::{RunError, Task};
 use kilnyard_root::{
     Access, Flushes, Form, IdMap, ImagePlan, Keeper, MEMORY, Making, Nesting, Operation, RootPlan, Roots,
-    Sandbox, User, View, base_operations, block, probe, usage, used_bytes,
+    Sandbox, User, View, block, probe, usage, used_bytes,
 };
-use std::collections::BTreeSet;
-use std::io::{self, BufReader, Read};
-use std::os::unix::fs::MetadataExt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::SystemTime;
 
 /// Room on the disk that must be left where the root of a failed build is kept.
 const ROOM_BYTES_MIN: u64 = 64 << 20;
@@ -273,15 +276,6 @@ impl RootFolder {
         self.path().join("added")
     }
 
-    /// The folder of the last failed build of a package, whether it exists or not.
-    pub fn of_failed(yard: &Path, package: &str, ids: &IdMap, layers: &[String]) -> RootFolder {
-        let name = failed_name(package);
-        // It may have stood on more than builds begin with.
-        let known = read_layers(&yard.join("roots").join(&name));
-        let ids = apart::noted(&yard.join("roots").join(&name), ids);
-        RootFolder::at(yard, &name, &ids, known.as_deref().unwrap_or(layers))
-    }
-
     /// Gives a root that is an overlay on the disk other layers, relative to the yard, the uppermost first.
     pub(crate) fn stand_on(&mut self, layers: &[String]) -> io::Result<()> {
         write_layers(&self.path(), layers)?;
@@ -328,11 +322,6 @@ impl RootFolder {
         Ok(())
     }
 
-    /// Where the root of the last failed build of a package is, if it is kept.
-    pub fn failed_path(yard: &Path, package: &str) -> PathBuf {
-        yard.join("roots").join(failed_name(package))
-    }
-
     /// Where it is.
     pub fn path(&self) -> PathBuf {
         self.yard.join(&self.plan.folder)
@@ -372,26 +361,6 @@ impl RootFolder {
             Some(held) => held.keeper.seen_from_outside(path),
             None => self.yard.join(path),
         }
-    }
-
-    /// Puts inputs into the root's folder of inputs, by hard link where that is possible, and texts into another: sources and
-    /// archives decide the names of inputs, and what is written under such a name would be written into the store of
-    /// distfiles.
-    pub fn provide(
-        &self,
-        inputs: &[Input],
-        texts: &[InputText],
-        file_of: &dyn Fn(&Input) -> PathBuf,
-    ) -> io::Result<()> {
-        let folder = self.path().join("inputs");
-        for input in inputs {
-            provide_input(&file_of(input), &folder.join(safe_name(&input.name)?))?;
-        }
-        let folder = self.path().join("texts");
-        for text in texts {
-            fs_err::write(folder.join(safe_name(&text.name)?), &text.text)?;
-        }
-        Ok(())
     }
 
     /// The sandbox of a command that builds: it has the jobserver, if there is one.
@@ -530,59 +499,6 @@ impl RootFolder {
         rustix::fs::statvfs(self.path()).is_ok_and(|facts| facts.f_bavail * facts.f_frsize >= needed)
     }
 
-    /// Keeps the root of a failed build in place of the one kept before.
-    pub fn keep_as_failed(&self, package: &str, kept_max: usize) -> Result<(), RunError> {
-        let kept = RootFolder::of_failed(&self.yard, package, &self.ids, &[]);
-        kept.remove_or_set_aside();
-        if kept_max == 0 {
-            self.remove_or_set_aside();
-            return Ok(());
-        }
-        if let Some(held) = &self.held {
-            // A person looks into it later; memory and devices are for builds.
-            self.bring_to_disk(&held.keeper)?;
-            held.keeper.end()?;
-        }
-        fs_err::rename(self.path(), kept.path()).map_err(RunError::Files)?;
-        let mut all: Vec<(SystemTime, PathBuf)> = failed(&self.yard).map_err(RunError::Files)?;
-        all.sort();
-        for (_, relative) in all.iter().take(all.len().saturating_sub(kept_max)) {
-            remove_or_set_aside(&self.yard, relative, &self.ids);
-        }
-        Ok(())
-    }
-
-    /// Copies what is in memory or on a device to where it would be if the root had been made on the disk.
-    fn bring_to_disk(&self, keeper: &Keeper) -> Result<(), RunError> {
-        let work = self.plan.work_folder().zip(self.work_inside.as_deref());
-        if let Some((work, inside)) = work {
-            self.copy(keeper, work, &self.plan.written.join(inside.trim_start_matches('/')))?;
-        }
-        if work.is_none() || self.plan.has_device() {
-            let to = self.plan.folder.join(self.plan.written.file_name().unwrap_or_default());
-            // What is held may be on the disk already.
-            if to != self.plan.written {
-                self.copy(keeper, &self.plan.written, &to)?;
-            }
-        }
-        let work = self.path().join("work");
-        if self.plan.written.ends_with("upper") && !work.exists() {
-            let made = fs_err::create_dir(&work).and_then(|()| probe::give_to_root(&work, &self.ids));
-            made.map_err(RunError::Files)?;
-        }
-        Ok(())
-    }
-
-    /// Copies a folder as the root's own root.
-    fn copy(&self, keeper: &Keeper, from: &Path, to: &Path) -> Result<(), RunError> {
-        let arguments = ["cp", "--archive", "--no-target-directory"].map(str::to_owned).into_iter();
-        let arguments = arguments.chain([from, to].map(|path| path.display().to_string()));
-        let task = Task::Program(arguments.collect());
-        let sandbox =
-            Sandbox { keeper: Some(keeper.process()), ..Sandbox::of_machine(&self.yard, &self.ids, task) };
-        sandbox.run().map(|_| ())
-    }
-
     /// The file that tells requests to the root's device, if they are told, and a name for it.
     pub(crate) fn requests(&self) -> Option<(PathBuf, String)> {
         let path = self.path().join(block::REQUESTS);
@@ -708,12 +624,6 @@ fn wanted_memory(
     Some(promised_bytes(work.expected_bytes, 0))
 }
 
-/// The name of the folder of a failed build's root. A package of a tree is known by its folder in it. The name must
-/// not have what ends an option of an overlay: a comma.
-fn failed_name(package: &str) -> String {
-    format!("failed-{}", package.replace('/', "~"))
-}
-
 /// A path below a folder that belongs to a build, if no part of it is a link.
 pub(crate) fn without_links(base: &Path, below: &Path) -> io::Result<PathBuf> {
     let mut path = base.to_owned();
@@ -724,54 +634,6 @@ pub(crate) fn without_links(base: &Path, below: &Path) -> io::Result<PathBuf> {
         }
     }
     Ok(path)
-}
-
-/// Never writes into a file that is there: it may be one of the store's.
-fn provide_input(source: &Path, target: &Path) -> io::Result<()> {
-    match fs_err::hard_link(source, target) {
-        Ok(()) => return Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(error),
-        // They may be on different file systems, or the file may have as many names as it can.
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            match fs_err::OpenOptions::new().write(true).create_new(true).open(target) {
-                Ok(mut file) => return io::copy(&mut fs_err::File::open(source)?, &mut file).map(|_| ()),
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                Err(_) => {}
-            }
-        }
-        Err(_) => {}
-    }
-    match is_same_content(source, target)? {
-        true => Ok(()),
-        false => Err(io::Error::other(format!(
-            "two inputs with different content are named `{}`; the source that lists both is at fault",
-            target.file_name().unwrap_or_default().to_string_lossy()
-        ))),
-    }
-}
-
-fn is_same_content(one: &Path, other: &Path) -> io::Result<bool> {
-    let facts = [fs_err::symlink_metadata(one)?, fs_err::symlink_metadata(other)?];
-    if facts[0].dev() == facts[1].dev() && facts[0].ino() == facts[1].ino() {
-        return Ok(true);
-    }
-    if facts[0].len() != facts[1].len() {
-        return Ok(false);
-    }
-    let open = |path: &Path| fs_err::File::open(path).map(|file| BufReader::new(file).bytes());
-    let (mut one, mut other) = (open(one)?, open(other)?);
-    loop {
-        match (one.next().transpose()?, other.next().transpose()?) {
-            (None, None) => return Ok(true),
-            (one, other) if one == other => {}
-            _ => return Ok(false),
-        }
-    }
-}
-
-fn safe_name(name: &str) -> io::Result<&str> {
-    let is_safe = !name.is_empty() && name != "." && name != ".." && !name.contains('/');
-    is_safe.then_some(name).ok_or_else(|| io::Error::other(format!("`{name}` is no name of a file")))
 }
 
 fn user_of(account: Account) -> User {
@@ -804,25 +666,6 @@ fn environment_of(command: &CommandOrder, session: Option<&Session>) -> Vec<(Str
     own.chain(session.into_iter().flatten()).collect()
 }
 
-fn failed(yard: &Path) -> io::Result<Vec<(SystemTime, PathBuf)>> {
-    let mut found = Vec::new();
-    for entry in fs_err::read_dir(yard.join("roots"))? {
-        let entry = entry?;
-        if entry.file_name().to_string_lossy().starts_with("failed-") {
-            found.push((entry.metadata()?.modified()?, Path::new("roots").join(entry.file_name())));
-        }
-    }
-    Ok(found)
-}
-
-/// The layers that roots of failed builds stand on, relative to the yard.
-pub(crate) fn layers_of_failed(yard: &Path) -> io::Result<BTreeSet<PathBuf>> {
-    let folders = failed(yard)?;
-    let layers =
-        folders.iter().flat_map(|(_, relative)| read_layers(&yard.join(relative)).unwrap_or_default());
-    Ok(layers.map(PathBuf::from).collect())
-}
-
 /// The layers of a root that exists, if it says so.
 fn read_layers(folder: &Path) -> Option<Vec<String>> {
     let text = fs_err::read_to_string(folder.join(LAYERS)).ok()?;
@@ -832,51 +675,4 @@ fn read_layers(folder: &Path) -> Option<Vec<String>> {
 fn write_layers(folder: &Path, layers: &[String]) -> io::Result<()> {
     let lines: String = layers.iter().map(|layer| format!("{layer}\n")).collect();
     fs_err::write(folder.join(LAYERS), lines)
-}
-
-/// A command that changes a base layer itself.
-#[derive(Debug)]
-pub struct BaseSandbox {
-    /// What runs it.
-    pub sandbox: Sandbox,
-    /// The command's files have owners as long as this lives.
-    _session: Option<Session>,
-}
-
-impl BaseSandbox {
-    /// The layer is relative to the yard, and `beside` is a folder of the yard for files that the command needs.
-    pub fn new(
-        yard: &Path,
-        (layer, beside): (&Path, &Path),
-        ids: &IdMap,
-        command: &CommandOrder,
-    ) -> io::Result<BaseSandbox> {
-        let session = ids.is_alone().then(|| fakeroot::begin(&yard.join(beside))).transpose()?;
-        let binds: Vec<_> = session.iter().map(|_| fakeroot::shown(beside)).collect();
-        let sandbox = Sandbox {
-            folder: yard.to_owned(),
-            ids: ids.clone(),
-            keeper: None,
-            view: View::Root(base_operations(layer, &binds)),
-            user: user_of(command.account),
-            task: Task::Program(command.arguments.clone()),
-            directory: PathBuf::from(&command.directory),
-            environment: environment_of(command, session.as_ref()),
-            is_interactive: false,
-            has_network: false,
-            flushes: Flushes::Discard,
-            nesting: Nesting::Refused,
-        };
-        Ok(BaseSandbox { sandbox, _session: session })
-    }
-}
-
-/// Runs a command in a base layer; its output. See [`BaseSandbox`].
-pub fn run_in_base(
-    yard: &Path,
-    folders: (&Path, &Path),
-    ids: &IdMap,
-    command: &CommandOrder,
-) -> Result<String, RunError> {
-    BaseSandbox::new(yard, folders, ids, command)?.sandbox.run()
 }

@@ -1,0 +1,57 @@
+//! Commands that change a base layer itself.
+
+use super::{environment_of, user_of};
+use crate::fakeroot;
+use kilnyard_fakeroot::Session;
+use kilnyard_model::order::CommandOrder;
+use kilnyard_root::sandbox::{RunError, Task};
+use kilnyard_root::{Flushes, IdMap, Nesting, Sandbox, View, base_operations};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A command that changes a base layer itself.
+#[derive(Debug)]
+pub struct BaseSandbox {
+    /// What runs it.
+    pub sandbox: Sandbox,
+    /// The command's files have owners as long as this lives.
+    _session: Option<Session>,
+}
+
+impl BaseSandbox {
+    /// The layer is relative to the yard, and `beside` is a folder of the yard for files that the command needs.
+    pub fn new(
+        yard: &Path,
+        (layer, beside): (&Path, &Path),
+        ids: &IdMap,
+        command: &CommandOrder,
+    ) -> io::Result<BaseSandbox> {
+        let session = ids.is_alone().then(|| fakeroot::begin(&yard.join(beside))).transpose()?;
+        let binds: Vec<_> = session.iter().map(|_| fakeroot::shown(beside)).collect();
+        let sandbox = Sandbox {
+            folder: yard.to_owned(),
+            ids: ids.clone(),
+            keeper: None,
+            view: View::Root(base_operations(layer, &binds)),
+            user: user_of(command.account),
+            task: Task::Program(command.arguments.clone()),
+            directory: PathBuf::from(&command.directory),
+            environment: environment_of(command, session.as_ref()),
+            is_interactive: false,
+            has_network: false,
+            flushes: Flushes::Discard,
+            nesting: Nesting::Refused,
+        };
+        Ok(BaseSandbox { sandbox, _session: session })
+    }
+}
+
+/// Runs a command in a base layer; its output. See [`BaseSandbox`].
+pub fn run_in_base(
+    yard: &Path,
+    folders: (&Path, &Path),
+    ids: &IdMap,
+    command: &CommandOrder,
+) -> Result<String, RunError> {
+    BaseSandbox::new(yard, folders, ids, command)?.sandbox.run()
+}

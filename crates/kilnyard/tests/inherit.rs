@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -31,8 +31,7 @@ fn start(folder: &Path, words: &[&str]) -> Child {
 
 fn has(child: &Child, folder: &str) -> bool {
     let all = std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap();
-    all.flatten()
-        .any(|entry| std::fs::read_link(entry.path()).is_ok_and(|path| path == PathBuf::from(folder)))
+    all.flatten().any(|entry| std::fs::read_link(entry.path()).is_ok_and(|path| path == Path::new(folder)))
 }
 
 #[test]

@@ -200,7 +200,7 @@ pub struct InitPkgsrc {
     /// The archive's address; by default the one that this machine's apt uses.
     #[arg(long, value_name = "URL")]
     pub mirror: Option<String>,
-    /// Directories of the tree, such as mail/mutt; the whole tree where none is given.
+    /// Directories of the tree, such as mail/mutt, and categories, such as mail; the whole tree where none is given.
     #[arg(value_name = "LOCATION")]
     pub locations: Vec<String>,
 }
@@ -228,7 +228,8 @@ pub struct Scan {
     /// The folder of the tree.
     #[arg(long, value_name = "DIR", requires = "ecosystem")]
     pub tree: Option<PathBuf>,
-    /// Only these directories, such as mail/mutt, and those that they depend on; all by default.
+    /// Only these directories, such as mail/mutt, those of these categories, such as mail, and those that they depend on;
+    /// all by default.
     #[arg(requires = "tree", value_name = "LOCATION")]
     pub locations: Vec<String>,
     /// The make program.
@@ -323,7 +324,7 @@ pub struct Check {
 /// `build`.
 #[derive(Debug, Args)]
 pub struct Build {
-    /// Only these, and what they need.
+    /// Only these, and what they need. Of a pkgsrc tree, the name of a category, such as mail, stands for its packages.
     #[arg(value_name = "PACKAGE")]
     pub packages: Vec<String>,
     /// Build the named packages even if their outputs are right.

@@ -15,7 +15,7 @@ use roots::Root;
 use crate::error::{Error, Result};
 use kilnyard_coordinator::RetryPolicy;
 use kilnyard_ecosystem::debian::relation;
-use kilnyard_ecosystem::pkgsrc::scan_file::is_location;
+use kilnyard_ecosystem::pkgsrc::scan_file::{is_category, is_location};
 use kilnyard_model::result::FailureKind;
 use kilnyard_process::{LimitRules, LogLimits};
 use kilnyard_root::Roots;
@@ -81,7 +81,7 @@ pub enum Family {
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(untagged)]
 pub enum Packages {
-    /// These: sources by name or as paths of `.dsc` files; directories of a tree.
+    /// These: sources by name or as paths of `.dsc` files; directories and categories of a tree.
     Some(Vec<String>),
     /// `"all"`: every source of the release, every directory of the tree.
     All(All),
@@ -445,8 +445,8 @@ impl Config {
         LogLimits { head_bytes_max: self.build.log_mebibytes_max << 20, ..LogLimits::default() }
     }
 
-    /// The names, `.dsc` files or directories that are asked for, from the configuration and its file; none for
-    /// all.
+    /// The names, `.dsc` files, directories or categories that are asked for, from the configuration and its file; none
+    /// for all.
     pub fn package_names(&self, yard: &Path) -> Result<Option<Vec<String>>> {
         let mut names = match &self.packages {
             Packages::All(All::All) => return Ok(None),
@@ -469,9 +469,9 @@ impl Config {
                 Family::Debian(_) if !name.ends_with(".dsc") && !relation::is_name(name) => {
                     return Err(Error::usage(format!("`{name}` cannot be the name of a source package")));
                 }
-                Family::Pkgsrc(_) if !is_location(name) => {
+                Family::Pkgsrc(_) if !is_location(name) && !is_category(name) => {
                     return Err(Error::usage(format!("`{name}` cannot be a directory of a tree"))
-                        .hint("category/package, such as mail/mutt"));
+                        .hint("category/package, such as mail/mutt, or a category, such as mail"));
                 }
                 _ => {}
             }

@@ -244,6 +244,17 @@ fn a_part_of_a_tree_brings_what_it_depends_on() {
     // What a part found is used by the whole.
     scan(&tree, &[]).exits(0).says(&["7 directories: 3 asked, 4 as before"]);
     scan(&tree, &["a/nothing"]).exits(2).says(&["a/nothing is no directory"]);
+    scan(&tree, &["nothing"]).exits(2).says(&["nothing is no category of", "there is no nothing/Makefile"]);
+    // A category is what its Makefile names.
+    scan(&tree, &["b", "a/skipped"]).exits(0).says(&["5 directories: 0 asked, 5 as before"]);
+    assert_eq!(names(&tree), ["skipped-1.0", "alone-1.0", "base-1.0", "lib-1.0", "tool-1.0"]);
+    tree.write("b/Makefile", "SUBDIR= lib alone\n# SUBDIR+= tool\n.include \"../mk/subdir.mk\"\n");
+    scan(&tree, &["b"]).exits(0).says(&["3 directories: "]);
+    assert_eq!(names(&tree), ["alone-1.0", "base-1.0", "lib-1.0"]);
+    tree.write("b/Makefile", ".error this category is broken\n");
+    scan(&tree, &["b"])
+        .exits(2)
+        .says(&["failed to list the categories of the tree", "this category is broken"]);
     scan(&tree, &["../../etc"]).exits(2).says(&["is no directory"]);
 }
 

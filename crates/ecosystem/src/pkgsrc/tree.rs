@@ -138,10 +138,19 @@ impl Tree<'_> {
         }
     }
 
-    /// The categories of the tree, and of each its directories: all locations that the tree lists, in its order. So many
-    /// categories are asked at once.
+    /// All locations that the tree lists, in its order. `jobs` categories are asked at once.
     pub fn locations(&self, jobs: u32, cancel: &AtomicBool) -> Result<Vec<String>, TreeError> {
         let categories = self.subdirectories("", cancel)?;
+        Ok(self.locations_of(&categories, jobs, cancel)?.concat())
+    }
+
+    /// The locations that the Makefile of each category lists, in its order. `jobs` categories are asked at once.
+    pub fn locations_of(
+        &self,
+        categories: &[String],
+        jobs: u32,
+        cancel: &AtomicBool,
+    ) -> Result<Vec<Vec<String>>, TreeError> {
         let answers: Vec<OnceLock<Result<Vec<String>, TreeError>>> =
             categories.iter().map(|_| OnceLock::new()).collect();
         let next = AtomicUsize::new(0);
@@ -166,7 +175,7 @@ impl Tree<'_> {
         for (category, answer) in categories.iter().zip(answers) {
             // None is left out but behind an error; that is told instead.
             let Some(directories) = answer.into_inner().transpose()? else { continue };
-            listed.extend(directories.into_iter().map(|directory| format!("{category}/{directory}")));
+            listed.push(directories.into_iter().map(|directory| format!("{category}/{directory}")).collect());
         }
         Ok(listed)
     }

@@ -135,7 +135,8 @@ pub fn template(filled: &Template) -> String {
     format!(
         r#"# A yard of Kilnyard. `kilnyard build` builds it; `kilnyard doctor` checks this machine.
 
-# Directories of the tree, such as "mail/mutt", with all that they need; "all" for the whole tree.
+# Directories of the tree, such as "mail/mutt", and categories, such as "mail", with all that they need; "all" for the
+# whole tree.
 packages = {packages}
 {file}
 [pkgsrc]

@@ -260,12 +260,7 @@ impl Build {
             ("silent-minutes-min", self.silent_minutes_min),
         ];
         for (key, value) in minutes {
-            // What is no number is not within the bounds either.
-            if !(MINUTES_MIN..=MINUTES_MAX).contains(&value) {
-                return Err(format!(
-                    "{key} is {value}, and must be at least {MINUTES_MIN} (one second) and at most {MINUTES_MAX}"
-                ));
-            }
+            check_minutes(key, value)?;
         }
         if self.processes_max < PROCESSES_MIN {
             return Err(format!("processes-max is {}, and {PROCESSES_MIN} is the least", self.processes_max));
@@ -356,6 +351,22 @@ const MINUTES_MIN: f64 = 1.0 / 60.0;
 const PROCESSES_MIN: u32 = 64;
 /// A tebibyte: no disk should be filled by one log.
 const LOG_MEBIBYTES_MAX: u64 = 1 << 20;
+
+/// An error if a limit in minutes is out of bounds.
+pub fn check_minutes(key: &str, value: f64) -> std::result::Result<(), String> {
+    // What is no number is not within the bounds either.
+    match (MINUTES_MIN..=MINUTES_MAX).contains(&value) {
+        true => Ok(()),
+        false => Err(format!(
+            "{key} is {value}, and must be at least {MINUTES_MIN} (one second) and at most {MINUTES_MAX}"
+        )),
+    }
+}
+
+/// A limit in minutes that [`check_minutes`] accepts, in whole seconds.
+pub fn seconds_of(minutes: f64) -> u64 {
+    (minutes * 60.0).round() as u64
+}
 
 impl Config {
     /// Reads a configuration; errors say where they are.

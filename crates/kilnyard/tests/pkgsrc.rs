@@ -311,6 +311,21 @@ fn a_killed_scan_goes_on_where_it_was() {
     assert_eq!(names(&tree).len(), 8);
 }
 
+fn a_directory_that_hangs_is_ended() {
+    let tree = small_tree();
+    tree.package("b/alone", "WAIT!= exec sleep 60.5");
+    let limit = ["--scan-minutes-max", "0.02"];
+    scan(&tree, &limit).exits(1).says(&[
+        "failed: b/alone: ",
+        "was not done after 1 s (--scan-minutes-max)",
+        "7 directories: 7 asked, 0 as before, 1 failed",
+    ]);
+    assert_eq!(names(&tree).len(), 7);
+    for wrong in ["0", "-1", "NaN", "much"] {
+        scan(&tree, &[&format!("--scan-minutes-max={wrong}")[..]]).exits(2).says(&["--scan-minutes-max"]);
+    }
+}
+
 fn makefiles_run_as_root_only_where_that_is_asked_for() {
     if !support::is_root() {
         return eprintln!("skipped: only root is refused");
@@ -361,7 +376,8 @@ fn the_whole_tree_comes_out_as_with_pbulk() {
 }
 
 fn main() {
-    let of_trees: [(&'static str, fn()); 6] = [
+    let of_trees: [(&'static str, fn()); 7] = [
+        ("a_directory_that_hangs_is_ended", a_directory_that_hangs_is_ended),
         (
             "a_tree_is_scanned_and_only_what_changed_is_asked_again",
             a_tree_is_scanned_and_only_what_changed_is_asked_again,

@@ -3,6 +3,7 @@
 
 use super::{print_json, printed};
 use crate::cli::{Scan, ScanFamily};
+use crate::config::seconds_of;
 use crate::error::{Context, Error, Kind, Result};
 use crate::family::pkgsrc::asking::{
     Found, Work, check_categories, expand, locations, locations_of_categories,
@@ -10,7 +11,7 @@ use crate::family::pkgsrc::asking::{
 use crate::signals;
 use kilnyard_ecosystem::pkgsrc::kept::{Journal, Kept, Places};
 use kilnyard_ecosystem::pkgsrc::scan_file::{is_category, is_location};
-use kilnyard_ecosystem::pkgsrc::tree::{MachineMake, OPTION_CACHE_VARIABLE, Tree};
+use kilnyard_ecosystem::pkgsrc::tree::{MachineMake, OPTION_CACHE_VARIABLE, TimeLimit, Tree};
 use kilnyard_mirror::Sha256Hex;
 use serde_json::json;
 use std::io::Write;
@@ -39,6 +40,10 @@ pub fn run(tree: &Path, options: &Scan) -> Result<ExitCode> {
         folder: folder.clone(),
         make: program(&options.make)?,
         option_cache: cache.path().to_owned(),
+        time_limit: TimeLimit {
+            seconds_max: seconds_of(options.scan_minutes_max),
+            setting: "--scan-minutes-max",
+        },
     };
     let tree = Tree { make: &make };
     let places = Places { tree: folder.clone(), inside: None };

@@ -13,6 +13,7 @@ pub const CASES: &[Trial] = &[
     ("a_failed_scan_takes_nothing_out_of_the_repository", a_failed_scan_takes_nothing),
     ("a_scan_of_somebody_else_is_of_the_same_tree", a_scan_of_somebody_else),
     ("a_journal_that_was_cut_is_as_good_as_none", a_journal_that_was_cut),
+    ("a_directory_that_hangs_is_ended_and_left_out", a_directory_that_hangs),
     ("a_category_stands_for_its_directories", a_category),
     ("an_index_that_is_gone_or_cut_is_made_again", an_index_that_is_gone_or_cut),
 ];
@@ -119,6 +120,23 @@ fn a_directory_whose_scan_fails(shared: &Shared) {
     settle();
     yard.build().exits(1).says(&["3 asked, 3 as before, 2 failed", "3 built"]);
     assert_eq!(yard.published(), ["five-1.0", "four-1.0", "one-1.0", "two-1.0"]);
+}
+
+fn a_directory_that_hangs(shared: &Shared) {
+    let tree = tree();
+    tree.package("b/three", "WAIT!= exec sleep 60.25");
+    settle();
+    let yard = shared.yard("hangs", &tree, &[]);
+    yard.change("# scan-minutes-max = 15", "scan-minutes-max = 0.1");
+    let words = ["4 asked, 0 as before, 1 failed", "left out: b/three: ", "was not done after 6 s"];
+    yard.build().exits(1).says(&words).says(&["3 built"]);
+    yard.run(&["why", "b/three"]).exits(0).says(&["(scan-minutes-max in kilnyard.toml)"]);
+    yard.is_clean();
+    for (wrong, words) in [("0", "scan-minutes-max is 0"), ("nan", "scan-minutes-max is NaN")] {
+        yard.change("scan-minutes-max = 0.1", &format!("scan-minutes-max = {wrong}"));
+        yard.run(&["scan"]).exits(2).says(&[words, "(one second)"]);
+        yard.change(&format!("scan-minutes-max = {wrong}"), "scan-minutes-max = 0.1");
+    }
 }
 
 fn a_category(shared: &Shared) {

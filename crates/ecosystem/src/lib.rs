@@ -66,6 +66,11 @@ pub trait Ecosystem: Send + Sync {
     /// Which package waits for which; cycles are cut.
     fn graph(&self) -> &Graph;
 
+    /// The packages that a name stands for: the one of this name, or those of a group, where the family has groups.
+    fn named(&self, name: &str) -> Vec<PackageId> {
+        self.graph().find(name).into_iter().collect()
+    }
+
     /// The edges that were taken out.
     fn cuts(&self) -> &[Cut];
 

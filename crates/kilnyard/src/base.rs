@@ -51,6 +51,14 @@ fn asked(yard: &Yard) -> String {
     format!("{release} {:?} {:?} {} {packages} 1{owners}", root.suites, root.components, root.architecture)
 }
 
+/// What a base is a system of, whichever packages it has: programs that were made in one run in another that has their
+/// libraries.
+pub fn system(yard: &Yard) -> String {
+    let root = yard.config.root();
+    let owners = owners(&yard.ids());
+    format!("{} {:?} {:?} {}{owners}", root.release, root.suites, root.components, root.architecture)
+}
+
 /// Whose files those of a base are, as far as that differs from what its packages say: such a base is another one.
 fn owners(ids: &IdMap) -> &'static str {
     if ids.is_alone() { "-alone" } else { "" }

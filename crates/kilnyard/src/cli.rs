@@ -1,7 +1,8 @@
 //! The command line.
 
-use crate::config::Size;
+use crate::config::{Size, check_minutes};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use kilnyard_ecosystem::pkgsrc::tree::MINUTES_MAX;
 use std::path::{Path, PathBuf};
 
 /// Rebuild whole trees of packages: scan, resolve, plan, build each in a clean root, publish.
@@ -200,7 +201,7 @@ pub struct InitPkgsrc {
     /// The archive's address; by default the one that this machine's apt uses.
     #[arg(long, value_name = "URL")]
     pub mirror: Option<String>,
-    /// Directories of the tree, such as mail/mutt; the whole tree where none is given.
+    /// Directories of the tree, such as mail/mutt, and categories, such as mail; the whole tree where none is given.
     #[arg(value_name = "LOCATION")]
     pub locations: Vec<String>,
 }
@@ -228,7 +229,8 @@ pub struct Scan {
     /// The folder of the tree.
     #[arg(long, value_name = "DIR", requires = "ecosystem")]
     pub tree: Option<PathBuf>,
-    /// Only these directories, such as mail/mutt, and those that they depend on; all by default.
+    /// Only these directories, such as mail/mutt, those of these categories, such as mail, and those that they depend on;
+    /// all by default.
     #[arg(requires = "tree", value_name = "LOCATION")]
     pub locations: Vec<String>,
     /// The make program.
@@ -240,6 +242,9 @@ pub struct Scan {
     /// Directories at once; as many as there are cores by default.
     #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub jobs: Option<u32>,
+    /// With --tree, the longest that make may take for one directory, in minutes; a yard has the key of this name.
+    #[arg(long, requires = "tree", default_value_t = MINUTES_MAX, value_name = "MINUTES", value_parser = scan_minutes)]
+    pub scan_minutes_max: f64,
     /// Where what was found is kept, so that the next scan asks only what changed.
     #[arg(long, default_value = "kilnyard-scan", value_name = "FILE")]
     pub keep: PathBuf,
@@ -253,6 +258,11 @@ pub struct Scan {
     /// Print what was done as JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+fn scan_minutes(text: &str) -> Result<f64, String> {
+    let minutes = text.parse().map_err(|_| "it is no number of minutes".to_owned())?;
+    check_minutes("it", minutes).map(|()| minutes)
 }
 
 /// `resolve`.
@@ -323,7 +333,7 @@ pub struct Check {
 /// `build`.
 #[derive(Debug, Args)]
 pub struct Build {
-    /// Only these, and what they need.
+    /// Only these, and what they need. Of a pkgsrc tree, the name of a category, such as mail, stands for its packages.
     #[arg(value_name = "PACKAGE")]
     pub packages: Vec<String>,
     /// Build the named packages even if their outputs are right.

@@ -15,7 +15,7 @@ use roots::Root;
 use crate::error::{Error, Result};
 use kilnyard_coordinator::RetryPolicy;
 use kilnyard_ecosystem::debian::relation;
-use kilnyard_ecosystem::pkgsrc::scan_file::is_location;
+use kilnyard_ecosystem::pkgsrc::scan_file::{is_category, is_location};
 use kilnyard_model::result::FailureKind;
 use kilnyard_process::{LimitRules, LogLimits};
 use kilnyard_root::Roots;
@@ -81,7 +81,7 @@ pub enum Family {
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(untagged)]
 pub enum Packages {
-    /// These: sources by name or as paths of `.dsc` files; directories of a tree.
+    /// These: sources by name or as paths of `.dsc` files; directories and categories of a tree.
     Some(Vec<String>),
     /// `"all"`: every source of the release, every directory of the tree.
     All(All),
@@ -260,12 +260,7 @@ impl Build {
             ("silent-minutes-min", self.silent_minutes_min),
         ];
         for (key, value) in minutes {
-            // What is no number is not within the bounds either.
-            if !(MINUTES_MIN..=MINUTES_MAX).contains(&value) {
-                return Err(format!(
-                    "{key} is {value}, and must be at least {MINUTES_MIN} (one second) and at most {MINUTES_MAX}"
-                ));
-            }
+            check_minutes(key, value)?;
         }
         if self.processes_max < PROCESSES_MIN {
             return Err(format!("processes-max is {}, and {PROCESSES_MIN} is the least", self.processes_max));
@@ -357,6 +352,22 @@ const PROCESSES_MIN: u32 = 64;
 /// A tebibyte: no disk should be filled by one log.
 const LOG_MEBIBYTES_MAX: u64 = 1 << 20;
 
+/// An error if a limit in minutes is out of bounds.
+pub fn check_minutes(key: &str, value: f64) -> std::result::Result<(), String> {
+    // What is no number is not within the bounds either.
+    match (MINUTES_MIN..=MINUTES_MAX).contains(&value) {
+        true => Ok(()),
+        false => Err(format!(
+            "{key} is {value}, and must be at least {MINUTES_MIN} (one second) and at most {MINUTES_MAX}"
+        )),
+    }
+}
+
+/// A limit in minutes that [`check_minutes`] accepts, in whole seconds.
+pub fn seconds_of(minutes: f64) -> u64 {
+    (minutes * 60.0).round() as u64
+}
+
 impl Config {
     /// Reads a configuration; errors say where they are.
     pub fn parse(text: &str, path: &Path) -> Result<Config> {
@@ -445,8 +456,8 @@ impl Config {
         LogLimits { head_bytes_max: self.build.log_mebibytes_max << 20, ..LogLimits::default() }
     }
 
-    /// The names, `.dsc` files or directories that are asked for, from the configuration and its file; none for
-    /// all.
+    /// The names, `.dsc` files, directories or categories that are asked for, from the configuration and its file; none
+    /// for all.
     pub fn package_names(&self, yard: &Path) -> Result<Option<Vec<String>>> {
         let mut names = match &self.packages {
             Packages::All(All::All) => return Ok(None),
@@ -469,9 +480,9 @@ impl Config {
                 Family::Debian(_) if !name.ends_with(".dsc") && !relation::is_name(name) => {
                     return Err(Error::usage(format!("`{name}` cannot be the name of a source package")));
                 }
-                Family::Pkgsrc(_) if !is_location(name) => {
+                Family::Pkgsrc(_) if !is_location(name) && !is_category(name) => {
                     return Err(Error::usage(format!("`{name}` cannot be a directory of a tree"))
-                        .hint("category/package, such as mail/mutt"));
+                        .hint("category/package, such as mail/mutt, or a category, such as mail"));
                 }
                 _ => {}
             }

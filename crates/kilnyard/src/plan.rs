@@ -42,16 +42,23 @@ impl Planned {
         let graph = self.workshop.graph();
         let mut included = HashSet::new();
         for name in names {
-            let Some(id) = graph.find(name) else {
-                let known = self.workshop.left_out().iter().find(|left| left.name == *name);
-                return Err(match known {
-                    Some(left) => Error::usage(left.explanation.clone()),
-                    None => Error::usage(format!("{name} is not among the packages of this yard"))
+            let named = self.workshop.named(name);
+            if named.is_empty() {
+                let left_out = self.workshop.left_out();
+                let known = left_out.iter().find(|left| left.name == *name);
+                let of_it = left_out.iter().find(|left| category_of(&left.name) == Some(name));
+                return Err(match (known, of_it) {
+                    (Some(left), _) => Error::usage(left.explanation.clone()),
+                    (None, Some(left)) => Error::usage(format!("every package of {name} is left out"))
+                        .hint(format!("kilnyard why {}", left.name)),
+                    (None, None) => Error::usage(format!("{name} is not among the packages of this yard"))
                         .hint("packages in kilnyard.toml; kilnyard plan lists them"),
                 });
-            };
-            included.insert(id);
-            included.extend(graph.ancestors(id));
+            }
+            for id in named {
+                included.insert(id);
+                included.extend(graph.ancestors(id));
+            }
         }
         for id in graph.packages().filter(|id| !included.contains(id)) {
             self.works[id.index()] = Work::default();
@@ -147,7 +154,7 @@ pub enum Forced {
     /// Nothing.
     #[default]
     Nothing,
-    /// Packages of these names.
+    /// Packages of these names, and those of categories of these names.
     Named(HashSet<String>),
     /// Everything.
     All,
@@ -158,7 +165,9 @@ impl Forced {
     pub fn contains(&self, name: &str) -> bool {
         match self {
             Forced::Nothing => false,
-            Forced::Named(names) => names.contains(name),
+            Forced::Named(names) => {
+                names.contains(name) || category_of(name).is_some_and(|category| names.contains(category))
+            }
             Forced::All => true,
         }
     }
@@ -211,6 +220,11 @@ fn broken(current: &HashMap<String, Current>, distfiles: &DistfileStore) -> Hash
         Some((current.package.clone(), output.file.clone()))
     });
     broken.collect()
+}
+
+/// The category of a package of a tree; absent where names have none.
+fn category_of(name: &str) -> Option<&str> {
+    name.split_once('/').map(|(category, _)| category)
 }
 
 /// Why a package is built whose file is broken.

@@ -244,6 +244,17 @@ fn a_part_of_a_tree_brings_what_it_depends_on() {
     // What a part found is used by the whole.
     scan(&tree, &[]).exits(0).says(&["7 directories: 3 asked, 4 as before"]);
     scan(&tree, &["a/nothing"]).exits(2).says(&["a/nothing is no directory"]);
+    scan(&tree, &["nothing"]).exits(2).says(&["nothing is no category of", "there is no nothing/Makefile"]);
+    // A category is what its Makefile names.
+    scan(&tree, &["b", "a/skipped"]).exits(0).says(&["5 directories: 0 asked, 5 as before"]);
+    assert_eq!(names(&tree), ["skipped-1.0", "alone-1.0", "base-1.0", "lib-1.0", "tool-1.0"]);
+    tree.write("b/Makefile", "SUBDIR= lib alone\n# SUBDIR+= tool\n.include \"../mk/subdir.mk\"\n");
+    scan(&tree, &["b"]).exits(0).says(&["3 directories: "]);
+    assert_eq!(names(&tree), ["alone-1.0", "base-1.0", "lib-1.0"]);
+    tree.write("b/Makefile", ".error this category is broken\n");
+    scan(&tree, &["b"])
+        .exits(2)
+        .says(&["failed to list the categories of the tree", "this category is broken"]);
     scan(&tree, &["../../etc"]).exits(2).says(&["is no directory"]);
 }
 
@@ -300,6 +311,21 @@ fn a_killed_scan_goes_on_where_it_was() {
     assert_eq!(names(&tree).len(), 8);
 }
 
+fn a_directory_that_hangs_is_ended() {
+    let tree = small_tree();
+    tree.package("b/alone", "WAIT!= exec sleep 60.5");
+    let limit = ["--scan-minutes-max", "0.02"];
+    scan(&tree, &limit).exits(1).says(&[
+        "failed: b/alone: ",
+        "was not done after 1 s (--scan-minutes-max)",
+        "7 directories: 7 asked, 0 as before, 1 failed",
+    ]);
+    assert_eq!(names(&tree).len(), 7);
+    for wrong in ["0", "-1", "NaN", "much"] {
+        scan(&tree, &[&format!("--scan-minutes-max={wrong}")[..]]).exits(2).says(&["--scan-minutes-max"]);
+    }
+}
+
 fn makefiles_run_as_root_only_where_that_is_asked_for() {
     if !support::is_root() {
         return eprintln!("skipped: only root is refused");
@@ -350,7 +376,8 @@ fn the_whole_tree_comes_out_as_with_pbulk() {
 }
 
 fn main() {
-    let of_trees: [(&'static str, fn()); 6] = [
+    let of_trees: [(&'static str, fn()); 7] = [
+        ("a_directory_that_hangs_is_ended", a_directory_that_hangs_is_ended),
         (
             "a_tree_is_scanned_and_only_what_changed_is_asked_again",
             a_tree_is_scanned_and_only_what_changed_is_asked_again,

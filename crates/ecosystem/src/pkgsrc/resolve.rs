@@ -20,6 +20,7 @@ use kilnyard_model::graph::{Graph, PackageId};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::sync::Arc;
 
 /// A package as the resolver is given it.
 #[derive(Clone, Copy, Debug)]
@@ -73,8 +74,9 @@ pub enum Outcome {
     Buildable,
     /// Its own word says no.
     LeftOut(Standing),
-    /// A dependency cannot be had; why, one for each.
-    Unresolved(Vec<Unmet>),
+    /// A dependency cannot be had; why, one for each. What many packages ask for is shared: a hostile or broken tree has
+    /// millions of such pairs.
+    Unresolved(Vec<Arc<Unmet>>),
     /// It is in a cycle; the cycle from it to itself.
     InCycle(Vec<PackageId>),
     /// It depends on one that is left out: the next one on the way, and the one to blame in the end.
@@ -200,6 +202,7 @@ struct Resolver<'a> {
     by_name: Vec<u32>,
     rules: Rules,
     words: HashMap<&'a str, Word<'a>, foldhash::fast::FixedState>,
+    unmet: HashMap<&'a str, Arc<Unmet>, foldhash::fast::FixedState>,
     patterns: HashMap<&'a str, u32, foldhash::fast::FixedState>,
     matches: Vec<Result<Match, PatternError>>,
     /// For each package the last one that chose it, from 1.
@@ -239,6 +242,7 @@ fn resolve_compact(scanned: &[Scanned], rules: Rules) -> Resolved {
         by_name,
         rules,
         words: HashMap::default(),
+        unmet: HashMap::default(),
         patterns: HashMap::default(),
         matches: Vec::new(),
         chosen_by: vec![0; scanned.len()],
@@ -303,27 +307,25 @@ pub(super) fn split(word: &str) -> Option<(&str, &str)> {
 }
 
 impl<'a> Resolver<'a> {
-    fn depends_of(&mut self, number: usize) -> (Vec<PackageId>, Vec<Unmet>) {
+    fn depends_of(&mut self, number: usize) -> (Vec<PackageId>, Vec<Arc<Unmet>>) {
         let mut chosen: Vec<PackageId> = Vec::new();
         let mut unmet = Vec::new();
         let own = number as u32 + 1;
-        for word in self.scanned[number].all_depends.split_ascii_whitespace() {
-            let Word::Dependency { pattern, location, matched, is_elsewhere } = self.look_at(word) else {
-                unmet.push(Unmet::NoDependency(word.to_owned()));
+        for text in self.scanned[number].all_depends.split_ascii_whitespace() {
+            let word = self.look_at(text);
+            let Word::Dependency { pattern, location, matched, is_elsewhere } = word else {
+                unmet.push(self.unmet(text, word));
                 continue;
             };
-            let found = match &self.matches[matched as usize] {
-                Ok(found) => found,
-                Err(error) => {
-                    unmet.push(Unmet::NoPattern(error.clone()));
-                    continue;
-                }
+            let Ok(found) = &self.matches[matched as usize] else {
+                unmet.push(self.unmet(text, word));
+                continue;
             };
             if found.all.iter().any(|id| self.chosen_by[*id as usize] == own) {
                 continue;
             }
             let Some(best) = found.chosen else {
-                unmet.push(self.nothing(pattern, location));
+                unmet.push(self.unmet(text, word));
                 continue;
             };
             self.chosen_by[best as usize] = own;
@@ -368,6 +370,22 @@ impl<'a> Resolver<'a> {
         self.matches.push(found);
         self.patterns.insert(pattern, number);
         number
+    }
+
+    /// Why a word of `ALL_DEPENDS` cannot be had.
+    fn unmet(&mut self, text: &'a str, word: Word<'a>) -> Arc<Unmet> {
+        if let Some(unmet) = self.unmet.get(text) {
+            return unmet.clone();
+        }
+        let unmet = Arc::new(match word {
+            Word::Nonsense => Unmet::NoDependency(text.to_owned()),
+            Word::Dependency { pattern, location, matched, .. } => match &self.matches[matched as usize] {
+                Ok(_) => self.nothing(pattern, location),
+                Err(error) => Unmet::NoPattern(error.clone()),
+            },
+        });
+        self.unmet.insert(text, unmet.clone());
+        unmet
     }
 
     fn nothing(&self, pattern: &str, location: &str) -> Unmet {
@@ -604,6 +622,21 @@ mod tests {
             ]
         );
         assert_eq!(resolved.outcomes[3], Outcome::Buildable);
+    }
+
+    #[test]
+    fn what_many_ask_for_in_vain_is_kept_once() {
+        let names: Vec<String> = (0..1000).map(|number| format!("top{number}-1")).collect();
+        let all_depends = "gone>=2:../../a/gone nonsense gone>=[:../../a/gone";
+        let scanned: Vec<Scanned> = names.iter().map(|name| package(name, "a/top", all_depends)).collect();
+        let resolved = resolve(&scanned, Rules::Kilnyard);
+        let mut kept = std::collections::HashSet::new();
+        for outcome in &resolved.outcomes {
+            let Outcome::Unresolved(unmet) = outcome else { panic!("{outcome:?}") };
+            assert_eq!(unmet.len(), 3);
+            kept.extend(unmet.iter().map(Arc::as_ptr));
+        }
+        assert_eq!(kept.len(), 3);
     }
 
     #[test]

@@ -231,14 +231,15 @@ fn location(value: &[u8], line: usize) -> Result<&str, ScanFileError> {
     if is_location(text) { Ok(text) } else { Err(ScanFileError::Value { line, field, text: shown(value) }) }
 }
 
-/// Whether a text is a directory of a tree.
+/// Whether a text can be a directory of a tree.
 pub fn is_location(text: &str) -> bool {
-    let is_part = |part: &str| {
-        !matches!(part, "" | "." | "..") && !part.contains(|c: char| c.is_whitespace() || c.is_control())
-    };
-    text.split_once('/').is_some_and(|(category, directory)| {
-        is_part(category) && is_part(directory) && !directory.contains('/')
-    })
+    text.split_once('/').is_some_and(|(category, directory)| is_category(category) && is_category(directory))
+}
+
+/// Whether a text can be a category of a tree.
+pub fn is_category(text: &str) -> bool {
+    !matches!(text, "" | "." | "..")
+        && !text.contains(|c: char| c == '/' || c.is_whitespace() || c.is_control())
 }
 
 #[cfg(test)]

@@ -13,11 +13,23 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 const TOLD_LINES_MAX: usize = 12;
 /// Whoever runs make in the directories of a tree, several at once.
 pub trait Make: Sync {
-    /// Runs make in a directory of the tree (the tree itself is "") to its end.
+    /// Runs make in a directory of the tree (the tree itself is "") to its end, or to its limit of time.
     fn run(&self, directory: &str, arguments: &[&str], cancel: &AtomicBool) -> io::Result<Captured>;
+
+    /// The limit of time of one run.
+    fn time_limit(&self) -> TimeLimit;
 
     /// The program, as messages call it.
     fn name(&self) -> String;
+}
+
+/// How long one run of make may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeLimit {
+    /// The longest.
+    pub seconds_max: u64,
+    /// The setting that says so, as messages name it.
+    pub setting: &'static str,
 }
 
 /// make, run on the machine itself.
@@ -30,6 +42,8 @@ pub struct MachineMake {
     /// The folder in which make keeps what it worked out of build options. Without one, the time for some
     /// directories grows exponentially with the depth of their dependencies.
     pub option_cache: PathBuf,
+    /// How long one run may take.
+    pub time_limit: TimeLimit,
 }
 
 impl MachineMake {
@@ -52,7 +66,12 @@ impl Make for MachineMake {
         for (name, value) in self.environment() {
             command.env(name, value);
         }
-        capture(command, LIMITS, cancel)
+        let (wall_seconds_max, output_bytes_max) = (self.time_limit.seconds_max, OUTPUT_BYTES_MAX);
+        capture(command, CaptureLimits { wall_seconds_max, output_bytes_max }, cancel)
+    }
+
+    fn time_limit(&self) -> TimeLimit {
+        self.time_limit
     }
 
     fn name(&self) -> String {
@@ -63,9 +82,11 @@ impl Make for MachineMake {
 /// The variable that names make's option cache (`mk/pkg-build-options.mk`).
 pub const OPTION_CACHE_VARIABLE: &str = "PBULK_CACHE_DIRECTORY";
 
-/// Limits of one question: the slowest directory of the tree of 2014 takes 30 s of CPU, and the largest of 2026 says
-/// 12 packages in half a megabyte.
-pub const LIMITS: CaptureLimits = CaptureLimits { wall_seconds_max: 900, output_bytes_max: 64 << 20 };
+/// How many minutes one run of make may take by default: the slowest directory of the tree of 2014 takes 30 s of CPU.
+pub const MINUTES_MAX: f64 = 15.0;
+
+/// How much one run of make may print: the largest directory of 2026 says 12 packages in half a megabyte.
+pub const OUTPUT_BYTES_MAX: u64 = 64 << 20;
 
 /// A tree and who asks it.
 #[derive(Clone, Copy)]
@@ -88,12 +109,12 @@ pub enum TreeError {
         said: String,
     },
     /// It took too long.
-    #[error("{what} was not done after {seconds} s")]
+    #[error("{what} was not done after {} s ({})", .limit.seconds_max, .limit.setting)]
     TooLong {
         /// The command.
         what: String,
         /// The limit.
-        seconds: u64,
+        limit: TimeLimit,
     },
     /// What it printed is not what was asked for.
     #[error("{what} printed something else than asked: {reason}")]
@@ -127,21 +148,28 @@ impl Tree<'_> {
             CaptureEnd::Exit(code) => {
                 Err(TreeError::Make { what: what(), code, said: last_lines(&captured) })
             }
-            CaptureEnd::WallLimit => {
-                Err(TreeError::TooLong { what: what(), seconds: LIMITS.wall_seconds_max })
-            }
+            CaptureEnd::WallLimit => Err(TreeError::TooLong { what: what(), limit: self.make.time_limit() }),
             CaptureEnd::OutputLimit => {
-                let reason = format!("it has more than {} bytes", LIMITS.output_bytes_max);
+                let reason = format!("it has more than {OUTPUT_BYTES_MAX} bytes");
                 Err(TreeError::Output { what: what(), reason })
             }
             CaptureEnd::Cancelled => Err(TreeError::Cancelled),
         }
     }
 
-    /// The categories of the tree, and of each its directories: all locations that the tree lists, in its order. So many
-    /// categories are asked at once.
+    /// All locations that the tree lists, in its order. `jobs` categories are asked at once.
     pub fn locations(&self, jobs: u32, cancel: &AtomicBool) -> Result<Vec<String>, TreeError> {
         let categories = self.subdirectories("", cancel)?;
+        Ok(self.locations_of(&categories, jobs, cancel)?.concat())
+    }
+
+    /// The locations that the Makefile of each category lists, in its order. `jobs` categories are asked at once.
+    pub fn locations_of(
+        &self,
+        categories: &[String],
+        jobs: u32,
+        cancel: &AtomicBool,
+    ) -> Result<Vec<Vec<String>>, TreeError> {
         let answers: Vec<OnceLock<Result<Vec<String>, TreeError>>> =
             categories.iter().map(|_| OnceLock::new()).collect();
         let next = AtomicUsize::new(0);
@@ -166,7 +194,7 @@ impl Tree<'_> {
         for (category, answer) in categories.iter().zip(answers) {
             // None is left out but behind an error; that is told instead.
             let Some(directories) = answer.into_inner().transpose()? else { continue };
-            listed.extend(directories.into_iter().map(|directory| format!("{category}/{directory}")));
+            listed.push(directories.into_iter().map(|directory| format!("{category}/{directory}")).collect());
         }
         Ok(listed)
     }

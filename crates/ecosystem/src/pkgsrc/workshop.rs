@@ -334,6 +334,14 @@ impl Ecosystem for Workshop {
         &self.graph
     }
 
+    fn named(&self, name: &str) -> Vec<PackageId> {
+        if let Some(id) = self.graph.find(name) {
+            return vec![id];
+        }
+        let category = |id: &PackageId| self.graph.name(*id).split_once('/').map(|(category, _)| category);
+        self.graph.packages().filter(|id| category(id) == Some(name)).collect()
+    }
+
     fn cuts(&self) -> &[Cut] {
         // A cycle leaves out its members: nothing could stand in.
         &[]

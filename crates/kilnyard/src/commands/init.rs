@@ -6,6 +6,7 @@ use super::print;
 use crate::cli::{Init, InitPkgsrc};
 use crate::config::{self, PkgsrcTemplate};
 use crate::error::{Context, Error, Kind, Result};
+use crate::family::pkgsrc::asking::check_categories;
 use crate::files::write_whole_by;
 use crate::yard::{CONFIG, Yard};
 use crate::{mirror as mirrors, signals};
@@ -91,6 +92,7 @@ fn make_pkgsrc(folder: &Path, options: &InitPkgsrc) -> Result<()> {
         return Err(Error::usage(format!("{tree} is no pkgsrc tree: it has no mk"))
             .hint("--tree with the folder that mk and the categories are in"));
     }
+    check_categories(Path::new(&tree), &options.locations)?;
     let report = other.as_ref().map(|other| other.report(&moved)).unwrap_or_default();
     let release = options.release.clone();
     let text = config::pkgsrc_template(&PkgsrcTemplate {

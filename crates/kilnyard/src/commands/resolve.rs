@@ -4,7 +4,7 @@ use super::printed;
 use crate::cli::{Resolve, ScanFamily};
 use crate::error::{Context, Error, Kind, Result};
 use crate::{unpack, words};
-use kilnyard_ecosystem::pkgsrc::resolve::{self, Outcome, Remark, Resolved, Rules, Scanned, resolve};
+use kilnyard_ecosystem::pkgsrc::resolve::{Outcome, Remark, Resolved, Rules, Scanned, resolve};
 use kilnyard_ecosystem::pkgsrc::scan_file::{ScanFile, Stanza};
 use kilnyard_model::graph::PackageId;
 use std::collections::HashSet;
@@ -64,7 +64,7 @@ fn write(stanzas: &[Stanza], resolved: &Resolved, out: impl Write) -> io::Result
     let mut out = BufWriter::with_capacity(CHUNK_BYTES, out);
     for (number, stanza) in stanzas.iter().enumerate() {
         let reason = match &resolved.outcomes[number] {
-            Outcome::Unresolved(unmet) => unmet.last().map(resolve::Unmet::fail_reason),
+            Outcome::Unresolved(unmet) => unmet.last().map(|unmet| unmet.fail_reason()),
             Outcome::InCycle(cycle) => {
                 let mut members: Vec<&str> =
                     cycle.iter().take(MEMBERS_MAX).map(|id| stanzas[id.index()].name).collect();

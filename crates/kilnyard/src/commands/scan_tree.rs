@@ -3,12 +3,15 @@
 
 use super::{print_json, printed};
 use crate::cli::{Scan, ScanFamily};
+use crate::config::seconds_of;
 use crate::error::{Context, Error, Kind, Result};
-use crate::family::pkgsrc::asking::{Found, Work, locations};
+use crate::family::pkgsrc::asking::{
+    Found, Work, check_categories, expand, locations, locations_of_categories,
+};
 use crate::signals;
 use kilnyard_ecosystem::pkgsrc::kept::{Journal, Kept, Places};
-use kilnyard_ecosystem::pkgsrc::scan_file::is_location;
-use kilnyard_ecosystem::pkgsrc::tree::{MachineMake, OPTION_CACHE_VARIABLE, Tree};
+use kilnyard_ecosystem::pkgsrc::scan_file::{is_category, is_location};
+use kilnyard_ecosystem::pkgsrc::tree::{MachineMake, OPTION_CACHE_VARIABLE, TimeLimit, Tree};
 use kilnyard_mirror::Sha256Hex;
 use serde_json::json;
 use std::io::Write;
@@ -25,7 +28,8 @@ pub fn run(tree: &Path, options: &Scan) -> Result<ExitCode> {
             .hint("--tree with the folder that mk and the categories are in"));
     }
     trust(&folder, options.trust_tree)?;
-    for location in &options.locations {
+    check_categories(&folder, &options.locations)?;
+    for location in options.locations.iter().filter(|name| !is_category(name)) {
         if !is_location(location) || !folder.join(location).is_dir() {
             return Err(Error::usage(format!("{location} is no directory of {}", folder.display())));
         }
@@ -36,6 +40,10 @@ pub fn run(tree: &Path, options: &Scan) -> Result<ExitCode> {
         folder: folder.clone(),
         make: program(&options.make)?,
         option_cache: cache.path().to_owned(),
+        time_limit: TimeLimit {
+            seconds_max: seconds_of(options.scan_minutes_max),
+            setting: "--scan-minutes-max",
+        },
     };
     let tree = Tree { make: &make };
     let places = Places { tree: folder.clone(), inside: None };
@@ -53,7 +61,10 @@ pub fn run(tree: &Path, options: &Scan) -> Result<ExitCode> {
             tell!("listing the categories of {}", folder.display());
             (locations(&tree, jobs)?, false)
         }
-        false => (options.locations.clone(), true),
+        false => {
+            let categories = locations_of_categories(&tree, &options.locations, jobs)?;
+            (expand(&options.locations, &categories), true)
+        }
     };
     let mut work = Work::new(tree, &folder, kept.stanzas, is_partial);
     let mut order = work.scan(order, jobs, &mut journal, &failed, &|text| tell!("{text}"))?;

@@ -1,8 +1,9 @@
 //! The table `pkgsrc`: packages of a pkgsrc tree.
 
 use super::root::DebianRoot;
-use super::{COMMON_TEMPLATE, list_of, quoted};
+use super::{COMMON_TEMPLATE, check_minutes, list_of, quoted};
 use kilnyard_ecosystem::pkgsrc::moving::{Key, Wanted};
+use kilnyard_ecosystem::pkgsrc::tree::MINUTES_MAX;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,6 +30,9 @@ pub struct Pkgsrc {
     /// Where the tree's distfiles are kept; a folder of the yard by default.
     #[serde(default = "distfiles")]
     pub distfiles: PathBuf,
+    /// The longest that make may take for one directory when the tree is scanned.
+    #[serde(default = "scan_minutes_max")]
+    pub scan_minutes_max: f64,
     /// What builds happen in.
     pub root: DebianRoot,
 }
@@ -39,11 +43,15 @@ fn prefix() -> String {
 fn distfiles() -> PathBuf {
     "distfiles/pkgsrc".into()
 }
+fn scan_minutes_max() -> f64 {
+    MINUTES_MAX
+}
 
 impl Pkgsrc {
     /// What is wrong with it, if anything.
     pub fn check(&self) -> Result<(), String> {
         self.root.check()?;
+        check_minutes("scan-minutes-max", self.scan_minutes_max)?;
         let is_path = |path: &str| {
             path.starts_with('/')
                 && path.len() > 1
@@ -135,11 +143,13 @@ pub fn template(filled: &Template) -> String {
     format!(
         r#"# A yard of Kilnyard. `kilnyard build` builds it; `kilnyard doctor` checks this machine.
 
-# Directories of the tree, such as "mail/mutt", with all that they need; "all" for the whole tree.
+# Directories of the tree, such as "mail/mutt", and categories, such as "mail", with all that they need; "all" for the
+# whole tree.
 packages = {packages}
 {file}
 [pkgsrc]
-{lines}# bootstrap-environment = {{ CFLAGS = "-O2" }} # variables of the tree's bootstrap/bootstrap, where it makes the kit
+{lines}# scan-minutes-max = 15               # the longest that make may take for one directory in a scan
+# bootstrap-environment = {{ CFLAGS = "-O2" }} # variables of the tree's bootstrap/bootstrap, where it makes the kit
 
 # Builds happen in a root of Debian, so that what the system has is the same in every build.
 [pkgsrc.root]
@@ -147,6 +157,7 @@ release = {release}
 mirror = {mirror}
 # packages = ["zlib1g-dev"]        # besides the build-essential ones
 # keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+# check-valid-until = true         # false for a snapshot, or a mirror frozen on purpose
 
 {common}{gap}{remarks}"#,
         lines = lines.concat(),
@@ -230,6 +241,8 @@ mod tests {
         let ((default, _), (shown, build)) = (parse(&text), parse(&uncommented));
         assert_eq!((&shown.tree, &shown.prefix), (&default.tree, &default.prefix));
         assert_eq!((shown.make(), &shown.distfiles), (default.make(), &default.distfiles));
+        assert_eq!(shown.scan_minutes_max, default.scan_minutes_max);
+        assert!(shown.root.check_valid_until && default.root.check_valid_until);
         assert_eq!((default.bootstrap_kit, default.mk_conf), (None, None));
         assert!(shown.bootstrap_kit.is_some() && shown.mk_conf.is_some());
         assert_eq!((build.slots, build.jobs), (Some(2), Some(2)));

@@ -1,8 +1,8 @@
 //! What is built again after a change, and what is not.
 
-use crate::fixtures::{ALL, Packages, Shared, Trial, add_line, begin, processes, serve, settle};
+use crate::fixtures::{ALL, Packages, Shared, Trial, add_line, begin, processes, said, serve, settle};
 use crate::support::tree::{MiniTree, source};
-use crate::support::{Yard, until};
+use crate::support::{Ended, Yard, until};
 use std::fs;
 
 pub const CASES: &[Trial] = &[
@@ -13,6 +13,7 @@ pub const CASES: &[Trial] = &[
     ("a_change_of_the_rules_looks_at_everything", a_change_of_the_rules),
     ("settings_count_for_those_they_concern", settings_count),
     ("a_new_version_takes_the_place_of_the_old_one", a_new_version),
+    ("a_change_of_the_base_root_keeps_the_kit_that_runs_there", another_base),
     ("what_is_asked_for_can_grow_and_shrink", what_is_asked_for),
     ("a_part_of_a_tree_is_planned_and_built_alone", a_part),
     ("an_interrupted_forced_run_is_resumed", a_forced_run),
@@ -232,6 +233,47 @@ fn a_new_version(shared: &Shared) {
     let words = ["left out: chain/app: nothing matches lib>=1.0; chain/lib offers lib-0.9", "1 built"];
     yard.build().exits(1).says(&words);
     assert_eq!(yard.published(), ["alone-1.0", "app-1.0", "base-1.0", "lib-0.9", "single-1.0"]);
+}
+
+/// What a package adds to the base root is none of the kit's business, as long as the kit runs there.
+fn another_base(shared: &Shared) {
+    let tree = MiniTree::new(&[("a/one", "")]);
+    fs::create_dir_all(tree.path().join("bootstrap")).unwrap();
+    fs::copy(tree.kit(), tree.path().join("bootstrap/kit.tar.gz")).unwrap();
+    tree.write(
+        "bootstrap/bootstrap",
+        "tar -xzf /usr/pkgsrc/bootstrap/kit.tar.gz -C / && mkdir /usr/pkg/bin || exit 1\n\
+         if test -x /usr/bin/bc; then cp /usr/bin/bc /usr/pkg/bin/calculator; fi\n",
+    );
+    settle();
+    let yard = shared.yard("another-base", &tree, &[]);
+    let config = yard.read("kilnyard.toml");
+    let kit = config.lines().find(|line| line.starts_with("bootstrap-kit = ")).unwrap();
+    yard.change(kit, "# bootstrap-kit");
+    let first = yard.read("layers/base.json");
+    let bootstraps = |ended: Ended| said(&ended.exits(0)).contains("making the bootstrap kit");
+    assert!(bootstraps(yard.build()));
+    let (with, without) = ("packages = [\"bc\", ", "packages = [");
+    yard.change(without, with);
+    let ended = yard.build();
+    ended.clone().says(&["making the base root", "1 unchanged"]);
+    assert!(!bootstraps(ended));
+    yard.build().exits(0).says(&["nothing to do: 1 up-to-date"]);
+    let second = yard.read("layers/base.json");
+    assert_ne!(first, second);
+    // A kit that was made there has a program of what is removed next.
+    fs::remove_file(yard.path("layers/kit.json")).unwrap();
+    assert!(bootstraps(yard.build()));
+    yard.change(with, without);
+    fs::write(yard.path("layers/base.json"), &first).unwrap();
+    let ended = yard.build();
+    ended.clone().says(&["the bootstrap kit does not run in the new base root: ", "libreadline.so"]);
+    assert!(bootstraps(ended));
+    // That one runs in either.
+    yard.change(without, with);
+    fs::write(yard.path("layers/base.json"), &second).unwrap();
+    assert!(!bootstraps(yard.build()));
+    yard.is_clean();
 }
 
 fn what_is_asked_for(shared: &Shared) {

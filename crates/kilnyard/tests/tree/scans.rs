@@ -1,6 +1,7 @@
 //! How a tree is asked in a root, and what becomes of its index.
 
 use crate::fixtures::{Packages, Shared, Trial, add_line, listing, settle};
+use crate::support::Yard;
 use crate::support::tree::MiniTree;
 use std::fs;
 
@@ -12,6 +13,8 @@ pub const CASES: &[Trial] = &[
     ("a_failed_scan_takes_nothing_out_of_the_repository", a_failed_scan_takes_nothing),
     ("a_scan_of_somebody_else_is_of_the_same_tree", a_scan_of_somebody_else),
     ("a_journal_that_was_cut_is_as_good_as_none", a_journal_that_was_cut),
+    ("a_directory_that_hangs_is_ended_and_left_out", a_directory_that_hangs),
+    ("a_category_stands_for_its_directories", a_category),
     ("an_index_that_is_gone_or_cut_is_made_again", an_index_that_is_gone_or_cut),
 ];
 
@@ -117,6 +120,58 @@ fn a_directory_whose_scan_fails(shared: &Shared) {
     settle();
     yard.build().exits(1).says(&["3 asked, 3 as before, 2 failed", "3 built"]);
     assert_eq!(yard.published(), ["five-1.0", "four-1.0", "one-1.0", "two-1.0"]);
+}
+
+fn a_directory_that_hangs(shared: &Shared) {
+    let tree = tree();
+    tree.package("b/three", "WAIT!= exec sleep 60.25");
+    settle();
+    let yard = shared.yard("hangs", &tree, &[]);
+    yard.change("# scan-minutes-max = 15", "scan-minutes-max = 0.1");
+    let words = ["4 asked, 0 as before, 1 failed", "left out: b/three: ", "was not done after 6 s"];
+    yard.build().exits(1).says(&words).says(&["3 built"]);
+    yard.run(&["why", "b/three"]).exits(0).says(&["(scan-minutes-max in kilnyard.toml)"]);
+    yard.is_clean();
+    for (wrong, words) in [("0", "scan-minutes-max is 0"), ("nan", "scan-minutes-max is NaN")] {
+        yard.change("scan-minutes-max = 0.1", &format!("scan-minutes-max = {wrong}"));
+        yard.run(&["scan"]).exits(2).says(&[words, "(one second)"]);
+        yard.change(&format!("scan-minutes-max = {wrong}"), "scan-minutes-max = 0.1");
+    }
+}
+
+fn a_category(shared: &Shared) {
+    let tree = tree();
+    tree.package("b/hidden", "");
+    settle();
+    let yard = Yard { folder: shared.path("no-category") };
+    shared.init(&yard, &tree, &["c"]).exits(2).says(&["c is no category of", "there is no c/Makefile"]);
+    assert!(!yard.folder.exists(), "what is refused leaves nothing");
+    let yard = shared.yard("category", &tree, &["b"]);
+    yard.run(&["scan"]).exits(0).says(&["4 directories: 4 asked"]);
+    yard.build().exits(0).says(&["5 built"]);
+    assert_eq!(yard.published(), ["four-1.0", "one-1.0", "three-1.0", "three-2.0", "two-1.0"]);
+    // What its Makefile names from now on is in the set from now on.
+    tree.write("b/Makefile", "SUBDIR= three hidden\n.include \"../mk/subdir.mk\"\n");
+    settle();
+    yard.build().exits(0).says(&["2 directories: 1 asked, 1 as before", "1 built"]);
+    assert_eq!(yard.published(), ["hidden-1.0", "three-1.0", "three-2.0"]);
+    yard.build().exits(0).says(&["nothing to do: 3 up-to-date"]);
+    // Of a set, a category is what the set has of it, and that too can be forced.
+    yard.change("  \"b\",\n", "  \"b\",\n  \"a/one\",\n");
+    yard.run(&["build", "--dry-run", "b"]).exits(0).says(&["0 packages to build, 3 up to date"]);
+    yard.run(&["build", "--force", "a"]).exits(0);
+    yard.run(&["build", "--force", "b"]).exits(0).says(&["3 unchanged"]);
+    assert_eq!((yard.builds("a/one"), yard.builds("b/hidden")), (2, 2));
+    yard.run(&["build", "c"]).exits(2).says(&["c is not among the packages of this yard"]);
+    // A scan of another tool: what it has of the category.
+    let file = tree.beside("their-scan");
+    yard.run(&["scan", "--export", &file]).exits(0);
+    yard.run(&["scan", "--import", &file]).exits(0);
+    yard.run(&["build", "--no-scan"]).exits(0).says(&["nothing to do: 4 up-to-date"]);
+    yard.change("  \"b\",\n", "  \"c\",\n");
+    yard.build().exits(2).says(&["c is no category of", "a directory such as mail/mutt"]);
+    yard.run(&["scan", "--import", &file]).exits(2).says(&["c is no category of"]);
+    yard.is_clean();
 }
 
 fn a_journal_that_was_cut(shared: &Shared) {

@@ -48,7 +48,7 @@ impl Workshop {
                             stanza: place(&file.stanzas[number], &scan.text),
                             is_indirect: matches!(outcome, Outcome::Indirect { .. }),
                             fail_reason: match outcome {
-                                Outcome::Unresolved(unmet) => unmet.last().map(Unmet::fail_reason),
+                                Outcome::Unresolved(unmet) => unmet.last().map(|unmet| unmet.fail_reason()),
                                 _ => None,
                             },
                         });
@@ -172,6 +172,10 @@ fn package(stanza: &Stanza, text: &[u8]) -> Package {
     }
 }
 
+/// How many of a package's unmet dependencies its explanation has: all that depend on it have the same, and no tree has
+/// as many but a hostile or broken one.
+const UNMET_TOLD_MAX: usize = 20;
+
 /// Why a package is left out, down to who is to blame.
 fn explanation(
     number: usize,
@@ -194,13 +198,19 @@ fn explanation(
         }
         Outcome::LeftOut(_) => lines.push(format!("it is known to fail: {}", said(stanza.fail_reason))),
         Outcome::Unresolved(unmet) => {
-            for unmet in unmet {
+            for unmet in unmet.iter().take(UNMET_TOLD_MAX) {
                 lines.push(unmet.to_string());
-                if let Unmet::NoMatch { location, .. } = unmet
+                if let Unmet::NoMatch { location, .. } = &**unmet
                     && let Some((_, said)) = failed.iter().find(|(other, _)| other == location)
                 {
                     lines.push(format!("the scan of {location} failed: {said}"));
                 }
+            }
+            if unmet.len() > UNMET_TOLD_MAX {
+                lines.push(format!(
+                    "and {} more dependencies that cannot be had",
+                    unmet.len() - UNMET_TOLD_MAX
+                ));
             }
         }
         Outcome::InCycle(cycle) => {

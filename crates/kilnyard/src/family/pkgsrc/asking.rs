@@ -4,8 +4,9 @@
 use crate::error::{Context, Error, Kind, Result};
 use crate::{signals, words};
 use kilnyard_ecosystem::pkgsrc::kept::{Journal, depended_on};
+use kilnyard_ecosystem::pkgsrc::scan_file::is_category;
 use kilnyard_ecosystem::pkgsrc::tree::{Tree, TreeError};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, mpsc};
@@ -25,12 +26,49 @@ pub struct Found {
     pub reused: u64,
 }
 
-/// All directories of the tree, of which so many are asked at once.
+/// All directories of the tree. `jobs` categories are asked at once.
 pub fn locations(tree: &Tree, jobs: u32) -> Result<Vec<String>> {
-    tree.locations(jobs, signals::cancel()).map_err(|error| match error {
+    tree.locations(jobs, signals::cancel()).map_err(not_listed)
+}
+
+/// The directories of each category among these names of categories and directories. `jobs` categories are asked at once.
+pub fn locations_of_categories(
+    tree: &Tree,
+    names: &[String],
+    jobs: u32,
+) -> Result<BTreeMap<String, Vec<String>>> {
+    let categories: Vec<String> = names.iter().filter(|name| is_category(name)).cloned().collect();
+    let listed = tree.locations_of(&categories, jobs, signals::cancel()).map_err(not_listed)?;
+    Ok(categories.into_iter().zip(listed).collect())
+}
+
+fn not_listed(error: TreeError) -> Error {
+    match error {
         TreeError::Cancelled => Error::new(Kind::Interrupted, "interrupted"),
         error => Err::<(), _>(error).context(Kind::Usage, "list the categories of the tree").unwrap_err(),
-    })
+    }
+}
+
+/// An error if one of these names of categories and directories is a category that the tree does not have.
+pub fn check_categories(tree: &Path, names: &[String]) -> Result<()> {
+    let is_absent = |name: &&String| is_category(name) && !tree.join(name).join("Makefile").is_file();
+    match names.iter().find(is_absent) {
+        Some(name) => Err(Error::usage(format!(
+            "{name} is no category of {}: there is no {name}/Makefile",
+            tree.display()
+        ))
+        .hint("a category such as mail, or a directory such as mail/mutt")),
+        None => Ok(()),
+    }
+}
+
+/// Names of categories and directories, with the directories of each category in its place.
+pub fn expand(names: &[String], categories: &BTreeMap<String, Vec<String>>) -> Vec<String> {
+    let locations = |name: &String| match is_category(name) {
+        true => categories.get(name).cloned().unwrap_or_default(),
+        false => vec![name.clone()],
+    };
+    names.iter().flat_map(locations).collect()
 }
 
 /// A scan while it goes on.

@@ -2,6 +2,11 @@
 //!
 //! It comes from an archive, or from the tree's own `bootstrap/bootstrap`, run once in a root. Either way it is known
 //! by the hash of what it was made from.
+//!
+//! Bootstrapping takes minutes, and the base root is another one whenever a package is added to it. A bootstrapped kit is
+//! therefore kept for every base of the same release in which its programs find their libraries; that is checked once for
+//! each base. What bootstrapping would find and use of an added package is not in such a kit, as it is not in one that comes
+//! from an archive.
 
 use crate::base::{self, machine_sandbox};
 use crate::config::Pkgsrc;
@@ -12,7 +17,7 @@ use kilnyard_ecosystem::debian::Base;
 use kilnyard_ecosystem::pkgsrc::stages::TREE;
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::order::{Account, CommandOrder, SharedFolder};
-use kilnyard_process::{End, Log};
+use kilnyard_process::{End, Limits, Log};
 use kilnyard_root::IdMap;
 use kilnyard_root::sandbox::Task;
 use kilnyard_worker::RootFolder;
@@ -27,6 +32,27 @@ struct Made {
     asked: String,
     layer: String,
     digest: String,
+    /// The base that a bootstrapped kit was made in, or was found to run in.
+    #[serde(default)]
+    base: String,
+}
+
+impl Made {
+    fn read(yard: &Yard) -> Option<Made> {
+        serde_json::from_slice(&fs_err::read(yard.path("layers/kit.json")).ok()?).ok()
+    }
+
+    /// Writes that this is the kit.
+    fn keep(self, yard: &Yard) -> Result<KitLayer> {
+        let text = serde_json::to_vec_pretty(&self).or_internal("write about the bootstrap kit")?;
+        write_whole(&yard.path("layers/kit.json"), &text)?;
+        Ok(KitLayer { layer: self.layer, digest: self.digest })
+    }
+
+    /// Whether it was made from what the configuration asks for, in whichever base.
+    fn is_of(&self, yard: &Yard, pkgsrc: &Pkgsrc) -> bool {
+        self.asked == asked(yard, pkgsrc) && base::is_whole(yard, &self.layer)
+    }
 }
 
 /// A kit as it is.
@@ -40,13 +66,13 @@ pub struct KitLayer {
 
 /// The kit as it is; none where there is none for this configuration.
 pub fn find(yard: &Yard, pkgsrc: &Pkgsrc, base: &Base) -> Option<KitLayer> {
-    let made: Made = serde_json::from_slice(&fs_err::read(yard.path("layers/kit.json")).ok()?).ok()?;
-    let is_right = made.asked == asked(pkgsrc, base) && base::is_whole(yard, &made.layer);
-    is_right.then_some(KitLayer { layer: made.layer, digest: made.digest })
+    let made = Made::read(yard).filter(|made| made.is_of(yard, pkgsrc))?;
+    let is_of_base = pkgsrc.bootstrap_kit.is_some() || made.base == base.digest;
+    is_of_base.then_some(KitLayer { layer: made.layer, digest: made.digest })
 }
 
 /// What a kit is made from: a change asks for a new one.
-fn asked(pkgsrc: &Pkgsrc, base: &Base) -> String {
+fn asked(yard: &Yard, pkgsrc: &Pkgsrc) -> String {
     let of = |path: &Path| {
         let metadata = fs_err::metadata(path).ok()?;
         Some(format!("{} {} {:?}", path.display(), metadata.len(), metadata.modified().ok()?))
@@ -57,7 +83,7 @@ fn asked(pkgsrc: &Pkgsrc, base: &Base) -> String {
         None => {
             let (tree, prefix, variables) =
                 (pkgsrc.tree.display(), &pkgsrc.prefix, &pkgsrc.bootstrap_environment);
-            format!("bootstrap {tree} {prefix} {variables:?} in {}", base.digest)
+            format!("bootstrap {tree} {prefix} {variables:?} in {}", base::system(yard))
         }
     }
 }
@@ -74,7 +100,9 @@ pub fn ensure(
     if let Some(kit) = find(yard, pkgsrc, base) {
         return Ok(kit);
     }
-    let asked = asked(pkgsrc, base);
+    if let Some(kit) = adopt(yard, pkgsrc, base, ids, cancel, say)? {
+        return Ok(kit);
+    }
     let part = format!("layers/kit-{}.part", std::process::id());
     base::remove_parts(yard, ids)?;
     let digest = match &pkgsrc.bootstrap_kit {
@@ -90,10 +118,59 @@ pub fn ensure(
     let layer = format!("layers/kit-{}", &digest[..12]);
     base::put_layer(yard, ids, &part, &layer)?;
     check(yard, pkgsrc, base, &layer)?;
-    let made = Made { asked, layer, digest };
-    let text = serde_json::to_vec_pretty(&made).or_internal("write about the bootstrap kit")?;
-    write_whole(&yard.path("layers/kit.json"), &text)?;
-    Ok(KitLayer { layer: made.layer, digest: made.digest })
+    Made { asked: asked(yard, pkgsrc), layer, digest, base: base.digest.clone() }.keep(yard)
+}
+
+/// Prints what programs and libraries of the prefix lack of the system.
+const LACKS: &str = r#"
+find "$1" -type f '(' -perm -100 -o -name '*.so*' ')' -exec ldd '{}' + 2>&1 | grep 'not found' | sort -u | head -n 3
+"#;
+/// A kit has a few hundred programs, each looked up in milliseconds.
+const LACKS_SECONDS_MAX: f64 = 600.0;
+
+/// The kit that was bootstrapped in another base of the same release, if it runs in this one.
+fn adopt(
+    yard: &Yard,
+    pkgsrc: &Pkgsrc,
+    base: &Base,
+    ids: &IdMap,
+    cancel: &AtomicBool,
+    say: &dyn Fn(&str),
+) -> Result<Option<KitLayer>> {
+    let failed = "check the bootstrap kit in the base root";
+    let made = Made::read(yard).filter(|made| pkgsrc.bootstrap_kit.is_none() && made.is_of(yard, pkgsrc));
+    let Some(made) = made else { return Ok(None) };
+    check(yard, pkgsrc, base, &made.layer)?;
+    RootFolder::at(&yard.folder, "kit", ids, &[]).remove_or_set_aside();
+    let layers = [made.layer.clone(), base.layer.clone()];
+    let root = RootFolder::create(&yard.folder, "kit", ids, &layers, &yard.config.roots.on_disk());
+    let root = root.context(Kind::Machine, failed)?;
+    let order = CommandOrder {
+        arguments: ["/bin/sh", "-c", LACKS, "sh", &pkgsrc.prefix].map(str::to_owned).into(),
+        account: Account::Root,
+        directory: "/".to_owned(),
+        environment: vec![("LC_ALL".to_owned(), "C".to_owned())],
+    };
+    let mut lacks = Vec::new();
+    let limits = Limits::of_wall(LACKS_SECONDS_MAX);
+    let outcome = kilnyard_process::run(&root.sandbox(&order), &mut lacks, limits, cancel, None, &mut |_| {});
+    root.remove_or_set_aside();
+    match outcome.end {
+        End::Exit(0) if lacks.is_empty() => Made { base: base.digest.clone(), ..made }.keep(yard).map(Some),
+        End::Exit(0) => {
+            let lacks = kilnyard_model::text::lines(&String::from_utf8_lossy(&lacks));
+            say(&format!("the bootstrap kit does not run in the new base root: {}", lacks.trim()));
+            Ok(None)
+        }
+        End::Cancelled => {
+            Err(Error::new(Kind::Interrupted, "interrupted while the bootstrap kit was checked"))
+        }
+        end => {
+            let mut error = Error::new(Kind::Machine, format!("failed to {failed}"));
+            error.causes.push(format!("{end:?}"));
+            Err(error)
+        }
+    }
 }
 
 /// A kit without make, or with another prefix, would fail every package in turn.
@@ -206,7 +283,7 @@ fn bootstrap(
     };
     root.remove_or_set_aside();
     result?;
-    Ok(Sha256Hex::of(asked(pkgsrc, base).as_bytes()).as_str().to_owned())
+    Ok(Sha256Hex::of(format!("{} {}", asked(yard, pkgsrc), base.digest).as_bytes()).as_str().to_owned())
 }
 
 /// What bootstrapping wrote becomes the layer, but for its work.

@@ -1,11 +1,11 @@
 //! make, run in a root: what it answers follows from the tree and the layers alone.
 
-use crate::config::Pkgsrc;
+use crate::config::{Pkgsrc, seconds_of};
 use crate::error::{Context, Kind, Result};
 use crate::yard::Yard;
 use kilnyard_ecosystem::pkgsrc::Settings;
 use kilnyard_ecosystem::pkgsrc::stages::{OPTION_CACHE, TREE, environment, sealed, texts};
-use kilnyard_ecosystem::pkgsrc::tree::{LIMITS, Make, OPTION_CACHE_VARIABLE};
+use kilnyard_ecosystem::pkgsrc::tree::{Make, OPTION_CACHE_VARIABLE, OUTPUT_BYTES_MAX, TimeLimit};
 use kilnyard_model::order::{Account, CommandOrder, SharedFolder};
 use kilnyard_process::{CaptureEnd, Captured, End, Limits};
 use kilnyard_root::IdMap;
@@ -26,6 +26,7 @@ exit $code
 /// See the module. Each of its roots serves one question at a time.
 pub struct RootMake {
     settings: Settings,
+    time_limit: TimeLimit,
     roots: Mutex<Vec<RootFolder>>,
 }
 
@@ -56,7 +57,11 @@ impl RootMake {
             root.provide(&[], &texts(settings), &|_| Default::default()).context(Kind::Machine, failed)?;
             roots.push(root);
         }
-        Ok(RootMake { settings: settings.clone(), roots: Mutex::new(roots) })
+        let time_limit = TimeLimit {
+            seconds_max: seconds_of(pkgsrc.scan_minutes_max),
+            setting: "scan-minutes-max in kilnyard.toml",
+        };
+        Ok(RootMake { settings: settings.clone(), time_limit, roots: Mutex::new(roots) })
     }
 
     /// Removes the roots.
@@ -84,7 +89,7 @@ impl RootMake {
             directory: format!("{TREE}/{directory}"),
             environment,
         };
-        let limits = Limits::of_wall(LIMITS.wall_seconds_max as f64);
+        let limits = Limits::of_wall(self.time_limit.seconds_max as f64);
         let mut output = Bounded { bytes: Vec::new(), is_over: false };
         let sandbox = root.sandbox(&order);
         let outcome = kilnyard_process::run(&sandbox, &mut output, limits, cancel, None, &mut |_| {});
@@ -110,6 +115,10 @@ impl Make for RootMake {
         captured
     }
 
+    fn time_limit(&self) -> TimeLimit {
+        self.time_limit
+    }
+
     fn name(&self) -> String {
         self.settings.make.clone()
     }
@@ -123,7 +132,7 @@ struct Bounded {
 
 impl Write for Bounded {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if (self.bytes.len() + bytes.len()) as u64 > LIMITS.output_bytes_max {
+        if (self.bytes.len() + bytes.len()) as u64 > OUTPUT_BYTES_MAX {
             self.is_over = true;
             return Err(io::Error::other("it says too much"));
         }

@@ -3,7 +3,7 @@
 //! `index/scan` is the journal of answers, by which the next scan asks only what changed; `index/index.json` and the
 //! scan file that it names are the index, replaced as a whole when a scan is done.
 
-use super::asking::{Found, Work, locations};
+use super::asking::{Found, Work, check_categories, expand, locations, locations_of_categories};
 use super::root_make::RootMake;
 use super::set::settings;
 use crate::config::Pkgsrc;
@@ -15,13 +15,13 @@ use crate::yard::Yard;
 use crate::{base, unpack};
 use kilnyard_ecosystem::pkgsrc::kept::{Journal, Kept, Places};
 use kilnyard_ecosystem::pkgsrc::recipe_files::of_tree;
-use kilnyard_ecosystem::pkgsrc::scan_file::ScanFile;
+use kilnyard_ecosystem::pkgsrc::scan_file::{ScanFile, is_category};
 use kilnyard_ecosystem::pkgsrc::stages::TREE;
 use kilnyard_ecosystem::pkgsrc::tree::Tree;
 use kilnyard_ecosystem::pkgsrc::{Scan, Settings};
 use kilnyard_mirror::Sha256Hex;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -34,8 +34,11 @@ pub struct Index {
     file: String,
     /// Its hash.
     pub identity: String,
-    /// The directories that were asked for; none for the whole tree.
+    /// The directories and categories that were asked for; none for the whole tree.
     wanted: Option<Vec<String>>,
+    /// The directories of each category that was asked for.
+    #[serde(default)]
+    categories: BTreeMap<String, Vec<String>>,
     /// Directories that could not be scanned, and what they said.
     pub failed: Vec<(String, String)>,
     /// Folders of the tree that something was read from.
@@ -53,10 +56,11 @@ pub fn scan(
         return Err(Error::usage(format!("{} is no pkgsrc tree: it has no mk", pkgsrc.tree.display()))
             .hint("tree in kilnyard.toml: the folder that mk and the categories are in"));
     }
+    let wanted = yard.config.package_names(&yard.folder)?;
+    check_categories(&pkgsrc.tree, wanted.as_deref().unwrap_or_default())?;
     let ids = yard.ids();
     family::ensure_layers(yard, &ids, cancel, say)?;
     let settings = settings(yard, pkgsrc, &base::find(yard).unwrap_or_default())?;
-    let wanted = yard.config.package_names(&yard.folder)?;
     let is_missing = |location: &&String| !pkgsrc.tree.join(location).is_dir();
     let missing: Vec<String> = wanted.iter().flatten().filter(is_missing).cloned().collect();
     if let (Some(first), true) = (missing.first(), wanted.as_ref().is_some_and(|w| w.len() == missing.len()))
@@ -71,11 +75,19 @@ pub fn scan(
     });
     let asked = ask(yard, pkgsrc, &settings, &make, there.as_deref(), cores, say);
     make.remove(yard, &ids);
-    let (order, found) = asked?;
-    keep(yard, pkgsrc, (wanted, missing), &order, found, say)
+    keep(yard, pkgsrc, (wanted, missing), asked?, say)
 }
 
-/// Asks the tree; all locations in their order, and what they said.
+/// What the tree answered.
+struct Asked {
+    /// All locations in their order.
+    order: Vec<String>,
+    /// The locations of each category that was asked for.
+    categories: BTreeMap<String, Vec<String>>,
+    found: Found,
+}
+
+/// Asks the tree for these directories and categories, or for everything.
 fn ask(
     yard: &Yard,
     pkgsrc: &Pkgsrc,
@@ -84,7 +96,7 @@ fn ask(
     wanted: Option<&[String]>,
     jobs: u32,
     say: &dyn Fn(&str),
-) -> Result<(Vec<String>, Found)> {
+) -> Result<Asked> {
     let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128);
     let Settings { layers_digest, make: program, prefix, architecture, mk_conf, .. } = settings;
     let text = format!("{layers_digest} {program} {prefix} {architecture} {mk_conf}");
@@ -95,8 +107,12 @@ fn ask(
     let kept = Kept::read(&path, &facts).context(Kind::Machine, failed)?.current(&places);
     let mut journal = Journal::begin(&path, &places, &facts, &kept, began).context(Kind::Machine, failed)?;
     let tree = Tree { make };
+    let mut categories = BTreeMap::new();
     let first = match wanted {
-        Some(wanted) => wanted.to_vec(),
+        Some(wanted) => {
+            categories = locations_of_categories(&tree, wanted, jobs)?;
+            expand(wanted, &categories)
+        }
         None => {
             say(&format!("listing the categories of {}", pkgsrc.tree.display()));
             locations(&tree, jobs)?
@@ -107,7 +123,7 @@ fn ask(
     if wanted.is_some() {
         order.sort_unstable();
     }
-    Ok((order, work.found))
+    Ok(Asked { order, categories, found: work.found })
 }
 
 /// Writes the index. `missing` are directories that are wanted and not there: they are left out, and the rest is built.
@@ -115,8 +131,7 @@ fn keep(
     yard: &Yard,
     pkgsrc: &Pkgsrc,
     (wanted, missing): (Option<Vec<String>>, Vec<String>),
-    order: &[String],
-    found: Found,
+    Asked { order, categories, found }: Asked,
     say: &dyn Fn(&str),
 ) -> Result<Scanned> {
     let asked = order.len() as u64 - found.reused;
@@ -138,7 +153,7 @@ fn keep(
         nothing.causes.push(format!("{location}: {error}"));
         return Err(nothing.hint("mk-conf and the kit, if they are new; the index stays as it was"));
     }
-    put(yard, pkgsrc, wanted, order, &stanzas, failed)
+    put(yard, pkgsrc, (wanted, categories), &order, &stanzas, failed)
 }
 
 /// Takes a scan file as the index.
@@ -154,7 +169,15 @@ pub fn import(yard: &Yard, pkgsrc: &Pkgsrc, text: Vec<u8>) -> Result<Scanned> {
     order.sort_unstable();
     order.dedup();
     let wanted = yard.config.package_names(&yard.folder)?;
-    put(yard, pkgsrc, wanted, &order, &text, Vec::new())
+    let names = wanted.as_deref().unwrap_or_default();
+    check_categories(&pkgsrc.tree, names)?;
+    // Their make is not asked: a category is what the file has of it.
+    let of_category = |category: &String| {
+        let is_of = |location: &&String| location.split_once('/').is_some_and(|(first, _)| first == category);
+        (category.clone(), order.iter().filter(is_of).cloned().collect())
+    };
+    let categories = names.iter().filter(|name| is_category(name)).map(of_category).collect();
+    put(yard, pkgsrc, (wanted, categories), &order, &text, Vec::new())
 }
 
 /// A text with other words in the place of some.
@@ -174,7 +197,7 @@ fn replaced(text: &[u8], words: &[u8], others: &[u8]) -> Vec<u8> {
 fn put(
     yard: &Yard,
     pkgsrc: &Pkgsrc,
-    wanted: Option<Vec<String>>,
+    (wanted, categories): (Option<Vec<String>>, BTreeMap<String, Vec<String>>),
     order: &[String],
     stanzas: &[u8],
     failed: Vec<(String, String)>,
@@ -183,7 +206,7 @@ fn put(
     let identity = Sha256Hex::of(stanzas).as_str().to_owned();
     let file = format!("scan-{}.zst", &identity[..16]);
     let folders = read_folders(order, stanzas).into_iter().collect();
-    let index = Index { file, identity, wanted, failed, folders };
+    let index = Index { file, identity, wanted, categories, failed, folders };
     let names = vec![pkgsrc.tree.display().to_string()];
     // A scan file that somebody removed is written again.
     if index == before && yard.path("index").join(&index.file).is_file() {
@@ -256,7 +279,13 @@ impl Index {
 
     /// What the index and the files of the tree are now, as a text to be hashed; no file's content is read.
     pub fn inputs(&self, pkgsrc: &Pkgsrc) -> String {
-        format!("{} {:?} {}", self.identity, self.failed, fingerprint(&pkgsrc.tree, &self.folders))
+        let fingerprint = fingerprint(&pkgsrc.tree, &self.folders);
+        format!("{} {:?} {:?} {fingerprint}", self.identity, self.failed, self.categories)
+    }
+
+    /// The directories that these names of directories and categories stand for, as the last scan found them.
+    pub fn expand(&self, names: &[String]) -> Vec<String> {
+        expand(names, &self.categories)
     }
 
     /// What was scanned.

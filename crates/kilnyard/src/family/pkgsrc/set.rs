@@ -55,8 +55,9 @@ pub fn inputs(yard: &Yard, pkgsrc: &Pkgsrc, base: Option<&Base>) -> Result<Strin
 
 /// Reads the index and resolves the set.
 pub fn resolve(yard: &Yard, pkgsrc: &Pkgsrc, base: &Base) -> Result<Workshop> {
-    let names = yard.config.package_names(&yard.folder)?;
-    let scan = Index::open(yard)?.read(yard)?;
+    let index = Index::open(yard)?;
+    let names = yard.config.package_names(&yard.folder)?.map(|names| index.expand(&names));
+    let scan = index.read(yard)?;
     Workshop::new(settings(yard, pkgsrc, base)?, scan, names.as_deref())
         .context(Kind::Machine, "read the index")
         .map_err(|error| error.hint("kilnyard clean --index && kilnyard scan"))

@@ -22,7 +22,7 @@ const PART_OF_MEMORY: u64 = 2;
 pub(crate) struct Memory {
     room_bytes: Mutex<u64>,
     /// What layers hold, which do not change.
-    layers_bytes: Mutex<HashMap<PathBuf, u64>>,
+    layers: Mutex<HashMap<PathBuf, Usage>>,
 }
 
 /// Room in memory. Dropping it gives it back: what it was used for has to be gone before.
@@ -37,7 +37,7 @@ impl Memory {
     pub(crate) fn new(is_wanted: bool) -> Memory {
         let room_bytes =
             if is_wanted { pressure::available_bytes().unwrap_or(0) / PART_OF_MEMORY } else { 0 };
-        Memory { room_bytes: Mutex::new(room_bytes), layers_bytes: Mutex::default() }
+        Memory { room_bytes: Mutex::new(room_bytes), layers: Mutex::default() }
     }
 
     /// So much room; none where there is less.
@@ -47,16 +47,16 @@ impl Memory {
         Some(Promise { memory: self.clone(), bytes })
     }
 
-    /// What a layer holds.
-    pub(crate) fn layer_bytes(&self, layer: &Path) -> u64 {
-        let Ok(mut known) = self.layers_bytes.lock() else { return charged_bytes(layer) };
-        *known.entry(layer.to_owned()).or_insert_with(|| charged_bytes(layer))
+    /// What a copy of a layer takes.
+    pub(crate) fn layer(&self, layer: &Path) -> Usage {
+        let Ok(mut known) = self.layers.lock() else { return of_copy(layer) };
+        *known.entry(layer.to_owned()).or_insert_with(|| of_copy(layer))
     }
 }
 
-/// What a copy of a layer is charged. A file that has names outside of the layer too is a whole file in the copy.
-fn charged_bytes(layer: &Path) -> u64 {
-    Usage { bytes: used_bytes(layer), ..usage(layer, u64::MAX) }.charged_bytes()
+/// A file that has names outside of the layer too is a whole file in the copy.
+fn of_copy(layer: &Path) -> Usage {
+    Usage { bytes: used_bytes(layer), ..usage(layer, u64::MAX) }
 }
 
 /// What is promised to a build that is expected to write so much, besides so much that is known.
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_layer_whose_files_have_names_elsewhere_is_charged_whole() {
+    fn a_layer_whose_files_have_names_elsewhere_counts_whole() {
         let folder = tempfile::tempdir().unwrap();
         let layer = folder.path().join("layer");
         fs_err::create_dir(&layer).unwrap();
@@ -85,13 +85,13 @@ mod tests {
         for name in ["one", "two", "three"] {
             fs_err::hard_link(layer.join("file"), folder.path().join(name)).unwrap();
         }
-        assert!(charged_bytes(&layer) >= 1 << 20);
+        assert!(of_copy(&layer).bytes >= 1 << 20);
     }
 
     #[test]
     fn no_more_is_promised_than_there_is() {
         let room_bytes = Mutex::new(3 * PROMISED_BYTES_MIN);
-        let memory = Arc::new(Memory { room_bytes, layers_bytes: Mutex::default() });
+        let memory = Arc::new(Memory { room_bytes, layers: Mutex::default() });
         let first = memory.promise(promised_bytes(1, 0)).unwrap();
         assert_eq!(first.bytes, PROMISED_BYTES_MIN);
         assert!(memory.promise(promised_bytes(2 * PROMISED_BYTES_MIN, 0)).is_none());

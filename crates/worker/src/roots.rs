@@ -516,7 +516,7 @@ impl Worker {
             folders: root.written_folders(),
             before_bytes: layers
                 .iter()
-                .map(|layer| self.memory.layer_bytes(&self.settings.yard.join(layer)))
+                .map(|layer| self.memory.layer(&self.settings.yard.join(layer)).charged_bytes())
                 .sum(),
             memory_bytes_max: memory.map_or(0, |facts| facts.f_blocks.saturating_mul(facts.f_frsize)),
         }
@@ -573,7 +573,7 @@ impl Worker {
     /// Room in memory for what a build is expected to write, if that is wanted there.
     pub(crate) fn promise(&self, order: &BuildOrder, written_bytes: u64) -> Option<Promise> {
         let Settings { yard, roots, works_in_memory, .. } = &self.settings;
-        let layer_bytes = |layer: &str| self.memory.layer_bytes(&yard.join(layer));
+        let layer_bytes = |layer: &str| self.memory.layer(&yard.join(layer)).bytes;
         let bytes = wanted_memory(*roots, *works_in_memory, order, written_bytes, &layer_bytes)?;
         self.memory.promise(bytes)
     }

@@ -43,7 +43,7 @@ const LIST: &str = r#"find "$1" -path "$1/pkgdb*" -prune -o ! -type d -print | s
 /// Fails if files are there that were not, and that no installed package has: dependencies may have come with the package, and
 /// stay. Scripts of a package make such files, and `pkg_delete` knows only its list.
 const COMPARE: &str = r#"find "$1" -path "$1/pkgdb*" -prune -o ! -type d -print | sort > /tmp/kilnyard-after
-pkg_info -aqL | sort -u > /tmp/kilnyard-owned
+for package in $(pkg_info | cut -d" " -f1); do pkg_info -qL "$package"; done | sort -u > /tmp/kilnyard-owned
 left=$(comm -13 /tmp/kilnyard-before /tmp/kilnyard-after | comm -23 - /tmp/kilnyard-owned)
 if [ -n "$left" ]; then
   echo "$left" | sed 's/^/ERROR: left behind by pkg_delete: /'

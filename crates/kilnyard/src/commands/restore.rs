@@ -1,4 +1,7 @@
 //! `kilnyard restore`: makes a store again from what is left of it.
+//!
+//! The new store is made under another name and takes its place when it is complete: an interrupted restore leaves the old
+//! one, or none, and both are reported by every command. A store that is there and empty would withdraw all packages.
 
 use super::print;
 use crate::cli;
@@ -18,21 +21,20 @@ pub fn run(yard: &Yard, options: &cli::Restore) -> Result<ExitCode> {
             .hint("kilnyard restore --force, which replaces it by its last backup"));
     }
     let mut text = String::new();
-    if let Some(aside) = put_aside(&path)? {
-        let _ = writeln!(text, "what was left of the store is kept as {}", aside.display());
-    }
+    let making = path.with_extension(MAKING);
+    remove(&making)?;
     let backup = match options.without_backup {
         true => None,
         false => yard.backups().into_iter().find(|backup| check_file(backup).is_ok()),
     };
     if let Some(backup) = &backup {
-        Sqlite::restore(backup, &path).map_err(store_error)?;
+        Sqlite::restore(backup, &making).map_err(store_error)?;
         let _ = writeln!(text, "restored from {}: later runs and builds are lost", backup.display());
     } else {
         let _ = writeln!(text, "there is no good backup: all runs, builds, their times and keys are lost");
     }
     // The repository may be newer than the backup, and the store may not be empty while it has packages.
-    let mut store = Sqlite::open(&path).map_err(store_error)?;
+    let mut store = Sqlite::open(&making).map_err(store_error)?;
     let distfiles = mirror::open_distfiles(yard)?;
     let recovered = family::recover(yard, &store, &distfiles)?;
     let records: Vec<Record> = recovered.packages.iter().cloned().map(Record::Outputs).collect();
@@ -40,10 +42,39 @@ pub fn run(yard: &Yard, options: &cli::Restore) -> Result<ExitCode> {
     let count = words::count(records.len() as u64, "package");
     let _ =
         writeln!(text, "{count} taken from the repository: the next build compares them by their content");
-    for remark in recovered.remarks {
+    for remark in &recovered.remarks {
         let _ = writeln!(text, "note: {remark}");
     }
-    print(&text)
+    // One file, without the log that SQLite keeps beside it.
+    let complete = path.with_extension(COMPLETE);
+    store.back_up(&complete).map_err(store_error)?;
+    drop(store);
+    if let Some(aside) = put_aside(&path)? {
+        let _ = writeln!(text, "what was left of the store is kept as {}", aside.display());
+    }
+    Sqlite::restore(&complete, &path).map_err(store_error)?;
+    remove(&making)?;
+    remove(&complete)?;
+    print(&text)?;
+    // What is lost would be withdrawn by the next publication: a script must see it.
+    Ok(if recovered.remarks.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// How the store ends that is being made, and the copy of it that takes its place.
+const MAKING: &str = "making.db";
+const COMPLETE: &str = "complete.db";
+
+/// Removes a store that an interrupted restore has left, or that is not needed any more.
+fn remove(path: &Path) -> Result<()> {
+    for file in files(path) {
+        match fs_err::remove_file(file) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).context(Kind::Machine, "remove half of a store");
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Renames the files of the store; the new name of its main file, if there is one.

@@ -38,7 +38,7 @@ use Kind::{Absent, Denied, Namespaces};
 const NONE: u32 = u32::MAX;
 
 /// The architectures, as `AUDIT_ARCH_*` (linux/audit.h), each with its column of numbers. Calls of any other one are let
-/// through: no kernel runs them beside its own.
+/// through: kernels of these run none beside them, and on a machine of another kind nothing is refused (docs/security.md).
 const ARCHITECTURES: [(u32, usize); 7] = [
     (0xC000_003E, 0), // x86_64
     (0x4000_0003, 1), // i386

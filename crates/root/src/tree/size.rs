@@ -88,6 +88,8 @@ fn next_folder(
         if depth < LEVELS_MAX
             && FileType::from_raw_mode(facts.st_mode) == FileType::Directory
             && let Ok(child) = open_child(folder, name)
+            // One that can be read and not be searched has no way back.
+            && openat(&child, "..", FOLDER, Mode::empty()).is_ok()
         {
             return Ok(Some((child, next)));
         }

@@ -23,7 +23,8 @@ pub fn recover(
     store: &impl Store,
     distfiles: &DistfileStore,
 ) -> Result<Recovered> {
-    let mut of_source: BTreeMap<(String, String), Vec<Output>> = BTreeMap::new();
+    // Binaries of several versions of a source may be published; the store has one version, the highest.
+    let mut of_source: BTreeMap<String, (String, Vec<Output>)> = BTreeMap::new();
     let mut recovered = Recovered::default();
     for index in indexes_of_binaries(yard, debian) {
         let text = match fs_err::read_to_string(&index) {
@@ -35,13 +36,17 @@ pub fn recover(
             let Some(binary) = PublishedBinary::of(&stanza, &debian.version_suffix) else { continue };
             match output(yard, debian, &stanza, distfiles) {
                 Ok(output) => {
-                    of_source.entry((binary.source, binary.source_version)).or_default().push(output);
+                    let (highest, outputs) = of_source.entry(binary.source).or_default();
+                    if version::compare(&binary.source_version, highest) == Ordering::Greater {
+                        *highest = binary.source_version;
+                    }
+                    outputs.push(output);
                 }
                 Err(reason) => recovered.remarks.push(reason),
             }
         }
     }
-    for ((package, recipe_version), outputs) in of_source {
+    for (package, (recipe_version, outputs)) in of_source {
         let known = store.current(&package).map_err(store_error)?;
         let is_newer = |output: &Output| match &known {
             None => true,

@@ -87,7 +87,9 @@ pub fn recover(
                 continue;
             }
         };
-        if store.current(&package).map_err(store_error)?.is_some() {
+        // A backup may know an earlier version, and the published one must not fall behind it.
+        let known = store.current(&package).map_err(store_error)?;
+        if known.is_some_and(|known| known.outputs.iter().any(|other| other.sha256 == output.sha256)) {
             continue;
         }
         distfiles.insert(&path).context(Kind::Machine, "keep a published package")?;

@@ -187,8 +187,9 @@ impl Update<'_> {
             .fetch_checked(&wanted, &fetched, &|_| {}, self.cancel)
             .map_err(|error| unreachable_mirror(error, self.yard, Asked::File(self.suite)))?;
         let kept = keep(&fetched, suffix, plain.as_ref().map(|(hash, _)| hash), &target);
-        kept.map_err(|error| Error { message: format!("failed to unpack {shown}"), ..error })?;
+        // Also where it cannot be used: on a full disk it would keep the disk full.
         let _ = fs_err::remove_file(&fetched);
+        kept.map_err(|error| Error { message: format!("failed to unpack {shown}"), ..error })?;
         Ok(name)
     }
 }

@@ -345,8 +345,15 @@ impl Layers {
             for name in useless {
                 state.sets.remove(&name);
                 state.unsafe_yet.remove(&name);
-                if state.bytes.remove(&name).is_some() {
-                    gone.extend(self.give_up(&name));
+                if state.bytes.remove(&name).is_none() {
+                    continue;
+                }
+                let Ok(folder) = self.give_up(&name) else { continue };
+                if state.users.contains_key(&name) {
+                    // Roots of running builds show its files. Without its record the next start removes it.
+                    Kept::forget(&self.yard.join(&folder));
+                } else {
+                    gone.push(folder);
                 }
             }
             drop(state);

@@ -53,6 +53,11 @@ pub(super) struct Kept {
 }
 
 impl Kept {
+    /// Removes the record of a layer, which then counts as left over.
+    pub(super) fn forget(folder: &Path) {
+        let _ = fs_err::remove_file(folder.join(FILE));
+    }
+
     pub(super) fn new(boot: &str, manifest: Manifest, set: Option<Set>) -> Kept {
         let bytes = manifest.bytes;
         Kept { format: FORMAT, boot: boot.to_owned(), is_safe: false, bytes, manifest: Some(manifest), set }

@@ -40,8 +40,12 @@ pub fn run(yard: &Yard, options: &cli::Restore) -> Result<ExitCode> {
     let records: Vec<Record> = recovered.packages.iter().cloned().map(Record::Outputs).collect();
     store.record(&records).map_err(store_error)?;
     let count = words::count(records.len() as u64, "package");
-    let _ =
-        writeln!(text, "{count} taken from the repository: the next build compares them by their content");
+    if !records.is_empty() {
+        let _ = writeln!(
+            text,
+            "{count} taken from the repository: the next build compares them by their content"
+        );
+    }
     for remark in &recovered.remarks {
         let _ = writeln!(text, "note: {remark}");
     }

@@ -6,7 +6,7 @@
 //! of one could not touch what the other wrote.
 //!
 //! An id is claimed by binding a name in the machine's abstract namespace of sockets (unix(7)), which the kernel gives up with
-//! the process and which leaves no file. Whoever takes all of the names keeps builds from having ids of their own, and from
+//! the process and which leaves no file. A user who takes all of the names keeps builds from having ids of their own, and from
 //! nothing else: then, and where there is one id alone, builds share the builder's.
 
 use crate::BUILDER_ID;

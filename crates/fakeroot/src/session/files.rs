@@ -149,7 +149,7 @@ fn replace_by_another(path: &Path, before: Option<&Metadata>, text: &str) -> io:
     let mut part = path.as_os_str().to_owned();
     part.push(format!(".{:016x}.part", rand::rngs::OsRng.next_u64()));
     let part = PathBuf::from(part);
-    // Nobody reads it before who might not read the old one.
+    // Who may not read the old one may not read the new one while it is written.
     let mode = before.map_or(0o666, |before| before.mode() & 0o600);
     let file = File::options().write(true).create_new(true).mode(mode).open(&part)?;
     let filled = (&file).write_all(text.as_bytes()).and_then(|()| {

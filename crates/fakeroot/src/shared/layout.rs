@@ -187,7 +187,7 @@ pub const fn region(word: usize) -> (usize, usize, usize) {
     }
 }
 
-/// Places are at most so many bits nearer: with more, the index would lie in the first window.
+/// The largest number of bits by which places are nearer: with more, the index would lie in the first window.
 pub const NEARER_MAX: u32 = 13;
 
 /// Bytes of a session file whose places are `nearer`.

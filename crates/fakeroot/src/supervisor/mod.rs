@@ -131,7 +131,7 @@ fn open_files_max() -> io::Result<u64> {
     }
 }
 
-/// How many programs can be answered at once with so many open files.
+/// The number of programs that can be answered at once under a limit of open files.
 fn listeners_max(open_files_max: u64) -> io::Result<usize> {
     if open_files_max < DESCRIPTORS_MIN {
         return Err(io::Error::other(format!(

@@ -44,7 +44,7 @@ pub(super) const fn answer(number: libc::c_int) -> libc::sock_filter {
     instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | number as u32)
 }
 
-/// Hands the call to whoever holds the filter's descriptor, which is to answer it.
+/// Hands the call to the process that holds the filter's descriptor, which answers it.
 pub(super) const fn ask() -> libc::sock_filter {
     instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_USER_NOTIF)
 }

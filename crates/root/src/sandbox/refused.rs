@@ -100,7 +100,7 @@ enum Source {
     /// The command has not handed it over yet.
     Awaited(OwnedFd),
     Listener(OwnedFd),
-    /// There is none, or nobody is behind it any more.
+    /// There is none, or no process is behind it any more.
     Gone,
 }
 

@@ -145,7 +145,7 @@ impl Findings {
         report
     }
 
-    /// What is told beside figures, before the first is judged.
+    /// The report's facts and notes, before the first figure is judged.
     fn without_figures(&self) -> Report {
         let mut facts = Map::new();
         facts.insert("contenders".to_owned(), json!(self.others()));

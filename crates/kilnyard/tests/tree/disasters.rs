@@ -13,6 +13,7 @@ pub const CASES: &[Trial] = &[
     ("an_interrupted_scan_goes_on", an_interrupted_scan_goes_on),
     ("an_interrupted_fetch_goes_on", an_interrupted_fetch_goes_on),
     ("a_killed_kit_is_made_again", a_killed_kit),
+    ("a_kit_of_owners_that_roots_lack_is_named", a_kit_of_other_owners),
 ];
 
 /// How often a run is killed.
@@ -141,6 +142,25 @@ fn an_interrupted_fetch_goes_on(shared: &Shared) {
     assert_eq!(yard.published().len(), 6);
     assert_eq!(server.answers("/shared-1.0.tar.gz"), [200]);
     yard.is_clean();
+}
+
+/// tar prints a line for each of its files.
+fn a_kit_of_other_owners(shared: &Shared) {
+    let tree = MiniTree::new(&[("a/one", "")]);
+    let yard = shared.yard("owners", &tree, &[]);
+    fs::remove_file(yard.path("layers/kit.json")).unwrap();
+    let kit = tree.kit();
+    let config = yard.read("kilnyard.toml");
+    let line = config.lines().find(|line| line.starts_with("bootstrap-kit")).unwrap();
+    yard.change(line, &format!("bootstrap-kit = \"{}\"", kit.display()));
+    let script = "mkdir again; tar -xzf kit.tar.gz -C again; tar --owner=3000000 --group=3000000 --numeric-owner -czf kit.tar.gz -C again ./usr";
+    let packed =
+        std::process::Command::new("sh").args(["-ec", script]).current_dir(kit.parent().unwrap()).status();
+    assert!(packed.unwrap().success());
+    let ended = yard.build().exits(2).says(&["Cannot change ownership", "more lines", "--owner=0 --group=0"]);
+    assert!(ended.stderr.lines().count() < 20, "{}", ended.stderr);
+    tree.kit();
+    yard.build().exits(0).says(&["1 built"]);
 }
 
 fn a_killed_kit(shared: &Shared) {

@@ -117,7 +117,7 @@ pub trait Ecosystem: Send + Sync {
     ) -> Result<Collected, CollectError>;
 
     /// Whether these outputs of a build of `version` may be published in the name of the package: what a worker says
-    /// that it built is judged again by whoever gave the order.
+    /// that it built is judged again where the order was given.
     fn check_outputs(
         &self,
         package: PackageId,

@@ -22,7 +22,7 @@ pub const STORE: &str = "state/kilnyard.db";
 /// Backups are called by their day, between these.
 const BACKUP_BEGIN: &str = "kilnyard-";
 const BACKUP_END: &str = ".db";
-/// The last good store of each of so many days: a week of builds, in which damage is noticed.
+/// The number of days whose last good store is kept: a week of builds, in which damage is noticed.
 const BACKUPS_KEPT: usize = 7;
 /// What helps against a store that cannot be used any more.
 const RESTORE_HINT: &str =

@@ -125,7 +125,7 @@ pub enum Passed {
     Memory,
     /// It had too many processes at once.
     Processes,
-    /// Its build had written so many bytes to its root, which are too many.
+    /// Its build had written this many bytes to its root, more than its limit.
     Written {
         /// What was found there.
         bytes: u64,

@@ -64,7 +64,7 @@ impl MemoryBound {
 
 impl Drop for MemoryBound {
     fn drop(&mut self) {
-        // With a process that nobody can end it stays, until a Kilnyard that comes later removes it.
+        // While a process in it cannot be ended it stays, until a later start removes it.
         if let Some(made) = &self.made {
             let tries = 0..REMOVING_TRIES_MAX;
             let is_there = |_: &u32| folder::remove(made).is_err();

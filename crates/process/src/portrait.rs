@@ -31,7 +31,7 @@ const OUTPUT_LINES_MAX: usize = 10;
 
 /// The state of a process that has ended.
 const HAS_ENDED: &str = "has ended, and was not waited for";
-/// So many children are worth a word.
+/// From this number of children on, a parent is named for them.
 const MANY: usize = 8;
 /// Who goes on beginning processes has been there for this share of the time of the oldest process.
 const SHARE_OF_AGE_MIN: f64 = 0.2;
@@ -517,7 +517,7 @@ mod tests {
             age_seconds,
             ..Sighting::default()
         };
-        // A storm: the parent waits for nobody.
+        // A storm: the parent waits for none of its children.
         let storm = Sighting { children: 900, children_ended: 850, ..process(2, 1, "storm", b'R', 9.0) };
         let processes = vec![storm, process(3, 2, "child", b'Z', 1.0), process(4, 2, "child", b'S', 1.0)];
         let portrait = Portrait { processes, processes_more: 897, ..Portrait::default() };

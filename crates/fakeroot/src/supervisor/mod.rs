@@ -35,7 +35,7 @@ use std::thread::JoinHandle;
 
 /// Programs that are answered at once at most: each costs a thread and a descriptor.
 const LISTENERS_MAX: usize = 512;
-/// Descriptors that the launcher has besides those of programs that it answers.
+/// Descriptors of the launcher itself, without those of programs that it answers.
 const DESCRIPTORS_OWN: u64 = 32;
 /// Descriptors of a program that is answered: its connection, its filter, and two to look where its paths lead.
 const DESCRIPTORS_EACH: u64 = 4;

@@ -76,7 +76,7 @@ pub fn main_component() -> Vec<String> {
     vec!["main".to_owned()]
 }
 
-/// Whether an archive is refused after its `Valid-Until` if nobody says more.
+/// Whether an archive is refused after its `Valid-Until` by default.
 pub fn checks_valid_until() -> bool {
     true
 }

@@ -562,7 +562,7 @@ fn lost_store(shared: &Shared) {
     };
     // The last good store is put back, and nothing is built again.
     spoil(b"");
-    yard.run(&["restore"]).exits(0).says(&["restored from", &backups()[0], "0 packages taken"]);
+    yard.run(&["restore"]).exits(0).says(&["restored from", &backups()[0]]);
     yard.build().exits(0).says(&["nothing to do"]);
     // Without it the repository says what there is: the same content keeps its version.
     spoil(b"this is no database, but it is long enough to look like one");

@@ -162,7 +162,10 @@ pub fn put_layer(yard: &Yard, ids: &IdMap, part: &str, layer: &str) -> Result<()
             // Made before for another configuration with the same result.
             return remove(yard, ids, part);
         }
-        remove_or_set_aside(&yard.folder, Path::new(layer), ids);
+        // Roots of running builds may show its files: the next search for parts removes it.
+        let aside = format!("{layer}.damaged.part");
+        remove_or_set_aside(&yard.folder, Path::new(&aside), ids);
+        fs_err::rename(yard.path(layer), yard.path(&aside)).context(Kind::Machine, &failed)?;
     }
     kilnyard_worker::write_manifest(&yard.folder, layer, part).context(Kind::Machine, &failed)?;
     fs_err::rename(yard.path(part), yard.path(layer)).context(Kind::Machine, &failed)

@@ -58,6 +58,12 @@ impl Error {
         self
     }
 
+    /// The message and its causes, for a place that has one line.
+    pub fn in_a_line(&self) -> String {
+        let causes = self.causes.iter().map(|cause| format!(": {cause}"));
+        std::iter::once(self.message.clone()).chain(causes).collect()
+    }
+
     /// Adds a hint.
     pub fn hint(mut self, hint: impl Into<String>) -> Error {
         self.hints.push(hint.into());

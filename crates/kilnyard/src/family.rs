@@ -7,7 +7,7 @@ pub mod pkgsrc;
 
 use crate::base;
 use crate::config::Family;
-use crate::error::{Context, Kind, Result};
+use crate::error::{Context, Error, Kind, Result};
 use crate::key::Key;
 use crate::signals;
 use crate::words;
@@ -140,6 +140,15 @@ pub fn ensure_layers(yard: &Yard, ids: &IdMap, cancel: &AtomicBool, say: &dyn Fn
     match &yard.config.family {
         Family::Debian(_) => Ok(()),
         Family::Pkgsrc(pkgsrc) => pkgsrc::kit::ensure(yard, pkgsrc, &base, ids, cancel, say).map(|_| ()),
+    }
+}
+
+/// Makes a layer that was found damaged anew. An error where that makes another one, since the archive has other packages now.
+pub fn remake_layer(yard: &Yard, layer: &str, cancel: &AtomicBool) -> Result<()> {
+    ensure_layers(yard, &yard.ids(), cancel, &|_| {})?;
+    match layers(yard).is_some_and(|layers| layers.iter().any(|other| other == layer)) {
+        true => Ok(()),
+        false => Err(Error::new(Kind::Machine, "the archive has other packages for it now")),
     }
 }
 

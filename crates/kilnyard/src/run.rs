@@ -8,6 +8,7 @@ mod slots;
 pub mod view;
 
 use crate::error::{Context, Kind, Result};
+use crate::family;
 use crate::plan::{FORCED, Forced, Planned, broken_reason, inputs_of, reason_of, unbuilt_reason};
 use crate::shape::jobserver_style;
 use crate::signals;
@@ -26,7 +27,7 @@ use kilnyard_store::{
     BuildRow, Current, ForcedRun, Number, PackageRow, Record, Request, RequestKind, RunRow, RunState, Sqlite,
     Store,
 };
-use kilnyard_worker::{Cores, JobserverStyle, Settings, Worker, jobserver_path};
+use kilnyard_worker::{Cores, JobserverStyle, Remaker, Settings, Worker, jobserver_path};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -285,7 +286,12 @@ impl Run<'_> {
             failed_roots_max: self.yard.config.build.failed_roots_max,
             jobserver: jobserver_style(self.yard),
         };
-        let worker = Worker::new(settings, self.planned.workshop.clone(), self.distfiles.clone());
+        let yard = self.yard.clone();
+        let remaker = Remaker::new(move |layer, cancel| {
+            family::remake_layer(&yard, layer, cancel).map_err(|error| error.in_a_line())
+        });
+        let worker = Worker::new(settings, self.planned.workshop.clone(), self.distfiles.clone())
+            .with_remaker(remaker);
         for left in worker.sweep().context(Kind::Machine, "remove what an earlier run left")? {
             tell!("note: {left}");
         }

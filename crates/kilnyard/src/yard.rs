@@ -31,7 +31,7 @@ const RESTORE_HINT: &str =
 const HOLDER_BYTES_MAX: u64 = 1024;
 
 /// An opened yard.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Yard {
     /// Where it is; absolute.
     pub folder: PathBuf,

@@ -64,32 +64,6 @@ impl Worker {
         BuildResult { build: lease.build, outcome, is_reproducible }
     }
 
-    /// A failure, with what is wrong with the layers that the build stood on. They are checked after the first failure, and
-    /// after each that is not the package's own.
-    fn with_damage(&self, layers: &[String], failure: Failure) -> Failure {
-        let is_machine = failure.kind == FailureKind::Machine;
-        let is_to_be_checked = match failure.kind {
-            FailureKind::Cancelled => false,
-            _ => !self.are_layers_checked.swap(true, Ordering::Relaxed) || is_machine,
-        };
-        if !is_to_be_checked {
-            return failure;
-        }
-        let damaged = layers.iter().find_map(|layer| {
-            let difference = crate::find_damage(&self.settings.yard, layer)?;
-            Some(format!("{layer} is damaged ({difference}); the next kilnyard build makes it anew"))
-        });
-        let damaged = damaged.or_else(|| self.layers.drop_damaged(layers));
-        match damaged {
-            Some(damaged) => Failure {
-                kind: FailureKind::Machine,
-                message: format!("{damaged}; first: {}", failure.message),
-                ..failure
-            },
-            None => failure,
-        }
-    }
-
     /// Where the file of an input is.
     pub(crate) fn file_of(&self, input: &Input) -> PathBuf {
         // A hash that is none names no file, and linking says so.
@@ -125,7 +99,8 @@ impl<'a> Performance<'a> {
     /// `prefix` tells the logs and the root of a second build from those of the first.
     fn build(&self, order: &BuildOrder, prefix: &str) -> Result<Vec<Output>, Failure> {
         let name = format!("{prefix}{}", self.lease.build);
-        let examined = |layers: &[String], failure| self.worker.with_damage(layers, failure);
+        let began = Instant::now();
+        let examined = |layers: &[String], failure| self.worker.with_damage(layers, began, self.cancel, failure);
         let base = &order.root.layers;
         let stacked = self.depends(&order.root, (Stage::Depends, prefix), &name);
         let Some(stacked) = stacked.map_err(|failure| examined(base, failure))? else {

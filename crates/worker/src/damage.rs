@@ -1,9 +1,112 @@
-//! Layers that lost files: a person or a disk may take away a part of what every build stands on, and each build fails in another
-//! way then. A layer has a manifest beside it; what differs is made anew.
+//! Layers that lost files: a person or a disk may remove a part of what every build stands on, and each build fails in another
+//! way then. A layer has a manifest beside it; one that differs is made anew, in the run that finds it.
 
+use crate::Worker;
+use kilnyard_model::result::{Failure, FailureKind};
 use kilnyard_root::tree::Manifest;
+use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The pause between two checks of layers where packages fail by themselves: listing a base takes some 50 ms.
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Makes a layer of the yard anew, under the same name. The error says why that was not possible.
+type Make = dyn Fn(&str, &AtomicBool) -> Result<(), String> + Send + Sync;
+
+/// How a damaged layer is replaced while builds run.
+#[derive(Clone)]
+pub struct Remaker(Arc<Make>);
+
+impl Remaker {
+    /// `make` is called by one thread at a time, and returns when the layer is there.
+    pub fn new(make: impl Fn(&str, &AtomicBool) -> Result<(), String> + Send + Sync + 'static) -> Remaker {
+        Remaker(Arc::new(make))
+    }
+}
+
+impl fmt::Debug for Remaker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Remaker")
+    }
+}
+
+/// What a worker knows of damage.
+#[derive(Debug, Default)]
+pub(crate) struct Damage {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// When layers were checked the last time.
+    checked: Option<Instant>,
+    /// When layers were replaced: what began before stood on a damaged one.
+    replaced: HashMap<String, Instant>,
+}
+
+impl Worker {
+    /// A failure, with the damage of the layers that its build stood on since `began`. They are checked after the first failure
+    /// of a package's own in a while, and after each that is not its own.
+    pub(crate) fn with_damage(
+        &self,
+        layers: &[String],
+        began: Instant,
+        cancel: &AtomicBool,
+        failure: Failure,
+    ) -> Failure {
+        if failure.kind == FailureKind::Cancelled {
+            return failure;
+        }
+        // Held while a layer is made: builds that failed by the same damage wait for it.
+        let mut state = self.damage.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_old = |layer: &&String| state.replaced.get(*layer).is_some_and(|at| *at > began);
+        if let Some(layer) = layers.iter().find(is_old) {
+            return of_machine(&format!("{layer} was damaged and is made anew"), failure);
+        }
+        let is_recent = state.checked.is_some_and(|at| at.elapsed() < CHECK_INTERVAL);
+        if is_recent && failure.kind != FailureKind::Machine {
+            return failure;
+        }
+        let damaged = layers.iter().find_map(|layer| {
+            let difference = find_damage(&self.settings.yard, layer)?;
+            Some(match self.make_anew(layer, cancel) {
+                Ok(()) => {
+                    state.replaced.insert(layer.clone(), Instant::now());
+                    format!("{layer} was damaged ({difference}) and is made anew")
+                }
+                Err(error) => format!(
+                    "{layer} is damaged ({difference}) and could not be made anew: {error}; try: kilnyard build"
+                ),
+            })
+        });
+        let damaged = damaged.or_else(|| self.layers.drop_damaged(layers));
+        state.checked = Some(Instant::now());
+        drop(state);
+        match damaged {
+            Some(damaged) => of_machine(&damaged, failure),
+            None => failure,
+        }
+    }
+
+    fn make_anew(&self, layer: &str, cancel: &AtomicBool) -> Result<(), String> {
+        let make = &self.remaker.as_ref().ok_or("this command makes no layers")?.0;
+        make(layer, cancel)?;
+        // They may show what was damaged.
+        self.layers.drop_images();
+        Ok(())
+    }
+}
+
+/// The machine's failure in the place of the package's.
+fn of_machine(damaged: &str, failure: Failure) -> Failure {
+    let message = format!("{damaged}; first: {}", failure.message);
+    Failure { kind: FailureKind::Machine, message, ..failure }
+}
 
 fn beside(yard: &Path, layer: &str, what: &str) -> PathBuf {
     yard.join(format!("{layer}.{what}"))
@@ -21,8 +124,8 @@ pub fn write_manifest(yard: &Path, layer: &str, files: &str) -> io::Result<()> {
     }
 }
 
-/// How a layer differs from its manifest; none where it does not, or has none. One that does is marked, and is made anew by
-/// whoever makes such layers.
+/// How a layer differs from its manifest; none where it does not, or has none. One that does is marked, so that the next
+/// search for the layer makes it anew.
 pub fn find_damage(yard: &Path, layer: &str) -> Option<String> {
     let text = fs_err::read(beside(yard, layer, "manifest")).ok()?;
     let manifest: Manifest = serde_json::from_slice(&text).ok()?;

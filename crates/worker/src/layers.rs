@@ -343,18 +343,7 @@ impl Layers {
             let useless: Vec<String> = above.map(|(above, _)| above.clone()).chain([name.clone()]).collect();
             let mut gone = Vec::new();
             for name in useless {
-                state.sets.remove(&name);
-                state.unsafe_yet.remove(&name);
-                if state.bytes.remove(&name).is_none() {
-                    continue;
-                }
-                let Ok(folder) = self.give_up(&name) else { continue };
-                if state.users.contains_key(&name) {
-                    // Roots of running builds show its files. Without its record the next start removes it.
-                    Kept::forget(&self.yard.join(&folder));
-                } else {
-                    gone.push(folder);
-                }
+                gone.extend(self.drop_one(&mut state, &name));
             }
             drop(state);
             for folder in gone {
@@ -363,6 +352,32 @@ impl Layers {
             found.get_or_insert(format!("{FOLDER}/{name} was damaged ({difference}) and is made anew"));
         }
         found
+    }
+
+    /// Forgets a layer; the folder that is to be removed, if any.
+    fn drop_one(&self, state: &mut State, name: &str) -> Option<PathBuf> {
+        state.sets.remove(name);
+        state.unsafe_yet.remove(name);
+        state.bytes.remove(name)?;
+        let folder = self.give_up(name).ok()?;
+        if state.users.contains_key(name) {
+            // Roots of running builds show its files. Without its record the next start removes it.
+            Kept::forget(&self.yard.join(&folder));
+            return None;
+        }
+        Some(folder)
+    }
+
+    /// Gives up all images, which are made again from their layers.
+    pub(crate) fn drop_images(&self) {
+        let mut state = lock(&self.state);
+        let images: Vec<String> =
+            state.bytes.keys().filter(|name| name.starts_with("images/")).cloned().collect();
+        let gone: Vec<PathBuf> = images.iter().filter_map(|name| self.drop_one(&mut state, name)).collect();
+        drop(state);
+        for folder in gone {
+            self.remove(&folder);
+        }
     }
 
     fn damage(&self, name: &str) -> Option<String> {

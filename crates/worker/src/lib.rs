@@ -25,7 +25,7 @@ mod tools;
 mod verdict;
 
 pub use cores::{Cores, Share};
-pub use damage::{find_damage, has_manifest, is_marked_damaged, write_manifest};
+pub use damage::{Remaker, find_damage, has_manifest, is_marked_damaged, write_manifest};
 pub use depends::Stacked;
 pub use fetch::{Claim, Fetched};
 pub use layers::{Image, SETS};
@@ -41,7 +41,6 @@ use kilnyard_root::{IdMap, Roots};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// The user and group of the root that builds.
 pub const BUILDER_ID: u32 = 1000;
@@ -98,8 +97,8 @@ pub struct Worker {
     fetching: Arc<fetch::Names>,
     memory: Arc<memory::Memory>,
     layers: Arc<layers::Layers>,
-    /// Whether layers were checked after a failure of the package's own; once is enough.
-    are_layers_checked: Arc<AtomicBool>,
+    damage: Arc<damage::Damage>,
+    remaker: Option<Remaker>,
 }
 
 impl Worker {
@@ -109,8 +108,13 @@ impl Worker {
         let (remover, fetching) = Default::default();
         let layers = layers::Layers::new(&settings.yard, &settings.ids, settings.layers_bytes_max);
         let (memory, layers) = (Arc::new(memory), Arc::new(layers));
-        let are_layers_checked = Arc::default();
-        Worker { settings, ecosystem, distfiles, remover, fetching, memory, layers, are_layers_checked }
+        let damage = Arc::default();
+        Worker { settings, ecosystem, distfiles, remover, fetching, memory, layers, damage, remaker: None }
+    }
+
+    /// A worker that replaces base layers that are found damaged.
+    pub fn with_remaker(self, remaker: Remaker) -> Worker {
+        Worker { remaker: Some(remaker), ..self }
     }
 
     /// Removes what builds left that did not end, and writes what roots are given: to be called once, before the first

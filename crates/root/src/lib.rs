@@ -25,6 +25,7 @@ mod keeper;
 mod operation;
 mod plan;
 pub mod probe;
+pub mod quota;
 pub mod sandbox;
 mod stat;
 pub mod tree;

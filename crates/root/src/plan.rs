@@ -239,6 +239,15 @@ impl RootPlan {
         lower.filter(|_| !self.has_device()).unwrap_or_default()
     }
 
+    /// The folders on the machine's disk, relative to the yard, that an overlay writes to; none for any other root.
+    pub fn scratch(&self) -> Option<[&Path; 2]> {
+        let is_made = |path: &Path| self.make.contains(&Operation::Folder { path: path.to_owned() });
+        self.hold.iter().chain(&self.files).find_map(|operation| match operation {
+            Operation::Overlay { upper, work, .. } if is_made(upper) => Some([upper.as_path(), work]),
+            _ => None,
+        })
+    }
+
     /// Whether the root lies on a device of its own.
     pub fn has_device(&self) -> bool {
         self.file_system().is_some()

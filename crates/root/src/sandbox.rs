@@ -82,6 +82,9 @@ pub enum Task {
         /// Whose content its files have.
         content: Content,
     },
+    /// Print what is charged for the files below these folders (relative to the yard), by Kilnyard itself: those in folders
+    /// that their owner closed too.
+    Measure(Vec<PathBuf>),
     /// Perform these operations and keep what they mounted until standard input ends; see [`crate::Keeper`].
     Keep(Vec<Operation>),
 }

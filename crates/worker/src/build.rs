@@ -100,7 +100,8 @@ impl<'a> Performance<'a> {
     fn build(&self, order: &BuildOrder, prefix: &str) -> Result<Vec<Output>, Failure> {
         let name = format!("{prefix}{}", self.lease.build);
         let began = Instant::now();
-        let examined = |layers: &[String], failure| self.worker.with_damage(layers, began, self.cancel, failure);
+        let examined =
+            |layers: &[String], failure| self.worker.with_damage(layers, began, self.cancel, failure);
         let base = &order.root.layers;
         let stacked = self.depends(&order.root, (Stage::Depends, prefix), &name);
         let Some(stacked) = stacked.map_err(|failure| examined(base, failure))? else {
@@ -241,6 +242,7 @@ impl<'a> Performance<'a> {
         let (mut end, mut unreachable) = (End::Exit(0), 0);
         let killed_before = pressure::killed_for_memory();
         let limits = self.limits(order.stage);
+        root.bound_writing(limits.written_bytes_max).map_err(|error| machine(order.stage, error))?;
         let writing = self.worker.writing(root);
         let membership = Some(&self.share.membership);
         for command in &order.commands {
@@ -281,12 +283,19 @@ impl<'a> Performance<'a> {
         }
         let finished = log.finish();
         (self.tell)(Progress::StageEnded(Box::new(result)));
+        let is_exit = matches!(end, End::Exit(_));
+        let written = root.project_bytes().zip(limits.written_bytes_max);
+        let written = written.filter(|(bytes, bytes_max)| is_exit && bytes > bytes_max);
         let lacked = Lacked {
+            quota: written.is_some(),
             memory: pressure::killed_for_memory() > killed_before,
             disk: !is_ok && !root.has_room_beside_it(),
             network: unreachable > 0,
         };
-        if let Some(failure) = failure(order.stage, end, &limits, &path, lacked) {
+        if let Some(mut failure) = failure(order.stage, end, &limits, &path, lacked) {
+            if let Some((bytes, bytes_max)) = written {
+                failure.message = format!("{}: {}", written_words(bytes, bytes_max), failure.message);
+            }
             return Err(failure);
         }
         finished.map(|_| ()).map_err(|error| machine(order.stage, error))
@@ -345,7 +354,7 @@ impl<'a> Performance<'a> {
         // A command may end between two samples of what it writes.
         let limits = self.limits(Stage::Collect);
         let outcome = outcome.and_then(|collected| {
-            let bytes = self.worker.written_bytes(root);
+            let bytes = self.worker.written_bytes(root).map_err(|error| machine(Stage::Collect, error))?;
             let bytes_max = limits.written_bytes_max.unwrap_or(u64::MAX);
             let kind = FailureKind::DiskLimit;
             (bytes <= bytes_max)

@@ -16,6 +16,7 @@ use crate::{BUILDER_FOLDER, BUILDER_ID, Settings, Worker, fakeroot, tools};
 use kilnyard_fakeroot::Session;
 use kilnyard_model::order::{Account, BuildOrder, CommandOrder, RootOrder, SharedFolder};
 use kilnyard_process::Writing;
+use kilnyard_root::quota::Project;
 use kilnyard_root::sandbox::{RunError, Task};
 use kilnyard_root::{
     Access, Flushes, Form, IdMap, ImagePlan, Keeper, MEMORY, Making, Nesting, Operation, RootPlan, Roots,
@@ -34,6 +35,10 @@ const LAYERS: &str = "layers";
 
 /// What is left at the least of memory that was enough, as a divisor of what was free.
 const FREE_PART: u64 = 4;
+
+/// How far a quota lies above the limit: enough that whoever reaches it has passed the limit.
+const QUOTA_MARGIN_PART: u64 = 16;
+const QUOTA_MARGIN_BYTES: u64 = 64 << 20;
 
 /// Where inputs are shown in a root.
 const INPUTS_INSIDE: &str = "/kilnyard/inputs";
@@ -70,6 +75,8 @@ pub struct RootFolder {
     nesting: Nesting,
     /// Holds the builder's own id, if it has one.
     apart: Option<Arc<Apart>>,
+    /// Bounds what is written to the machine's disk, where the kernel can.
+    project: Option<Arc<Project>>,
 }
 
 /// Files that are not in the root's folder, and what they need.
@@ -229,6 +236,7 @@ impl RootFolder {
             open: Vec::new(),
             nesting: Nesting::Refused,
             apart: None,
+            project: None,
         }
     }
 
@@ -379,10 +387,9 @@ impl RootFolder {
         let mut binds: Vec<_> = own
             .map(|(name, inside)| (self.plan.folder.join(name), PathBuf::from(inside), Access::Read))
             .into();
-        // Folders above the yard may be closed to the root's ids, so that its own are reached from it.
-        let reached = |path: &Path| path.strip_prefix(&self.yard).unwrap_or(path).to_owned();
-        let shown =
-            |folder: &SharedFolder, access| (reached(&folder.source), PathBuf::from(&folder.inside), access);
+        let shown = |folder: &SharedFolder, access| {
+            (self.reached(&folder.source), PathBuf::from(&folder.inside), access)
+        };
         binds.extend(self.folders.iter().map(|folder| shown(folder, Access::Read)));
         if let (Some(work), Some(inside)) = (self.plan.work_folder(), &self.work_inside) {
             binds.push((work.to_owned(), PathBuf::from(inside), Access::Write));
@@ -458,11 +465,27 @@ impl RootFolder {
         self.plan.work_folder().is_some()
     }
 
-    /// Where commands of the root write: on disks, and not in memory, which is bounded by its size.
+    /// Where commands of the root write: on disks, and not in memory, which is bounded by its size. They are relative to the
+    /// yard, since folders above it may be closed to the root's ids.
     fn written_folders(&self) -> Vec<PathBuf> {
         let is_in_memory = self.plan.written.starts_with(self.plan.folder.join(MEMORY));
-        let own = (!is_in_memory).then(|| self.seen(&self.plan.written));
-        own.into_iter().chain(self.writable.iter().map(|folder| folder.source.clone())).collect()
+        let own = (!is_in_memory).then(|| self.plan.written.clone());
+        let writable = self.writable.iter().map(|folder| self.reached(&folder.source));
+        own.into_iter().chain(writable).collect()
+    }
+
+    fn reached(&self, path: &Path) -> PathBuf {
+        path.strip_prefix(&self.yard).unwrap_or(path).to_owned()
+    }
+
+    /// What is charged for what was written, as the root's own root sees it.
+    fn measured_inside(&self) -> Result<u64, RunError> {
+        let sandbox = Sandbox {
+            keeper: self.held.as_ref().map(|held| held.keeper.process()),
+            ..Sandbox::of_machine(&self.yard, &self.ids, Task::Measure(self.written_folders()))
+        };
+        let text = sandbox.run()?;
+        text.trim().parse().map_err(|error| RunError::Files(io::Error::other(error)))
     }
 
     /// Whether what is written is a copy of the layers, and not apart from them.
@@ -473,6 +496,18 @@ impl RootFolder {
     /// What was written, without folders of the machine that were written in.
     pub(crate) fn written_bytes(&self) -> u64 {
         used_bytes(&self.seen(&self.plan.written))
+    }
+
+    /// Lets the kernel bound what is written to the disk, where it can: a little above the limit, which the watch reports.
+    pub(crate) fn bound_writing(&self, bytes_max: Option<u64>) -> io::Result<()> {
+        let (Some(project), Some(bytes_max)) = (&self.project, bytes_max) else { return Ok(()) };
+        project
+            .bound(bytes_max.saturating_add(bytes_max / QUOTA_MARGIN_PART).saturating_add(QUOTA_MARGIN_BYTES))
+    }
+
+    /// What was written to the disk, where the kernel bounds that.
+    pub(crate) fn project_bytes(&self) -> Option<u64> {
+        self.project.as_ref()?.used_bytes().ok()
     }
 
     /// Whether a build that failed may have failed for want of memory for its files. What did not fit is often removed
@@ -513,7 +548,7 @@ impl Worker {
         let layers = root.is_copied().then(|| read_layers(&root.path())).flatten().unwrap_or_default();
         let memory = root.memory().and_then(|memory| rustix::fs::statvfs(memory).ok());
         Writing {
-            folders: root.written_folders(),
+            folders: root.written_folders().iter().map(|folder| root.seen(folder)).collect(),
             before_bytes: layers
                 .iter()
                 .map(|layer| self.memory.layer(&self.settings.yard.join(layer)).charged_bytes())
@@ -522,11 +557,15 @@ impl Worker {
         }
     }
 
-    /// What counts against the limit of what a build writes, now.
-    pub(crate) fn written_bytes(&self, root: &RootFolder) -> u64 {
+    /// What counts against the limit of what a build writes, now that none of its commands runs.
+    pub(crate) fn written_bytes(&self, root: &RootFolder) -> Result<u64, RunError> {
         let Writing { folders, before_bytes, .. } = self.writing(root);
-        let charged: u64 = folders.iter().map(|folder| usage(folder, u64::MAX).charged_bytes()).sum();
-        charged.saturating_sub(before_bytes)
+        let charged: u64 = match root.ids.is_ordinary() {
+            false => folders.iter().map(|folder| usage(folder, u64::MAX).charged_bytes()).sum(),
+            // The builder may have closed folders to everyone but the root's own root.
+            true => root.measured_inside()?,
+        };
+        Ok(charged.saturating_sub(before_bytes))
     }
 
     /// A root whose files are on the disk.
@@ -550,11 +589,15 @@ impl Worker {
         let ids = apart.as_ref().map_or(ids, |apart| &apart.ids);
         let root = RootFolder::create_with(yard, ids, &order.root.layers, (plan, making.flushes), means)?;
         let noted = apart.as_ref().map_or(Ok(()), |apart| apart.note(&root.path()));
+        let project = noted.and_then(|()| project_of(&root, apart.as_deref()));
         let root = RootFolder { apart, ..root };
-        if let Err(error) = noted {
-            let _ = root.remove();
-            return Err(RunError::Files(error));
-        }
+        let root = match project {
+            Ok(project) => RootFolder { project: project.map(Arc::new), ..root },
+            Err(error) => {
+                let _ = root.remove();
+                return Err(RunError::Files(error));
+            }
+        };
         let nests = nesting.contains(&order.package);
         Ok(root.of_order(order).nesting(if nests { Nesting::Allowed } else { Nesting::Refused }))
     }
@@ -577,6 +620,14 @@ impl Worker {
         let bytes = wanted_memory(*roots, *works_in_memory, order, written_bytes, &layer_bytes)?;
         self.memory.promise(bytes)
     }
+}
+
+/// The project of what a build writes, numbered as its builder, of which there is one at a time.
+fn project_of(root: &RootFolder, apart: Option<&Apart>) -> io::Result<Option<Project>> {
+    let number = apart.filter(|apart| !apart.ids.is_ordinary()).and_then(|a| a.ids.user_outside(BUILDER_ID));
+    let (Some(number), Some(scratch)) = (number, root.plan.scratch()) else { return Ok(None) };
+    let [upper, work] = scratch.map(|folder| root.yard.join(folder));
+    Project::begin(&[&upper, &work], number)
 }
 
 /// Adds what takes paths of the machine to the operations of a command.

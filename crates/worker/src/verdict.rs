@@ -16,6 +16,8 @@ pub(crate) struct Lacked {
     pub(crate) memory: bool,
     /// There is hardly any room left where builds write.
     pub(crate) disk: bool,
+    /// What it wrote passed the limit, and the kernel lets it write no more.
+    pub(crate) quota: bool,
     /// A process asked for the network, which was not there.
     pub(crate) network: bool,
 }
@@ -58,6 +60,9 @@ const SIGNALS: [i32; 5] = [libc::SIGHUP, libc::SIGINT, libc::SIGKILL, libc::SIGB
 pub(crate) fn of_exit(stage: Stage, code: i32, told: Option<&str>, log: &str, lacked: Lacked) -> FailureKind {
     let says = |texts: &[&str], line: &str| texts.iter().any(|text| line.contains(text));
     let is_told = |texts: &[&str]| told.is_some_and(|told| says(texts, told));
+    if lacked.quota {
+        return FailureKind::DiskLimit;
+    }
     let last = || log.lines().rev().take(LAST_LINES_MAX);
     if is_told(&DISK) || (lacked.disk && last().any(|line| says(&DISK, line))) {
         return FailureKind::Disk;

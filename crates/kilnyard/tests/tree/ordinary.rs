@@ -24,6 +24,10 @@ fn tree() -> MiniTree {
             "a/as-root",
             "USE_DESTDIR= destdir\ndo-install:\n\t@test $$(id -u) = 0\n\t@install -o 1 -m 600 /dev/null ${DESTDIR}${PREFIX}/of-another",
         ),
+        (
+            "a/hides",
+            "do-build:\n\t@mkdir /tmp/closed; head -c 300M /dev/zero > /tmp/closed/all; chmod 0 /tmp/closed",
+        ),
     ]);
     tree.distfile("a/one", "one-1.0.tar.gz", &source("one-1.0", "a source\n"));
     tree
@@ -60,12 +64,17 @@ fn a_user_with_one_id(shared: &Shared) {
 }
 
 fn builds(user: &User, yard: &Yard) {
-    user.run(yard, &["build"]).exits(0).says(&["3 directories: 3 asked, 0 as before, 0 failed", "3 built"]);
+    yard.change("# disk = \"32G\"", "disk = \"200M\" #");
+    let build = ["build", "a/two", "a/as-root"];
+    user.run(yard, &build).exits(0).says(&["4 directories: 4 asked, 0 as before, 0 failed", "3 built"]);
     user.run(yard, &["log", "a/one", "build"]).exits(0).says(&["a source"]);
     user.run(yard, &["log", "a/two", "build"]).exits(0).says(&["\n1000\n"]);
     belongs_to_another(yard);
     assert_eq!(yard.published(), ["as-root-1.0", "one-1.0", "two-1.0"]);
-    user.run(yard, &["build"]).exits(0).says(&["nothing to do: 3 up-to-date"]);
+    user.run(yard, &build).exits(0).says(&["nothing to do: 3 up-to-date"]);
+    // What it wrote is measured when it ended, wherever it lies.
+    let limit = "its limit is 200 MiB (`disk` of [limits])";
+    user.run(yard, &["build", "a/hides"]).exits(1).says(&["1 failed", limit]);
     yard.is_clean();
 }
 

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{Flushes, Operation, tree};
 use std::ffi::CString;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
@@ -51,6 +51,7 @@ fn start(sandbox: &Sandbox, bounds: Bounds, mut outer: Outer, becomes_root: bool
             let copied = copy::copy_layers(lower, target, *content);
             at(format!("copy layers to {}", target.display()), copied).map(|()| 0)
         }
+        Task::Measure(folders) => at("print what files take", measure(folders)).map(|()| 0),
         Task::Keep(operations) => keep::keep(operations, &sandbox.ids).map(|()| 0),
         Task::Program(arguments) => {
             let arguments = prepare(arguments)?;
@@ -91,6 +92,11 @@ fn remove(folders: &[PathBuf]) -> Result<i32, StepError> {
         }
     }
     Ok(0)
+}
+
+fn measure(folders: &[PathBuf]) -> io::Result<()> {
+    let charged: u64 = folders.iter().map(|folder| tree::usage(folder, u64::MAX).charged_bytes()).sum();
+    writeln!(io::stdout(), "{charged}")
 }
 
 fn become_command(

@@ -1,0 +1,139 @@
+//! Project quotas: the kernel's own bound of what lies below a folder, on file systems that were mounted with them (`prjquota`
+//! on XFS, on ext4 made with `-O quota,project`).
+//!
+//! Each inode has a project's number, which new ones take from their folder (`FS_XFLAG_PROJINHERIT`, ioctl_xfs_fsgetxattr(2)), and
+//! which no process of another user namespace can change. statvfs(3) of such a folder reports the project's usage and limit.
+//! Only root of the machine can give folders to a project.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+/// `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR` of linux/fs.h.
+const GET_ATTRIBUTES: u32 = 0x801c_581f;
+const SET_ATTRIBUTES: u32 = 0x401c_5820;
+/// `FS_XFLAG_PROJINHERIT` of linux/fs.h.
+const INHERIT: u32 = 0x200;
+/// `QCMD(Q_GETQUOTA, PRJQUOTA)` and `QCMD(Q_SETQUOTA, PRJQUOTA)` of linux/quota.h.
+const GET_QUOTA: u32 = (0x80_0007 << 8) | 2;
+const SET_QUOTA: u32 = (0x80_0008 << 8) | 2;
+/// `QIF_BLIMITS` of linux/quota.h.
+const BLOCK_LIMITS: u32 = 1;
+/// The unit of limits (quotactl(2)).
+const BLOCK_BYTES: u64 = 1024;
+
+/// `struct fsxattr` of linux/fs.h.
+#[repr(C)]
+#[derive(Default)]
+struct Attributes {
+    flags: u32,
+    extent_size: u32,
+    extents: u32,
+    project: u32,
+    cow_extent_size: u32,
+    padding: [u8; 8],
+}
+
+/// `struct if_dqblk` of linux/quota.h.
+#[repr(C)]
+#[derive(Default)]
+struct Limits {
+    blocks_hard: u64,
+    blocks_soft: u64,
+    used_bytes: u64,
+    inodes_hard: u64,
+    inodes_soft: u64,
+    inodes: u64,
+    block_time: u64,
+    inode_time: u64,
+    valid: u32,
+}
+
+/// Folders whose content the kernel counts together and bounds. Dropping it lifts the bound.
+#[derive(Debug)]
+pub struct Project {
+    number: u32,
+    folder: File,
+    /// What others with the same number take: kept roots of builds that had it before.
+    before_bytes: u64,
+}
+
+impl Project {
+    /// Makes a project of this number (not 0) of empty folders of one file system. None where that has no project quotas, or
+    /// this process may not use them.
+    pub fn begin(folders: &[&Path], number: u32) -> io::Result<Option<Project>> {
+        let open = |folder: &&Path| fs_err::File::open(folder).map(File::from);
+        let opened = folders.iter().map(open).collect::<io::Result<Vec<File>>>()?;
+        let Some(folder) = opened.first().map(File::try_clone).transpose()? else { return Ok(None) };
+        let Ok(found) = limits(&folder, number) else { return Ok(None) };
+        let project = Project { number, folder, before_bytes: found.used_bytes };
+        // A file system without quotas says so here; one that does not enforce them accepts all.
+        if project.bound(u64::MAX / 2).is_err() {
+            return Ok(None);
+        }
+        opened.iter().try_for_each(|folder| join(folder, number))?;
+        Ok(Some(project))
+    }
+
+    /// Lets what lies in the folders take this much in all, from now on.
+    pub fn bound(&self, bytes_max: u64) -> io::Result<()> {
+        self.set(bytes_max.saturating_add(self.before_bytes).div_ceil(BLOCK_BYTES).max(1))
+    }
+
+    /// What lies in the folders now.
+    ///
+    /// # Errors
+    /// The file system's, which lost its quota then.
+    pub fn used_bytes(&self) -> io::Result<u64> {
+        Ok(limits(&self.folder, self.number)?.used_bytes.saturating_sub(self.before_bytes))
+    }
+
+    fn set(&self, blocks_hard: u64) -> io::Result<()> {
+        let mut wanted = Limits { blocks_hard, valid: BLOCK_LIMITS, ..Limits::default() };
+        quotactl(&self.folder, SET_QUOTA, self.number, &mut wanted)
+    }
+}
+
+impl Drop for Project {
+    fn drop(&mut self) {
+        // 0 is no limit. One that stays bounds what has this number, until a build takes it again.
+        let _ = self.set(0);
+    }
+}
+
+/// Gives a folder, and what is made in it from now on, to a project.
+fn join(folder: &File, number: u32) -> io::Result<()> {
+    let mut attributes = Attributes::default();
+    // SAFETY: the kernel writes a structure of this size (linux/fs.h), as the request's number says.
+    let found =
+        unsafe { libc::ioctl(folder.as_raw_fd(), GET_ATTRIBUTES as _, std::ptr::from_mut(&mut attributes)) };
+    check(found.into())?;
+    attributes.project = number;
+    attributes.flags |= INHERIT;
+    // SAFETY: the kernel reads a structure of this size.
+    check(
+        unsafe { libc::ioctl(folder.as_raw_fd(), SET_ATTRIBUTES as _, std::ptr::from_ref(&attributes)) }
+            .into(),
+    )
+}
+
+fn limits(folder: &File, number: u32) -> io::Result<Limits> {
+    let mut found = Limits::default();
+    match quotactl(folder, GET_QUOTA, number, &mut found) {
+        // A number that nothing had before (quotactl(2)).
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(Limits::default()),
+        other => other.map(|()| found),
+    }
+}
+
+/// quotactl_fd(2), since Linux 5.14.
+fn quotactl(folder: &File, command: u32, number: u32, limits: &mut Limits) -> io::Result<()> {
+    let limits = std::ptr::from_mut(limits);
+    // SAFETY: the kernel reads or writes a `struct if_dqblk`, which has this layout.
+    check(unsafe { libc::syscall(libc::SYS_quotactl_fd, folder.as_raw_fd(), command, number, limits) })
+}
+
+fn check(result: libc::c_long) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

@@ -228,9 +228,9 @@ impl Yard {
         Ok(())
     }
 
-    /// The ids of roots, for the user who runs this.
+    /// The ids of the yard's roots, for the user who runs this.
     pub fn ids(&self) -> IdMap {
-        own_ids()
+        folders::ids(&self.folder)
     }
 
     /// Whether this machine has what roots need that are made as the configuration says, as far as it is seen without trying.
@@ -243,9 +243,9 @@ impl Yard {
     }
 }
 
-/// The ids of roots, for the user who runs this.
+/// The ids of roots without a yard, for the user who runs this.
 pub fn own_ids() -> IdMap {
-    IdMap::of_this_user(&user_name()).0
+    IdMap::of_this_user(&user_name(), 0).0
 }
 
 /// The name of the user who runs this, or the number where there is none.

@@ -109,3 +109,52 @@ fn a_yard_of_another_user_is_refused_without_a_flag() {
     yard.run(&["clean", "--foreign-yard"]).exits(3).says(&["distfiles: it belongs to the user"]);
     assert_eq!(fs::metadata(yard.path("distfiles")).unwrap().uid(), ANOTHER + 1);
 }
+
+/// The first id of root's own roots where /etc/subuid gives root none, and how many ids a range has (docs/security.md).
+const FIRST_ID: u32 = 0x7800_0000;
+const RANGE_IDS: u32 = 0x1_0000;
+
+#[test]
+fn roots_of_two_yards_have_ids_of_their_own() {
+    let is_given = fs::read_to_string("/etc/subuid")
+        .is_ok_and(|text| text.lines().any(|line| line.starts_with("root:")));
+    if !is_root() || is_given {
+        // Others have as many ranges as their administrator gave them: most have one.
+        return;
+    }
+    let folder = folder("ranges");
+    let mut ranges: Vec<u32> = (0..4)
+        .map(|number| {
+            let own = folder.path().join(number.to_string());
+            fs::create_dir(&own).unwrap();
+            let yard = yard(&own);
+            yard.run(&["clean"]).exits(0);
+            let range: u32 = yard.read("state/range").trim().parse().unwrap();
+            for name in ["layers", "roots"] {
+                let uid = fs::metadata(yard.path(name)).unwrap().uid();
+                assert_eq!(uid, FIRST_ID + range * RANGE_IDS, "{name}");
+            }
+            range
+        })
+        .collect();
+    ranges.dedup();
+    assert!(ranges.len() > 1, "{ranges:?}");
+}
+
+#[test]
+fn a_yard_with_layers_keeps_their_ids() {
+    let folder = folder("range-before");
+    let yard = yard(folder.path());
+    fs::create_dir(yard.path("layers")).unwrap();
+    for text in [None, Some("99999999\n"), Some("-1"), Some("")] {
+        if let Some(text) = text {
+            fs::write(yard.path("state/range"), text).unwrap();
+        }
+        yard.run(&["clean"]).exits(0);
+        if is_root() {
+            let uid = fs::metadata(yard.path("layers")).unwrap().uid();
+            assert!(uid == FIRST_ID || fs::read_to_string("/etc/subuid").unwrap().contains("root:"), "{uid}");
+        }
+        assert_eq!(yard.path("state/range").exists(), text.is_some());
+    }
+}

@@ -10,6 +10,8 @@ pub const IDS_COUNT: u32 = 65_536;
 /// ranges that `useradd` hands out (100000 to 600100000, login.defs(5)) and those of systemd-nspawn
 /// (524288 to 1879048191, systemd's UIDS-GIDS), and below 2^31, which some tools take for negative.
 const FIRST_ID_OF_ROOT: u32 = 0x7800_0000;
+/// The first id above those of root's own builds.
+const END_OF_ROOT: u32 = 0x8000_0000;
 
 /// Who may write a map of ids, and so what it can hold (user_namespaces(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,23 +54,32 @@ pub enum IdError {
 
 impl IdMap {
     /// The map for the user who runs this process, and why it has one id alone, if so. `name` is the user's name, as
-    /// `/etc/subuid` has it.
-    pub fn of_this_user(name: &str) -> (IdMap, Option<IdError>) {
+    /// `/etc/subuid` has it. `range` is one of [`IdMap::ranges_of_this_user`]; any other is the first one.
+    pub fn of_this_user(name: &str, range: u32) -> (IdMap, Option<IdError>) {
         // SAFETY: these calls have no preconditions and cannot fail.
         let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
+        let range = if range < IdMap::ranges_of_this_user(name) { range } else { 0 };
         if user == 0 {
-            let range = |file| range_of(file, "root", 0).unwrap_or(FIRST_ID_OF_ROOT);
-            let ids = IdMap {
-                users: vec![(0, range("/etc/subuid"), IDS_COUNT)],
-                groups: vec![(0, range("/etc/subgid"), IDS_COUNT)],
-                mapper: Mapper::Root,
-            };
+            let of = |file| vec![(0, ids_of_root(file).0 + range * IDS_COUNT, IDS_COUNT)];
+            let ids = IdMap { users: of("/etc/subuid"), groups: of("/etc/subgid"), mapper: Mapper::Root };
             return (ids, None);
         }
-        match IdMap::by_helper(name, user, group) {
+        match IdMap::by_helper(name, user, group, range) {
             Ok(ids) => (ids, None),
             Err(error) => (IdMap::alone(user, group), Some(error)),
         }
+    }
+
+    /// How many ranges of ids this user has for roots, which no id is in two of; at least 1.
+    pub fn ranges_of_this_user(name: &str) -> u32 {
+        // SAFETY: it has no preconditions and cannot fail.
+        let user = unsafe { libc::geteuid() };
+        let count = |file| match user {
+            0 => ids_of_root(file).1 / IDS_COUNT,
+            // Root of the root is the user, whoever has the range.
+            _ => range_of(file, name, user).map_or(1, |(_, count)| count.saturating_add(1) / IDS_COUNT),
+        };
+        count("/etc/subuid").min(count("/etc/subgid")).max(1)
     }
 
     /// The map of an ordinary user whom nobody gave a range of ids.
@@ -76,12 +87,12 @@ impl IdMap {
         IdMap { users: vec![(0, user, 1)], groups: vec![(0, group, 1)], mapper: Mapper::Alone }
     }
 
-    fn by_helper(name: &str, user: u32, group: u32) -> Result<IdMap, IdError> {
+    fn by_helper(name: &str, user: u32, group: u32, range: u32) -> Result<IdMap, IdError> {
         if !["newuidmap", "newgidmap"].iter().all(|p| Path::new("/usr/bin").join(p).exists()) {
             return Err(IdError::NoHelper);
         }
         let line = |file: &'static str, own: u32| match range_of(file, name, user) {
-            Some(first) => Ok(vec![(0, own, 1), (1, first, IDS_COUNT - 1)]),
+            Some((first, _)) => Ok(vec![(0, own, 1), (1, first + range * IDS_COUNT, IDS_COUNT - 1)]),
             None => Err(IdError::NoRange { file, user: name.to_owned() }),
         };
         let (users, groups) = (line("/etc/subuid", user)?, line("/etc/subgid", group)?);
@@ -155,16 +166,25 @@ fn swapped(lines: &[(u32, u32, u32)], one: u32, other: u32) -> Option<Vec<(u32, 
     Some(cut)
 }
 
-/// The first range of a user in `/etc/subuid` or `/etc/subgid` that is large enough.
-fn range_of(file: &str, name: &str, id: u32) -> Option<u32> {
+/// The first id of root's own builds, and how many there are.
+fn ids_of_root(file: &str) -> (u32, u32) {
+    range_of(file, "root", 0).unwrap_or((FIRST_ID_OF_ROOT, END_OF_ROOT - FIRST_ID_OF_ROOT))
+}
+
+/// The first range of a user in `/etc/subuid` or `/etc/subgid` that is large enough: its first id, and how many there are.
+fn range_of(file: &str, name: &str, id: u32) -> Option<(u32, u32)> {
     let text = fs_err::read_to_string(file).ok()?;
-    text.lines().find_map(|line| {
-        let mut parts = line.split(':');
-        let (user, first, count) = (parts.next()?, parts.next()?, parts.next()?);
-        let is_own = user == name || user.parse() == Ok(id);
-        let count: u32 = count.trim().parse().ok()?;
-        (is_own && count >= IDS_COUNT - 1).then(|| first.parse().ok())?
-    })
+    text.lines().find_map(|line| range_in(line, name, id))
+}
+
+fn range_in(line: &str, name: &str, id: u32) -> Option<(u32, u32)> {
+    let mut parts = line.split(':');
+    let (user, first, count) = (parts.next()?, parts.next()?, parts.next()?);
+    let is_own = user == name || user.parse() == Ok(id);
+    let (first, count): (u32, u32) = (first.parse().ok()?, count.trim().parse().ok()?);
+    // The last id is none (user_namespaces(7)).
+    let count = count.min(u32::MAX - first);
+    (is_own && count >= IDS_COUNT - 1).then_some((first, count))
 }
 
 #[cfg(test)]
@@ -194,6 +214,34 @@ mod tests {
         assert_eq!(IdMap::alone(5, 5).with_swapped(0, 1), None);
         // The first and the last one too.
         assert_eq!(map.with_swapped(0, 65_535).unwrap().user_outside(65_535), Some(1000));
+    }
+
+    #[test]
+    fn lines_of_a_user_give_ranges() {
+        let range = |line| range_in(line, "anna", 1000);
+        assert_eq!(range("anna:100000:65536"), Some((100_000, 65_536)));
+        assert_eq!(range("1000:5:200000 "), Some((5, 200_000)));
+        assert_eq!(range("anna:4294901760:65536"), Some((4_294_901_760, 65_535)));
+        for line in ["", "anna", "anna:1", "anna:1:2:3", "berta:100000:65536", "anna:x:65536", "anna:1:-1"] {
+            assert_eq!(range(line), None, "{line}");
+        }
+        assert_eq!(range("anna:4294967295:65536"), None);
+    }
+
+    #[test]
+    fn no_id_is_in_two_ranges() {
+        let name = std::env::var("USER").unwrap_or_default();
+        let count = IdMap::ranges_of_this_user(&name);
+        let of = |range| IdMap::of_this_user(&name, range).0;
+        if count > 1 {
+            let (first, second, last) = (of(0), of(1), of(count - 1));
+            let ends = |ids: &IdMap| (ids.user_outside(1).unwrap(), ids.user_outside(65_535).unwrap());
+            assert!(ends(&first).1 < ends(&second).0 && ends(&second).0 <= ends(&last).0);
+            assert!(ends(&last).1 < u32::MAX);
+        }
+        // One that is not there any more is the first.
+        assert_eq!(of(count), of(0));
+        assert_eq!(of(u32::MAX), of(0));
     }
 
     #[test]

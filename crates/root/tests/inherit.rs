@@ -50,7 +50,7 @@ const PLAIN: User = User::Plain { user: 1000, group: 1000 };
 fn missing() -> Option<String> {
     let folder = tempfile::tempdir().ok()?;
     open(folder.path());
-    let (ids, lack) = IdMap::of_this_user(&std::env::var("USER").unwrap_or_default());
+    let (ids, lack) = IdMap::of_this_user(&std::env::var("USER").unwrap_or_default(), 0);
     if let Some(lack) = lack {
         return Some(lack.to_string());
     }
@@ -144,7 +144,7 @@ fn run_as_caller(user: User) -> String {
     unsafe { std::env::set_var("KILNYARD_TRIAL", "secret") };
     let folder = tempfile::tempdir().unwrap();
     open(folder.path());
-    let ids = IdMap::of_this_user(&std::env::var("USER").unwrap_or_default()).0;
+    let ids = IdMap::of_this_user(&std::env::var("USER").unwrap_or_default(), 0).0;
     let make = |relative: &str| {
         let path = folder.path().join(relative);
         fs::create_dir_all(&path).unwrap();

@@ -63,7 +63,7 @@ fn main() {
 /// Why these tests cannot run here.
 fn missing() -> Option<String> {
     let folder = tempfile::tempdir().ok()?;
-    let (ids, lack) = IdMap::of_this_user(&std::env::var("USER").unwrap_or_default());
+    let (ids, lack) = IdMap::of_this_user(&std::env::var("USER").unwrap_or_default(), 0);
     if let Some(lack) = lack {
         return Some(lack.to_string());
     }
@@ -83,7 +83,7 @@ struct Yard {
 
 impl Yard {
     fn new() -> Yard {
-        Yard::with(IdMap::of_this_user(&std::env::var("USER").unwrap_or_default()).0)
+        Yard::with(IdMap::of_this_user(&std::env::var("USER").unwrap_or_default(), 0).0)
     }
 
     fn with(ids: IdMap) -> Yard {

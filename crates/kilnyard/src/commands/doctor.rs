@@ -330,7 +330,7 @@ fn devices(folder: &Path, wanted: Roots) -> Finding {
 
 /// Whether roots can be made as the configuration wants them.
 fn roots(folder: &Path, wanted: Roots) -> Finding {
-    let (ids, lack) = IdMap::of_this_user(&user_name());
+    let (ids, lack) = IdMap::of_this_user(&user_name(), 0);
     let is_overlay = wanted.on_disk().form == Form::Overlay;
     let works = if is_overlay { "namespaces and overlays work" } else { "namespaces work" };
     match probe::try_root(folder, &ids, &wanted.on_disk()) {

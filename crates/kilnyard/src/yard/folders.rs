@@ -1,12 +1,14 @@
 //! The folders of a yard, opened beneath it without following links: another user may have laid one where Kilnyard writes and
 //! removes, and so may an archive that was unpacked as a yard.
 
-use super::{own_ids, user_of};
+use super::{user_name, user_of};
 use crate::error::{Context, Error, Kind, Result};
 use kilnyard_root::{IdMap, tree};
+use rand::Rng;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid, fchmod, fchown, fstat, mkdirat, openat};
 use rustix::io::Errno;
 use std::fs::File;
+use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -19,19 +21,25 @@ const CLOSED: u32 = 0o700;
 /// The lock's file, in `state`.
 const LOCK: &str = "lock";
 
+/// The number of the yard's range of ids, in `state`.
+const RANGE: &str = "range";
+const RANGE_BYTES_MAX: u64 = 16;
+
+/// In the order in which they are made: the range of ids that roots have lies in the first.
 const FOLDERS: [(&str, u32); 8] = [
+    ("state", CLOSED),
     ("index", OPEN),
     ("distfiles", OPEN),
-    ("layers", CLOSED),
+    (LAYERS, CLOSED),
     ("roots", CLOSED),
     ("logs", OPEN),
     ("report", OPEN),
     ("repository", OPEN),
-    ("state", CLOSED),
 ];
 
 /// Folders whose owner is the root of roots, who has no other right in the yard.
-const OF_ROOTS: [&str; 2] = ["layers", "roots"];
+const OF_ROOTS: [&str; 2] = [LAYERS, "roots"];
+const LAYERS: &str = "layers";
 
 /// Refuses a yard of another user: its owner could lead this process anywhere.
 pub fn check_owner(folder: &Path) -> Result<()> {
@@ -58,7 +66,7 @@ pub fn make(folder: &Path) -> Result<()> {
     }
     let yard = open(folder, "").context(Kind::Machine, failed())?;
     let owner = fstat(&yard).context(Kind::Machine, failed())?.st_uid;
-    let ids = own_ids();
+    let mut roots = None;
     for (name, mode) in FOLDERS {
         let is_new = match mkdirat(&yard, name, Mode::from_raw_mode(CLOSED)) {
             Ok(()) => true,
@@ -70,13 +78,40 @@ pub fn make(folder: &Path) -> Result<()> {
                 "a folder in place of the link; mount --bind, if {name} has to lie on another disk"
             ))
         })?;
-        settle(&opened, name, mode, is_new, (owner, &ids)).map_err(|reason| {
+        if is_new && name == LAYERS {
+            choose_range(folder).context(Kind::Machine, failed())?;
+        }
+        let ids = OF_ROOTS.contains(&name).then(|| &*roots.get_or_insert_with(|| ids(folder)));
+        settle(&opened, name, mode, is_new, (owner, ids)).map_err(|reason| {
             let mut error = Error::new(Kind::Machine, format!("failed to {}", failed()));
             error.causes.push(format!("{}: {reason}", folder.join(name).display()));
             error
         })?;
     }
     Ok(())
+}
+
+/// The ids of a yard's roots, for the user who runs this.
+pub fn ids(folder: &Path) -> IdMap {
+    let text = open(folder, "state").and_then(|state| {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let mut text = String::new();
+        File::from(openat(&state, RANGE, flags, Mode::empty())?)
+            .take(RANGE_BYTES_MAX)
+            .read_to_string(&mut text)?;
+        Ok(text)
+    });
+    let range = text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+    IdMap::of_this_user(&user_name(), range).0
+}
+
+/// Gives a yard that has no layers yet a range of ids, one of those that the user has: roots of two yards are different users then.
+fn choose_range(folder: &Path) -> std::io::Result<()> {
+    let range = rand::rngs::OsRng.gen_range(0..IdMap::ranges_of_this_user(&user_name()));
+    let state = open(folder, "state")?;
+    let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = openat(&state, RANGE, flags, Mode::from_raw_mode(0o644))?;
+    File::from(file).write_all(format!("{range}\n").as_bytes())
 }
 
 fn open(folder: &Path, name: &str) -> std::io::Result<OwnedFd> {
@@ -89,17 +124,17 @@ fn settle(
     name: &str,
     mode: u32,
     is_new: bool,
-    (owner, ids): (u32, &IdMap),
+    (owner, ids): (u32, Option<&IdMap>),
 ) -> std::result::Result<(), String> {
     let facts = fstat(opened).map_err(|error| error.to_string())?;
     let own = rustix::process::geteuid().as_raw();
-    let root = OF_ROOTS.contains(&name).then(|| ids.user_outside(0)).flatten();
+    let root = ids.and_then(|ids| ids.user_outside(0));
     if ![Some(own), Some(owner), root].contains(&Some(facts.st_uid)) && !is_of_other_roots(name, &facts, own)
     {
         return Err(format!("it belongs to the user {}", user_of(facts.st_uid)));
     }
     if let Some(root) = root.filter(|root| *root != facts.st_uid) {
-        let group = ids.group_outside(0).map(Gid::from_raw);
+        let group = ids.and_then(|ids| ids.group_outside(0)).map(Gid::from_raw);
         fchown(opened, Some(Uid::from_raw(root)), group).map_err(|error| error.to_string())?;
     }
     let is_to_be_closed = mode == CLOSED && facts.st_mode & 0o7777 != CLOSED;

@@ -83,6 +83,7 @@ impl Shared {
     fn give_layers(&self, yard: &Yard) {
         fs::remove_dir(yard.path("layers")).unwrap();
         support::copy("-al", &self.path("base/layers"), &yard.folder);
+        fs::copy(self.path("base/state/range"), yard.path("state/range")).unwrap();
     }
 
     /// The yard of all odd packages, built once.

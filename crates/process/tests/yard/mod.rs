@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 
 fn ids() -> Result<IdMap, String> {
-    let (ids, lack) = IdMap::of_this_user(&std::env::var("USER").unwrap_or_default());
+    let (ids, lack) = IdMap::of_this_user(&std::env::var("USER").unwrap_or_default(), 0);
     lack.map_or(Ok(ids), |lack| Err(lack.to_string()))
 }
 

@@ -105,7 +105,7 @@ pub struct Stand {
 }
 
 pub fn own_ids() -> Result<IdMap, String> {
-    let (ids, lack) = IdMap::of_this_user(&std::env::var("USER").unwrap_or_default());
+    let (ids, lack) = IdMap::of_this_user(&std::env::var("USER").unwrap_or_default(), 0);
     lack.map_or(Ok(ids), |lack| Err(lack.to_string()))
 }
 

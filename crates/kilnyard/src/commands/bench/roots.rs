@@ -30,16 +30,12 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::yard::Yard;
 use crate::{family, files, signals};
 use clock::{Clock, Spent};
-use kilnyard_model::order::{Account, BuildOrder, CommandOrder};
+use kilnyard_model::order::{Account, CommandOrder};
 use kilnyard_root::{Form, IdMap, Making};
 use kilnyard_worker::{Image, RootFolder};
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use variant::Variant;
 use ways::Ways;
-
-/// Where the base layers of the yard are seen in the benchmark's: its own folder of layers is empty at first.
-const BASE: &str = "base";
 
 /// Where the image of the base is made, for roots on a device.
 const IMAGES: &str = "images";
@@ -122,8 +118,7 @@ pub fn measure(
     family::ensure_layers(yard, &ids, signals::cancel(), &|text| tell!("{text}"))?;
     let scratch = Scratch::within(&yard.folder, Some(ids.clone()))?;
     let own = subject::scratch_yard(&scratch, yard, package)?;
-    let mut subject = Subject::prepare(&own, yard, package)?;
-    take_base_apart(&own, &mut subject.order)?;
+    let subject = Subject::prepare(&own, yard, package)?;
     let bench = Bench { yard: &own, ids, subject: &subject };
     let empty = empty::measure(&own.folder, &bench.ids, &subject.order.root.layers)?;
     tell!("empty roots are measured");
@@ -174,22 +169,6 @@ pub fn measure(
 
 fn reason(error: Error) -> String {
     std::iter::once(error.message).chain(error.causes).collect::<Vec<_>>().join(": ")
-}
-
-/// Lets an order stand on the base of the yard by another path, and empties the benchmark's own folder of layers: what
-/// the yard has of dependencies is not seen, and nothing comes to it.
-fn take_base_apart(own: &Yard, order: &mut BuildOrder) -> Result<()> {
-    let failed = "make a yard for the benchmark";
-    let layers = own.path("layers");
-    fs_err::remove_file(&layers).context(Kind::Machine, failed)?;
-    fs_err::create_dir(&layers).context(Kind::Machine, failed)?;
-    symlink("../layers", own.path(BASE)).context(Kind::Machine, failed)?;
-    for layer in &mut order.root.layers {
-        if let Some(name) = layer.strip_prefix("layers/") {
-            *layer = format!("{BASE}/{name}");
-        }
-    }
-    Ok(())
 }
 
 struct Bench<'a> {

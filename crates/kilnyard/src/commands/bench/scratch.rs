@@ -3,8 +3,8 @@
 use crate::config::{self, Config};
 use crate::error::{Context, Kind, Result};
 use crate::yard::{CONFIG, Yard};
-use kilnyard_root::{IdMap, remove_folder};
-use std::os::unix::fs::symlink;
+use kilnyard_root::sandbox::{RunError, Task};
+use kilnyard_root::{Content, IdMap, Sandbox, probe, remove_folder};
 use std::path::{Path, PathBuf};
 
 /// How scratch folders begin; the number of the process follows.
@@ -43,17 +43,43 @@ impl Scratch {
     }
 
     /// Makes this a yard with the index, the base and the key of another one, which it must lie in. Its
-    /// store, files and repository are its own.
+    /// store, files and repository are its own, and it has no layers of dependencies.
     pub fn beside(&self, yard: &Yard, config: Config) -> Result<Yard> {
         let failed = "make a yard for the benchmark";
-        for name in ["index", "layers"] {
-            symlink(Path::new("..").join(name), self.path(name)).context(Kind::Machine, failed)?;
-        }
         Yard::make_folders(&self.folder)?;
-        for name in [CONFIG, "state/key.asc"] {
-            fs_err::copy(yard.path(name), self.path(name)).context(Kind::Machine, failed)?;
+        // The layers' files have ids of this range.
+        for name in [CONFIG, "state/key.asc", "state/range"] {
+            if yard.path(name).exists() {
+                fs_err::copy(yard.path(name), self.path(name)).context(Kind::Machine, failed)?;
+            }
         }
-        Ok(Yard { folder: self.folder.clone(), config })
+        // Which now belong to it.
+        Yard::make_folders(&self.folder)?;
+        let own = Yard { folder: self.folder.clone(), config };
+        for folder in ["index", "layers"] {
+            self.share(yard, &own, folder).context(Kind::Machine, failed)?;
+        }
+        Ok(own)
+    }
+
+    /// Copies the files of a yard's folder, and its folders as hard links, but for dependencies.
+    fn share(&self, yard: &Yard, own: &Yard, folder: &str) -> std::result::Result<(), RunError> {
+        for entry in fs_err::read_dir(yard.path(folder))? {
+            let entry = entry?;
+            let name = Path::new(folder).join(entry.file_name());
+            let target = self.folder.join(&name);
+            if entry.file_type()?.is_file() {
+                fs_err::copy(entry.path(), &target)?;
+            } else if !name.ends_with("dependencies") {
+                let ids = own.ids();
+                fs_err::create_dir(&target)?;
+                probe::give_to_root(&target, &ids)?;
+                let target = target.strip_prefix(&yard.folder).unwrap_or(&target).to_owned();
+                let task = Task::Copy { lower: vec![name], target, content: Content::Shared };
+                Sandbox::of_machine(&yard.folder, &ids, task).run()?;
+            }
+        }
+        Ok(())
     }
 
     /// Makes this an empty yard.
@@ -96,7 +122,7 @@ mod tests {
         let folder = scratch.folder.clone();
         assert!(folder.is_dir() && !dead.exists());
         // What a link leads to stays.
-        symlink("../index", scratch.path("index")).unwrap();
+        std::os::unix::fs::symlink("../index", scratch.path("index")).unwrap();
         drop(scratch);
         assert!(!folder.exists() && parent.path().join("index").is_dir());
     }

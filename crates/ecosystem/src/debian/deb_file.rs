@@ -31,7 +31,7 @@
 //!   which package documents this one.
 //! - The number of the rebuild, by [`read_rebuilt`], wherever the whole version of the package or of its source stands: in
 //!   the control member, in paths and link targets, and in the bytes of files. A native Python package carries it in the
-//!   name of its `egg-info` and in the text there.
+//!   name of its `egg-info` and in the text there, as it is or in the form of PEP 440 (`1.5+deb12u1.bk2`).
 //! - Control members' owners: the package manager never looks at them.
 //!
 //! An occurrence of the own version is a whole word: it may not touch a letter, a digit or one of `. + ~ : -`. So version
@@ -55,6 +55,7 @@ mod error;
 pub(super) mod inventory;
 mod masking;
 mod member;
+mod spelling;
 
 use std::io::Read;
 use std::path::Path;
@@ -133,12 +134,13 @@ impl Own {
         let numbered = [version, of_source].into_iter().filter_map(|version| {
             let version = without_epoch(version);
             let (base, _) = split_number(version, suffix?)?;
-            Some((version.to_owned(), version.len() - base.len() - suffix?.len()))
+            let digits = version.len() - base.len() - suffix?.len();
+            Some([version.to_owned(), spelling::of_python(version)].map(|spelled| (spelled, digits)))
         });
         Own {
             architecture: stanza.get("Architecture").unwrap_or("").to_owned(),
             is_native: !of_source.contains('-'),
-            numbers: Numbers::new(numbered),
+            numbers: Numbers::new(numbered.flatten()),
         }
     }
 }

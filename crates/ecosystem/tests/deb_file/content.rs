@@ -109,7 +109,11 @@ fn rebuilt(kind: &str, number: u32) -> String {
         write(&tree.join("usr/share/doc/kiln1").join(name), &text, 0o644);
     };
     match kind {
-        "native" => changelog("changelog.amd64.gz"),
+        "native" => {
+            changelog("changelog.amd64.gz");
+            let page = gzip(format!(".TH KILN 1 \"kiln {own}\"\n").as_bytes());
+            write(&tree.join("usr/share/man/man1/kiln.1.gz"), &page, 0o644);
+        }
         "python" | "python-update" => {
             changelog("changelog.amd64.gz");
             let written = own.replace("2022.09+deb12u1+", "2022.9+deb12u1.");

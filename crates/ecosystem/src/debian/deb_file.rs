@@ -2,7 +2,7 @@
 //!
 //! A `.deb` is an `ar` archive of three members: `debian-binary` (the format's version), `control.tar.*` (what the package
 //! manager reads) and `data.tar.*` (the files). The file is read once, from front to back: every byte goes through
-//! SHA-256, the members go through their decompressor and a tar reader, and no member is ever held in memory.
+//! SHA-256, the members go through their decompressor and a tar reader, and no member is held in memory.
 //!
 //! # The content digest
 //!

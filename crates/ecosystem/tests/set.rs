@@ -238,6 +238,18 @@ fn outputs_that_exclude_each_other_are_tried_apart() {
 }
 
 #[test]
+fn what_a_machine_has_to_keep_is_not_removed() {
+    let workshop = workshop(&["attr"]);
+    for field in ["Essential", "Protected", "Important"] {
+        let outputs = [output("libattr1", "x", &format!("{field}: yes\n")), output("libattr1-dev", "y", "")];
+        let order = workshop.test(id(&workshop, "attr"), &outputs).unwrap();
+        let purge = order.stage.commands.iter().find(|command| command.arguments[1] == "purge").unwrap();
+        assert_eq!(purge.arguments.last().unwrap(), "libattr1-dev", "{field}");
+        assert!(!purge.arguments.contains(&"libattr1".to_owned()), "{field}");
+    }
+}
+
+#[test]
 fn what_outputs_need_is_installed_before_them_where_it_needs_none_of_them() {
     let workshop = workshop(&["attr"]);
     let of_test = |needs: &str| {

@@ -288,6 +288,12 @@ fn is_for_machines(output: &Output) -> bool {
     OutputKind::of_file(&output.file) == OutputKind::Deb
 }
 
+/// Whether a machine that has an output keeps it: apt removes none of these unless it is forced to (deb-control(5)).
+fn is_to_stay(output: &Output) -> bool {
+    let stanza = Stanza::new(&output.description);
+    ["Essential", "Protected", "Important"].into_iter().any(|field| stanza.get(field) == Some("yes"))
+}
+
 /// Whether a path of the archive stays in it, is short enough for a file system, and shows as what it is: it becomes a
 /// part of addresses, file names and messages.
 fn is_safe_path(path: &str) -> bool {
@@ -628,7 +634,7 @@ impl Workshop {
                 }
             }
             needed.extend(closure);
-            let is_extra = |name: &&Output| !self.in_base.contains_key(&name.name);
+            let is_extra = |output: &&Output| !self.in_base.contains_key(&output.name) && !is_to_stay(output);
             let remove = members.iter().copied().filter(is_extra).map(|o| o.name.clone()).collect();
             groups.push(Group { install, remove });
             waiting = rest;

@@ -225,7 +225,7 @@ impl Bench {
             &order.root.layers,
             &self.yard.config.roots.on_disk(),
         );
-        let root = root.context(Kind::Machine, failed)?;
+        let root = root.context(Kind::Machine, failed)?.of_root_order(&order.root);
         subject::provide(&self.yard, &root, order)?;
         for command in &subject::installing(order, workshop) {
             subject::perform(&self.yard, &root, command)?;
@@ -233,10 +233,10 @@ impl Bench {
         Ok(root)
     }
 
-    /// The CPU time of unpacking and building alone.
+    /// The CPU time of the order's own commands alone.
     fn bare(&self, root: &RootFolder, order: &BuildOrder) -> Result<f64> {
         let mut cpu_seconds = 0.0;
-        for command in commands(order, &[Stage::Unpack, Stage::Build]) {
+        for command in order.stages.iter().flat_map(|stage| &stage.commands) {
             let mut timed = command.clone();
             timed.arguments = ["/bin/bash", "-c", TIME, "bash"].map(str::to_owned).into();
             timed.arguments.extend(command.arguments.iter().cloned());
@@ -245,10 +245,11 @@ impl Bench {
                 Error::new(Kind::Internal, "a command in the root to compare with was not timed")
             })?;
         }
+        let work = order.work.as_ref().map(|work| work.inside.clone());
+        let folders = [order.output_folder.clone()].into_iter().chain(work);
+        let ending = ["-mindepth", "1", "-delete"].map(str::to_owned);
         let clean = CommandOrder {
-            arguments: ["/usr/bin/find", &order.output_folder, "-mindepth", "1", "-delete"]
-                .map(str::to_owned)
-                .into(),
+            arguments: ["/usr/bin/find".to_owned()].into_iter().chain(folders).chain(ending).collect(),
             account: Account::Builder,
             directory: "/".to_owned(),
             environment: Vec::new(),
@@ -256,10 +257,6 @@ impl Bench {
         subject::perform(&self.yard, root, &clean)?;
         Ok(cpu_seconds)
     }
-}
-
-fn commands<'a>(order: &'a BuildOrder, stages: &'a [Stage]) -> impl Iterator<Item = &'a CommandOrder> {
-    order.stages.iter().filter(|order| stages.contains(&order.stage)).flat_map(|order| &order.commands)
 }
 
 /// User and system time from the last line of a timed command's log.

@@ -35,11 +35,12 @@ impl Home {
         Yard { folder: self.path("yard") }
     }
 
-    /// `init pkgsrc` in this folder, where nothing else of the machine is found.
+    /// `init pkgsrc` in this folder, where nothing else of the machine is found, and no mirror answers.
     fn init(&self, more: &[&str]) -> Ended {
         let mut command = command();
         command.current_dir(self.folder.path()).env("HOME", self.folder.path()).env_remove("XDG_DATA_HOME");
-        command.args(["--yard", "yard", "init", "pkgsrc"]).args(more).output().unwrap().into()
+        let mirror = ["--mirror", "http://127.0.0.1:1/debian"];
+        command.args(["--yard", "yard", "init", "pkgsrc"]).args(mirror).args(more).output().unwrap().into()
     }
 
     fn made(&self) -> toml::Table {

@@ -56,6 +56,8 @@ const CAUSES: &[&str] = &[
     "not found",
     "No such file or directory",
     "Permission denied",
+    // dash prints it of any write that failed.
+    ": I/O error",
     "FAILED",
     "FAIL:",
     // pkgsrc's own rules, and its package tools.
@@ -155,6 +157,13 @@ mod tests {
         {
             assert_eq!(telling_lines(log).unwrap().cause(), "trying to overwrite '/usr/bin/a'");
         }
+    }
+
+    #[test]
+    fn a_failed_write_of_the_shell_is_told() {
+        let log =
+            "echo x > y\n/bin/sh: 1: echo: echo: I/O error\nmake: *** [debian/rules:12: build] Error 1\n";
+        assert_eq!(told(log), "/bin/sh: 1: echo: echo: I/O error");
     }
 
     #[test]

@@ -105,9 +105,12 @@ pub(crate) fn cancelled(stage: Stage) -> Failure {
     Failure { kind: FailureKind::Cancelled, ..machine(stage, "it was cancelled") }
 }
 
+/// The failure of Kilnyard's own work for a build: the machine was at fault, or its disk is full.
 pub(crate) fn machine(stage: Stage, message: impl ToString) -> Failure {
     let message = message.to_string();
-    Failure { stage, kind: FailureKind::Machine, message, line_number: None, lines: Vec::new() }
+    let kind = verdict::of_machine(&message);
+    let message = format!("{}{message}", verdict::preface(kind));
+    Failure { stage, kind, message, line_number: None, lines: Vec::new() }
 }
 
 impl<'a> Performance<'a> {
@@ -533,7 +536,7 @@ fn failure(stage: Stage, end: End, limits: &Limits, log: &Path, lacked: Lacked) 
             failure.kind = if lacked.disk { FailureKind::Disk } else { FailureKind::Machine };
             failure.message = format!("its log could not be written: {error}");
         }
-        End::SandboxFailed(error) => failure.message = error,
+        End::SandboxFailed(error) => failure = machine(stage, error),
     }
     Some(failure)
 }

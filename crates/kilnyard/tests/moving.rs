@@ -180,6 +180,28 @@ fn a_yard_is_made_of_a_config_lua_with_the_times_of_its_builds() {
     assert_eq!(home.imported(), expected.map(|(name, wall, cpu)| (name.to_owned(), wall, cpu)));
 }
 
+/// bob's configuration has make and no prefix, so that the two may not be of one kit.
+#[test]
+fn doctor_reports_a_make_of_another_prefix() {
+    let home = Home::new();
+    home.write(
+        "config.lua",
+        "pkgsrc = { basedir = \"tree\", make = \"/opt/pkg/bin/bmake\", pkgpaths = { \"a/b\" } }\n",
+    );
+    home.init(&["--from-bob", "config.lua"]).exits(0);
+    let yard = home.yard();
+    let made = yard.read("kilnyard.toml");
+    let (make, prefix) = ("make = \"/opt/pkg/bin/bmake\"", "# prefix = \"/usr/pkg\"");
+    assert!(made.contains(make) && made.contains(prefix), "{made}");
+    // The mirror does not answer here, so that the exit code is the same in any case.
+    yard.run(&["doctor"]).exits(3).says(&[
+        "MISS make: /opt/pkg/bin/bmake is neither in the prefix /usr/pkg nor a program of the base root",
+        "try: make in kilnyard.toml: /usr/pkg/bin/bmake, or prefix, as the kit was bootstrapped with",
+    ]);
+    yard.configure(&made.replace(prefix, "prefix = \"/opt/pkg\""));
+    yard.run(&["doctor"]).exits(3).says(&["ok   make: /opt/pkg/bin/bmake\n"]);
+}
+
 #[test]
 fn a_history_is_beside_the_configuration_or_not_there_or_only_told() {
     let home = Home::new();

@@ -233,6 +233,12 @@ fn a_disk_that_fills_up(shared: &Shared) {
     let yard = shared.yard_at(&disk.at, &[greedy, good("one", ""), good("two", "one")]);
     yard.run(&["build", "--no-scan", "--slots", "1"]).exits(1).says(&["No space left on device"]);
     assert_eq!(yard.states(&["greedy", "one", "two"]), ["failed", "built", "built"]);
+    let why = yard.json(&["why", "greedy", "--json"]);
+    let failure = &why["build"]["failure"];
+    assert_eq!(failure["kind"], "disk", "{why}");
+    assert!(failure["message"].as_str().unwrap().starts_with("there was no room on the disk: "), "{why}");
+    // The disk was its own to fill: another try is made alone, and is the last one.
+    assert_eq!(yard.json(&["history", "greedy", "--json"]).as_array().map(Vec::len), Some(2));
     let more = format!("remount,size={}m", size + 200);
     assert!(Command::new("mount").args(["-o", &more]).arg(&disk.at).status().unwrap().success());
     yard.run(&["retry", "greedy"]).exits(0);

@@ -45,6 +45,8 @@ const PRESSURE_LOOK: Duration = Duration::from_secs(2);
 /// How long room on a full disk is waited for, and how often it is looked for.
 const FULL_DISK_PATIENCE: Duration = Duration::from_secs(120);
 const FULL_DISK_PAUSE: Duration = Duration::from_secs(1);
+/// A disk that is full again sooner than this was full all the time, and is not reported again.
+const ROOM_LASTING_MIN: Duration = Duration::from_secs(60);
 /// What one build leaves of the memory that all may have together, as a divisor.
 const MEMORY_LEFT_PART: u64 = 8;
 
@@ -325,6 +327,7 @@ impl Run<'_> {
                 coordinator,
                 cores,
                 is_pressed: Pressure::Low,
+                lacked_room: None,
                 orders: HashMap::new(),
                 seen: HashMap::new(),
                 to_prepare: Vec::new(),
@@ -382,6 +385,8 @@ struct Driver<'a, 'scope> {
     cores: Cores,
     /// How the machine was off for memory when somebody last looked.
     is_pressed: Pressure,
+    /// When the disk had no room for a record the last time.
+    lacked_room: Option<Instant>,
     orders: HashMap<PackageId, BuildOrder>,
     /// What the stages of these packages took before.
     seen: HashMap<PackageId, Vec<StageSeen>>,
@@ -496,14 +501,13 @@ impl Driver<'_, '_> {
     /// goes.
     fn record(&mut self, records: &[Record], view: &mut dyn View) -> Result<()> {
         let began = Instant::now();
-        let mut is_reported = false;
         loop {
             match self.run.store.record(records) {
                 Err(error)
                     if error.is_full() && began.elapsed() < FULL_DISK_PATIENCE && signals::count() == 0 =>
                 {
-                    // Once for each wait, which has a hundred tries.
-                    if !std::mem::replace(&mut is_reported, true) {
+                    let last = self.lacked_room.replace(Instant::now());
+                    if last.is_none_or(|last| last.elapsed() >= ROOM_LASTING_MIN) {
                         view.see(&Seen::DiskFull, &self.snapshot);
                     }
                     std::thread::sleep(FULL_DISK_PAUSE);

@@ -5,7 +5,7 @@ use crate::memory::Promise;
 use crate::roots::Means;
 use crate::verdict::{self, Lacked};
 use crate::{RootFolder, Share, Worker, tools};
-use kilnyard_ecosystem::{Collected, telling_lines};
+use kilnyard_ecosystem::{Collected, Telling, telling_lines};
 use kilnyard_mirror::{Sha256Hex, Wanted};
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::{BuildOrder, Input, Output, Stage, StageOrder};
@@ -79,9 +79,12 @@ pub(crate) fn cancelled(stage: Stage) -> Failure {
     Failure { kind: FailureKind::Cancelled, ..machine(stage, "it was cancelled") }
 }
 
+/// The failure of Kilnyard's own work for a build: the machine was at fault, or its disk is full.
 pub(crate) fn machine(stage: Stage, message: impl ToString) -> Failure {
     let message = message.to_string();
-    Failure { stage, kind: FailureKind::Machine, message, line_number: None, lines: Vec::new() }
+    let kind = verdict::of_machine(&message);
+    let message = format!("{}{message}", verdict::preface(kind));
+    Failure { stage, kind, message, line_number: None, lines: Vec::new() }
 }
 
 impl<'a> Performance<'a> {
@@ -479,14 +482,14 @@ fn failure(stage: Stage, end: End, limits: &Limits, log: &Path, lacked: Lacked) 
         End::Exit(code) => {
             let text = read_log(log).unwrap_or_default();
             let telling = telling_lines(&text);
-            let told = telling.as_ref().map(|telling| telling.lines[telling.index].trim());
-            failure.kind = verdict::of_exit(stage, code, told, &text, lacked);
+            let told = telling.as_ref().map(Telling::cause);
+            failure.kind = verdict::of_exit(stage, code, told.as_deref(), &text, lacked);
             // What was printed before a signal came is not why it came.
             let signal = verdict::signal_words(code).filter(|_| failure.kind == FailureKind::Signal);
             let last = || text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
             let what = match (signal, told) {
                 (Some(signal), _) => format!("{signal}; the last line before: {}", last()),
-                (None, Some(told)) => told.to_owned(),
+                (None, Some(told)) => told,
                 (None, None) => format!("the command ended with {code}"),
             };
             failure.message = format!("{}{what}", verdict::preface(failure.kind));
@@ -517,7 +520,7 @@ fn failure(stage: Stage, end: End, limits: &Limits, log: &Path, lacked: Lacked) 
             failure.kind = if lacked.disk { FailureKind::Disk } else { FailureKind::Machine };
             failure.message = format!("its log could not be written: {error}");
         }
-        End::SandboxFailed(error) => failure.message = error,
+        End::SandboxFailed(error) => failure = machine(stage, error),
     }
     Some(failure)
 }

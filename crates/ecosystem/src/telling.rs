@@ -13,12 +13,24 @@ pub struct Telling {
     pub index: usize,
 }
 
+impl Telling {
+    /// The cause in one line. dpkg prints an error in two: which package, then what.
+    pub fn cause(&self) -> String {
+        let line = &self.lines[self.index];
+        let before = self.index.checked_sub(1).map_or("", |before| &self.lines[before]);
+        let is_second = line.starts_with(' ') && before.starts_with(ERROR_OF_DPKG) && before.ends_with(':');
+        if is_second { format!("{before} {}", line.trim()) } else { line.trim().to_owned() }
+    }
+}
+
 /// How many lines are told before and after the one that matters.
 const LINES_BEFORE: usize = 3;
 const LINES_AFTER: usize = 6;
 /// How far before the end the cause is looked for: what failed first may stand far above the end when
 /// many jobs run, but not in another part of the build.
 const LINES_LOOKED_AT_MAX: usize = 3000;
+/// How dpkg begins the line that names the package which it failed on.
+const ERROR_OF_DPKG: &str = "dpkg: error processing ";
 /// The longest line that is told.
 const LINE_CHARS_MAX: usize = 400;
 
@@ -44,6 +56,8 @@ const CAUSES: &[&str] = &[
     "not found",
     "No such file or directory",
     "Permission denied",
+    // dash prints it of any write that failed.
+    ": I/O error",
     "FAILED",
     "FAIL:",
     // pkgsrc's own rules, and its package tools.
@@ -133,6 +147,23 @@ mod tests {
     fn a_file_of_two_packages_is_told() {
         let log = "Unpacking b (1.0) ...\ndpkg: error processing archive /b.deb (--unpack):\n trying to overwrite '/usr/bin/a', which is also in package a 1.0\nErrors were encountered while processing:\n /b.deb\nE: Sub-process /usr/bin/dpkg returned an error code (1)\n";
         assert_eq!(told(log), " trying to overwrite '/usr/bin/a', which is also in package a 1.0");
+        assert_eq!(
+            telling_lines(log).unwrap().cause(),
+            "dpkg: error processing archive /b.deb (--unpack): trying to overwrite '/usr/bin/a', which is also in package a 1.0"
+        );
+        // Without the line before it, and with another one there.
+        for log in
+            [" trying to overwrite '/usr/bin/a'\n", "Unpacking b:\n trying to overwrite '/usr/bin/a'\n"]
+        {
+            assert_eq!(telling_lines(log).unwrap().cause(), "trying to overwrite '/usr/bin/a'");
+        }
+    }
+
+    #[test]
+    fn a_failed_write_of_the_shell_is_told() {
+        let log =
+            "echo x > y\n/bin/sh: 1: echo: echo: I/O error\nmake: *** [debian/rules:12: build] Error 1\n";
+        assert_eq!(told(log), "/bin/sh: 1: echo: echo: I/O error");
     }
 
     #[test]

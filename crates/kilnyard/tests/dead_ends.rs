@@ -52,6 +52,36 @@ fn init_refuses_what_cannot_be_built() {
     yard.run(&["plan"]).exits(0).says(&["goodsource", "3 left out"]);
 }
 
+fn init_of_a_tree_asks_the_mirror_for_the_release_of_its_roots() {
+    let tiny = Tiny::new("init-tree");
+    let folder = folder("init-tree");
+    std::fs::create_dir_all(folder.path().join("tree/mk")).unwrap();
+    let tree = folder.path().join("tree").display().to_string();
+    let yard = Yard { folder: folder.path().join("yard") };
+    let init = |release: &str, mirror: &str| {
+        yard.run(&["init", "pkgsrc", "--tree", &tree, "--release", release, "--mirror", mirror])
+    };
+    let url = tiny.server.url();
+    init("tyni", &url).exits(2).says(&[
+        &format!("the mirror {url} has no release tyni"),
+        "--release with a codename, such as bookworm",
+    ]);
+    // What can be seen without a mirror is said first.
+    init("a b", &url).exits(2).says(&["a b"]);
+    assert!(!yard.folder.exists(), "what is refused leaves nothing");
+    let made = init("tiny", &url).exits(0).says(&["made the yard"]);
+    assert!(!made.stderr.contains("is not known"), "{}", made.stderr);
+    let text = yard.read("kilnyard.toml");
+    assert!(text.contains("\nrelease = \"tiny\"\n") && text.contains(&url), "{text}");
+    // Without a network a yard can be made all the same.
+    std::fs::remove_dir_all(&yard.folder).unwrap();
+    let nowhere = "http://127.0.0.1:1/debian";
+    init("tyni", nowhere)
+        .exits(0)
+        .says(&[&format!("note: whether {nowhere} has tyni is not known"), "made the yard"]);
+    assert!(yard.read("kilnyard.toml").contains("\nrelease = \"tyni\"\n"));
+}
+
 fn all_and_nothing_are_said_in_one_way() {
     let tiny = Tiny::new("all");
     tiny.scan().exits(0);
@@ -128,6 +158,7 @@ fn main() {
     let cases = cases![
         a_release_that_the_mirror_does_not_have_is_named_with_advice_that_helps,
         init_refuses_what_cannot_be_built,
+        init_of_a_tree_asks_the_mirror_for_the_release_of_its_roots,
         all_and_nothing_are_said_in_one_way,
         a_source_that_is_not_there_leaves_the_others,
         a_question_about_a_new_yard_scans_it,

@@ -35,11 +35,12 @@ impl Home {
         Yard { folder: self.path("yard") }
     }
 
-    /// `init pkgsrc` in this folder, where nothing else of the machine is found.
+    /// `init pkgsrc` in this folder, where nothing else of the machine is found, and no mirror answers.
     fn init(&self, more: &[&str]) -> Ended {
         let mut command = command();
         command.current_dir(self.folder.path()).env("HOME", self.folder.path()).env_remove("XDG_DATA_HOME");
-        command.args(["--yard", "yard", "init", "pkgsrc"]).args(more).output().unwrap().into()
+        let mirror = ["--mirror", "http://127.0.0.1:1/debian"];
+        command.args(["--yard", "yard", "init", "pkgsrc"]).args(mirror).args(more).output().unwrap().into()
     }
 
     fn made(&self) -> toml::Table {
@@ -177,6 +178,28 @@ fn a_yard_is_made_of_a_config_lua_with_the_times_of_its_builds() {
         ("mail/mutt:mutt", 2.0, 1.5),
     ];
     assert_eq!(home.imported(), expected.map(|(name, wall, cpu)| (name.to_owned(), wall, cpu)));
+}
+
+/// bob's configuration has make and no prefix, so that the two may not be of one kit.
+#[test]
+fn doctor_reports_a_make_of_another_prefix() {
+    let home = Home::new();
+    home.write(
+        "config.lua",
+        "pkgsrc = { basedir = \"tree\", make = \"/opt/pkg/bin/bmake\", pkgpaths = { \"a/b\" } }\n",
+    );
+    home.init(&["--from-bob", "config.lua"]).exits(0);
+    let yard = home.yard();
+    let made = yard.read("kilnyard.toml");
+    let (make, prefix) = ("make = \"/opt/pkg/bin/bmake\"", "# prefix = \"/usr/pkg\"");
+    assert!(made.contains(make) && made.contains(prefix), "{made}");
+    // The mirror does not answer here, so that the exit code is the same in any case.
+    yard.run(&["doctor"]).exits(3).says(&[
+        "MISS make: /opt/pkg/bin/bmake is neither in the prefix /usr/pkg nor a program of the base root",
+        "try: make in kilnyard.toml: /usr/pkg/bin/bmake, or prefix, as the kit was bootstrapped with",
+    ]);
+    yard.configure(&made.replace(prefix, "prefix = \"/opt/pkg\""));
+    yard.run(&["doctor"]).exits(3).says(&["ok   make: /opt/pkg/bin/bmake\n"]);
 }
 
 #[test]

@@ -26,6 +26,8 @@ pub(crate) struct Lacked {
 const LAST_LINES_MAX: usize = 200;
 /// What programs say of a full disk (errno(3): ENOSPC, EDQUOT).
 const DISK: [&str; 2] = ["No space left on device", "Disk quota exceeded"];
+/// What dash prints of any write that failed. Only a disk without room makes it a sign of that.
+const WRITE_FAILED: &str = ": I/O error";
 /// What compilers say when the kernel killed one of their programs, or gave them no more memory (ENOMEM).
 const MEMORY: [&str; 5] = [
     "Killed (program ",
@@ -64,7 +66,8 @@ pub(crate) fn of_exit(stage: Stage, code: i32, told: Option<&str>, log: &str, la
         return FailureKind::DiskLimit;
     }
     let last = || log.lines().rev().take(LAST_LINES_MAX);
-    if is_told(&DISK) || (lacked.disk && last().any(|line| says(&DISK, line))) {
+    let is_of_full_disk = |line: &str| says(&DISK, line) || line.ends_with(WRITE_FAILED);
+    if is_told(&DISK) || (lacked.disk && last().any(is_of_full_disk)) {
         return FailureKind::Disk;
     }
     // The kernel does not say whose process it killed: whoever failed meanwhile may be meant.
@@ -89,6 +92,12 @@ pub(crate) fn of_exit(stage: Stage, code: i32, told: Option<&str>, log: &str, la
         Stage::Fetch => FailureKind::Fetch,
         _ => FailureKind::Command,
     }
+}
+
+/// The kind of a failure of Kilnyard's own work for a build, which says what the kernel said.
+pub(crate) fn of_machine(message: &str) -> FailureKind {
+    let is_full = DISK.iter().any(|text| message.contains(text));
+    if is_full { FailureKind::Disk } else { FailureKind::Machine }
 }
 
 /// The kind of a failure to fetch a file from mirrors.
@@ -175,6 +184,22 @@ mod tests {
         assert_eq!(of(Lacked::default()), FailureKind::Command);
         assert_eq!(of(Lacked { disk: true, ..Lacked::default() }), FailureKind::Disk);
         assert_eq!(of(Lacked { memory: true, ..Lacked::default() }), FailureKind::Memory);
+    }
+
+    #[test]
+    fn a_failed_write_of_the_shell_counts_where_the_disk_is_full() {
+        let told = "/bin/sh: 1: echo: echo: I/O error";
+        let of = |lacked| of_exit(Stage::Build, 2, Some(told), told, lacked);
+        assert_eq!(of(Lacked::default()), FailureKind::Command);
+        assert_eq!(of(Lacked { disk: true, ..Lacked::default() }), FailureKind::Disk);
+    }
+
+    #[test]
+    fn work_of_ones_own_that_a_full_disk_ended_is_not_the_fault_of_the_machine() {
+        let full = "failed to write to file `/yard/roots/4/layers`: No space left on device (os error 28)";
+        assert_eq!(of_machine(full), FailureKind::Disk);
+        assert_eq!(of_machine("Input/output error (os error 5)"), FailureKind::Machine);
+        assert_eq!(of_machine(""), FailureKind::Machine);
     }
 
     #[test]

@@ -7,8 +7,9 @@ use sha2::{Digest, Sha256};
 
 use super::ArchiveProblem;
 use super::canonical::Canonical;
-use super::entry::{Entry, Kind, hash_bytes, trimmed};
+use super::entry::{Entry, Kind, hash_bytes, read_bytes, trimmed};
 use super::numbers::Numbers;
+use super::packed;
 
 /// What is counted, as an error says it.
 pub(super) const FILES: &str = "number of files";
@@ -23,6 +24,8 @@ pub(crate) struct Contents {
     numbers: Numbers,
     records: Vec<Record>,
     names_bytes: u64,
+    /// What packed files may still unpack to.
+    unpacked_left_bytes: u64,
 }
 
 /// One entry, with all but its name reduced to digests.
@@ -43,7 +46,8 @@ enum Body {
 impl Contents {
     /// Of an archive of no more entries than so. The numbers of a rebuild count in none of them.
     pub(crate) fn within(files_max: usize, numbers: Numbers) -> Contents {
-        Contents { files_max, numbers, records: Vec::new(), names_bytes: 0 }
+        let unpacked_left_bytes = packed::ALL_UNPACKED_BYTES_MAX;
+        Contents { files_max, numbers, records: Vec::new(), names_bytes: 0, unpacked_left_bytes }
     }
 
     /// Takes an entry in, with its bytes where it has some, as a digest.
@@ -66,11 +70,28 @@ impl Contents {
         let attributes = attributes_digest(&entry);
         let body = match entry.kind {
             Kind::HardLink => Body::HardLinkTo(trimmed(&entry.link_target).to_owned()),
-            Kind::File => Body::Own(body_digest(&entry, &hash_bytes(&entry, bytes, member, &self.numbers)?)),
+            Kind::File => Body::Own(body_digest(&entry, &self.hash_file(&entry, bytes, member)?)),
             _ => Body::Own(body_digest(&entry, &[])),
         };
         self.records.push(Record { path: entry.path, attributes, body });
         Ok(())
+    }
+
+    fn hash_file(
+        &mut self,
+        entry: &Entry,
+        bytes: &mut dyn Read,
+        member: &'static str,
+    ) -> Result<[u8; 32], ArchiveProblem> {
+        let is_short = entry.size_bytes <= packed::PACKED_BYTES_MAX;
+        if self.numbers.is_empty() || !is_short || !entry.path.ends_with(b".gz") {
+            return hash_bytes(entry, bytes, member, &self.numbers);
+        }
+        let content = read_bytes(entry, bytes, member, "packed file", packed::PACKED_BYTES_MAX)?;
+        match packed::hash(&content, &self.numbers, &mut self.unpacked_left_bytes) {
+            Some(hash) => Ok(hash),
+            None => hash_bytes(entry, &mut content.as_slice(), member, &self.numbers),
+        }
     }
 
     /// Writes the entries in the order of their paths.

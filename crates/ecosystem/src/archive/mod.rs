@@ -3,8 +3,8 @@
 //! A stream is unpacked ([`decompress`]), its entries are put together ([`for_each_entry`]), and what they hold is
 //! reduced to digests ([`Contents`]), which make up a package's canonical form ([`Canonical`]).
 //!
-//! What must hold: each thing that can grow has a named bound, the decompressors have memory limits, no member is ever
-//! held in memory, and no input panics. Nothing is extracted. Sparse entries and what else no package tool writes are
+//! What must hold: each thing that can grow has a named bound, the decompressors have memory limits, no member is
+//! held in memory but short packed texts, one at a time, and no input panics. Nothing is extracted. Sparse entries and what else no package tool writes are
 //! refused.
 
 mod bounds;
@@ -15,6 +15,7 @@ mod entry;
 mod error;
 mod hashing;
 mod numbers;
+mod packed;
 
 pub use bounds::OutputBounds;
 pub use error::ArchiveProblem;

@@ -34,6 +34,10 @@ impl Numbers {
         numbers
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.versions.is_empty()
+    }
+
     /// Bytes without these numbers.
     pub(crate) fn without<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
         if self.versions.iter().all(|version| memmem::find(bytes, &version.text).is_none()) {

@@ -2,7 +2,7 @@
 //!
 //! A `.deb` is an `ar` archive of three members: `debian-binary` (the format's version), `control.tar.*` (what the package
 //! manager reads) and `data.tar.*` (the files). The file is read once, from front to back: every byte goes through
-//! SHA-256, the members go through their decompressor and a tar reader, and no member is ever held in memory.
+//! SHA-256, the members go through their decompressor and a tar reader, and no member is held in memory.
 //!
 //! # The content digest
 //!
@@ -31,7 +31,8 @@
 //!   which package documents this one.
 //! - The number of the rebuild, by [`read_rebuilt`], wherever the whole version of the package or of its source stands: in
 //!   the control member, in paths and link targets, and in the bytes of files. A native Python package carries it in the
-//!   name of its `egg-info` and in the text there.
+//!   name of its `egg-info` and in the text there, as it is or in the form of PEP 440 (`1.5+deb12u1.bk2`), and manual
+//!   pages have it in what their `.gz` unpacks to: of a file packed by gzip that names it, the text and the header count.
 //! - Control members' owners: the package manager never looks at them.
 //!
 //! An occurrence of the own version is a whole word: it may not touch a letter, a digit or one of `. + ~ : -`. So version
@@ -45,9 +46,10 @@
 //! # What it does not do, and the known downside
 //!
 //! It extracts nothing. Members compressed with `bzip2` or `lzma` and sparse tar entries are refused; no current tool
-//! writes them into a `.deb`. What follows from the number of the rebuild without being it still counts: a packed file that
-//! holds the version, and the build ID of a program that does. Such a package differs at every bump, and its dependents are
-//! rebuilt although they need not be. That is the safe side: an equal digest never hides more than a number.
+//! writes them into a `.deb`. What follows from the number of the rebuild without being it still counts: the build ID of a program
+//! that holds the version, a checksum of a file that does, and a file packed otherwise than by gzip. Such a package differs
+//! at every bump, and its dependents are rebuilt although they need not be. That is the safe side: an equal digest never
+//! hides more than a number, and how gzip encoded a text with one.
 
 mod control;
 mod data;
@@ -55,6 +57,7 @@ mod error;
 pub(super) mod inventory;
 mod masking;
 mod member;
+mod spelling;
 
 use std::io::Read;
 use std::path::Path;
@@ -133,12 +136,13 @@ impl Own {
         let numbered = [version, of_source].into_iter().filter_map(|version| {
             let version = without_epoch(version);
             let (base, _) = split_number(version, suffix?)?;
-            Some((version.to_owned(), version.len() - base.len() - suffix?.len()))
+            let digits = version.len() - base.len() - suffix?.len();
+            Some([version.to_owned(), spelling::of_python(version)].map(|spelled| (spelled, digits)))
         });
         Own {
             architecture: stanza.get("Architecture").unwrap_or("").to_owned(),
             is_native: !of_source.contains('-'),
-            numbers: Numbers::new(numbered),
+            numbers: Numbers::new(numbered.flatten()),
         }
     }
 }

@@ -93,6 +93,8 @@ fn a_native_package_has_its_changelog_under_another_name() {
 fn rebuilt(kind: &str, number: u32) -> String {
     let (source, own) = match kind {
         "native" | "python" | "perl" => ("1.0".to_owned(), format!("1.0+bk{number}")),
+        // Python's versions have one `+` and no leading zeros.
+        "python-update" => ("2022.09+deb12u1".to_owned(), format!("2022.09+deb12u1+bk{number}")),
         // All parts of a source are built: its own version has the number too.
         "arch-all" => (format!("1.0+bk{number}"), format!("1.0+bk{number}")),
         "own-version" => (format!("2.03-2+bk{number}"), format!("2:1.02-2+bk{number}")),
@@ -107,13 +109,18 @@ fn rebuilt(kind: &str, number: u32) -> String {
         write(&tree.join("usr/share/doc/kiln1").join(name), &text, 0o644);
     };
     match kind {
-        "native" => changelog("changelog.amd64.gz"),
-        "python" => {
+        "native" => {
             changelog("changelog.amd64.gz");
-            let folder = format!("usr/lib/python3/dist-packages/kiln-{own}.egg-info");
+            let page = gzip(format!(".TH KILN 1 \"kiln {own}\"\n").as_bytes());
+            write(&tree.join("usr/share/man/man1/kiln.1.gz"), &page, 0o644);
+        }
+        "python" | "python-update" => {
+            changelog("changelog.amd64.gz");
+            let written = own.replace("2022.09+deb12u1+", "2022.9+deb12u1.");
+            let folder = format!("usr/lib/python3/dist-packages/kiln-{written}.egg-info");
             write(
                 &tree.join(&folder).join("PKG-INFO"),
-                format!("Name: kiln\nVersion: {own}\n").as_bytes(),
+                format!("Name: kiln\nVersion: {written}\n").as_bytes(),
                 0o644,
             );
             write(
@@ -121,8 +128,8 @@ fn rebuilt(kind: &str, number: u32) -> String {
                 format!("v = '{own}'\n").as_bytes(),
                 0o644,
             );
-            symlink(format!("kiln-{own}.egg-info"), tree.join("usr/lib/python3/dist-packages/kiln.egg-info"))
-                .unwrap();
+            let link = tree.join("usr/lib/python3/dist-packages/kiln.egg-info");
+            symlink(format!("kiln-{written}.egg-info"), link).unwrap();
         }
         "perl" => {
             changelog("changelog.amd64.gz");
@@ -153,7 +160,7 @@ fn the_number_of_a_rebuild_is_no_content() {
     if lacks("the_number_of_a_rebuild_is_no_content", &["dpkg-deb"]) {
         return;
     }
-    let kinds = ["native", "python", "perl", "multi-arch", "arch-all", "own-version"];
+    let kinds = ["native", "python", "python-update", "perl", "multi-arch", "arch-all", "own-version"];
     for kind in kinds {
         let first = rebuilt(kind, 1);
         for number in [2, 9, 10, 123] {

@@ -371,3 +371,40 @@ fn roots(folder: &Path, wanted: Roots) -> Finding {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn make_is_of_the_prefix_or_of_the_system() {
+        let found = |settings: &str| {
+            let table =
+                format!("tree = \"/t\"\n{settings}\n[root]\nrelease = \"r\"\nmirror = \"http://m\"\n");
+            make_program(&toml::from_str(&table).unwrap())
+        };
+        for (settings, make) in [
+            ("", "/usr/pkg/bin/bmake"),
+            ("prefix = \"/opt/pkg\"", "/opt/pkg/bin/bmake"),
+            ("prefix = \"/opt/pkg\"\nmake = \"/opt/pkg/sbin/make\"", "/opt/pkg/sbin/make"),
+            ("make = \"/usr/bin/bmake\"", "/usr/bin/bmake"),
+        ] {
+            assert_eq!(found(settings), finding("make", true, make));
+        }
+        for (settings, make, prefix) in [
+            ("make = \"/opt/pkg/bin/bmake\"", "/opt/pkg/bin/bmake", "/usr/pkg"),
+            ("prefix = \"/opt/pkg\"\nmake = \"/usr/pkg/bin/bmake\"", "/usr/pkg/bin/bmake", "/opt/pkg"),
+            // A folder whose name only begins as the prefix does is another one.
+            ("make = \"/usr/pkgsrc/bmake\"", "/usr/pkgsrc/bmake", "/usr/pkg"),
+            ("make = \"/usr/binary/bmake\"", "/usr/binary/bmake", "/usr/pkg"),
+        ] {
+            let found = found(settings);
+            assert!(!found.is_ok, "{settings}");
+            assert_eq!(
+                found.text,
+                format!("{make} is neither in the prefix {prefix} nor a program of the base root")
+            );
+            assert!(found.help.unwrap().contains(&format!("{prefix}/bin/bmake, or prefix")));
+        }
+    }
+}

@@ -36,7 +36,7 @@ pub fn run(folder: &Path, options: &Init) -> Result<ExitCode> {
             check_packages(packages)?;
             let packages: Vec<String> = packages.iter().map(|name| absolute(name)).collect();
             let text = config::debian_template(release, &mirror, &packages);
-            config::Config::parse(&text, Path::new(CONFIG))?;
+            check(folder, &text)?;
             check_release(release, &mirror)?;
             write(folder, &text)?;
             tell!("made the yard {} for {release} from {}", folder.display(), without_password(&mirror));
@@ -95,17 +95,20 @@ fn make_pkgsrc(folder: &Path, options: &InitPkgsrc) -> Result<()> {
     check_categories(Path::new(&tree), &options.locations)?;
     let report = other.as_ref().map(|other| other.report(&moved)).unwrap_or_default();
     let release = options.release.clone();
+    let mirror = options.mirror.clone().unwrap_or_else(|| mirror_for(&release));
     let text = config::pkgsrc_template(&PkgsrcTemplate {
         wanted: moved.wanted.clone(),
         values: moved.values,
-        mirror: options.mirror.clone().unwrap_or_else(|| mirror_for(&release)),
-        release,
+        mirror: mirror.clone(),
+        release: release.clone(),
         remarks: report.clone(),
     });
-    write(folder, &text).map_err(|error| match &other {
+    check(folder, &text).map_err(|error| match &other {
         Some(other) => error.hint(format!("its option beside {}, which wins over the file", other.option)),
         None => error,
     })?;
+    check_release(&release, &mirror)?;
+    write(folder, &text)?;
     tell!("made the yard {} for the tree {tree}", folder.display());
     report.iter().for_each(|line| tell!("{}", config::one_line(line)));
     if moved.wanted.is_none() {
@@ -163,13 +166,19 @@ fn absolute(name: &str) -> String {
 
 /// Makes a yard with its configuration and its key.
 pub fn make(folder: &Path, release: &str, mirror: &str, packages: &[String]) -> Result<()> {
-    write(folder, &config::debian_template(release, mirror, packages))
+    let text = config::debian_template(release, mirror, packages);
+    check(folder, &text)?;
+    write(folder, &text)
 }
 
-/// Makes a yard of this configuration.
-fn write(folder: &Path, text: &str) -> Result<()> {
+/// An error for a configuration that a yard in this folder cannot have.
+fn check(folder: &Path, text: &str) -> Result<()> {
     let config = config::Config::parse(text, Path::new(CONFIG))?;
-    config.package_names(folder)?;
+    config.package_names(folder).map(drop)
+}
+
+/// Makes a yard of this configuration, which was checked.
+fn write(folder: &Path, text: &str) -> Result<()> {
     fs_err::create_dir_all(folder).context(Kind::Machine, format!("make {}", folder.display()))?;
     Yard::make_folders(folder)?;
     make_key(folder)?;

@@ -15,6 +15,7 @@ pub const CASES: &[Trial] = &[
     ("an_interrupted_run_says_so_and_goes_on", an_interrupted_run_goes_on),
     ("a_clock_that_moves_back_during_a_build_harms_nothing", a_clock_that_moves_back),
     ("a_disk_that_fills_up_fails_one_build_and_room_helps", a_disk_that_fills_up),
+    ("a_run_that_waits_for_room_says_so_in_one_line", a_wait_for_room),
     ("what_the_disk_has_after_a_power_cut_is_consistent", a_power_cut),
 ];
 
@@ -232,11 +233,34 @@ fn a_disk_that_fills_up(shared: &Shared) {
     let yard = shared.yard_at(&disk.at, &[greedy, good("one", ""), good("two", "one")]);
     yard.run(&["build", "--no-scan", "--slots", "1"]).exits(1).says(&["No space left on device"]);
     assert_eq!(yard.states(&["greedy", "one", "two"]), ["failed", "built", "built"]);
+    let why = yard.json(&["why", "greedy", "--json"]);
+    let failure = &why["build"]["failure"];
+    assert_eq!(failure["kind"], "disk", "{why}");
+    assert!(failure["message"].as_str().unwrap().starts_with("there was no room on the disk: "), "{why}");
+    // The disk was its own to fill: another try is made alone, and is the last one.
+    assert_eq!(yard.json(&["history", "greedy", "--json"]).as_array().map(Vec::len), Some(2));
     let more = format!("remount,size={}m", size + 200);
     assert!(Command::new("mount").args(["-o", &more]).arg(&disk.at).status().unwrap().success());
     yard.run(&["retry", "greedy"]).exits(0);
     yard.build().exits(0);
     assert_eq!(yard.state("greedy"), "built");
+    assert!(yard.is_clean());
+    yard.run(&["clean", "--base"]).exits(0);
+}
+
+/// Several packages end while there is no room, and the run reports that it waits once.
+fn a_wait_for_room(shared: &Shared) {
+    let size = megabytes(&shared.path("base")) + 60;
+    let disk = Disk::mount(&["-t", "tmpfs", "-o", &format!("size={size}m")], "none", &shared.path("waits"));
+    // The room comes back after some tries to write what was decided.
+    let greedy = "head -c 200000000 /dev/zero > big; sleep 8; rm big";
+    let others = ["one", "two", "three"].map(|name| slow(name, "sleep 3"));
+    let yard = shared.yard_at(&disk.at, &[&[slow("greedy", greedy)], &others[..]].concat());
+    let ended = yard.run(&["build", "--no-scan", "--slots", "4"]);
+    let lines = ended.stdout.lines().chain(ended.stderr.lines());
+    let waits = lines.filter(|line| line.contains("waiting for room")).count();
+    assert_eq!(waits, 1, "{ended:?}");
+    assert_eq!(yard.states(&["greedy", "one", "two", "three"]), ["built"; 4], "{ended:?}");
     assert!(yard.is_clean());
     yard.run(&["clean", "--base"]).exits(0);
 }

@@ -34,6 +34,7 @@ fn main() {
             case.needs(needs_faketime, "faketime is not installed")
         }
         "a_disk_that_fills_up_fails_one_build_and_room_helps"
+        | "a_run_that_waits_for_room_says_so_in_one_line"
         | "what_the_disk_has_after_a_power_cut_is_consistent" => {
             case.needs(support::is_root(), "only root can mount a disk")
         }

@@ -13,6 +13,7 @@ pub const CASES: &[Trial] = &[
     ("names_of_inputs_reach_no_file_of_the_store", names_of_inputs),
     ("no_other_user_runs_what_a_package_brought", no_other_user_runs),
     ("a_damaged_base_is_named_and_made_anew", a_damaged_base),
+    ("a_file_of_two_packages_is_named_with_both", a_file_of_two_packages),
 ];
 
 /// More than there are descriptors by default.
@@ -169,4 +170,55 @@ fn a_damaged_base(shared: &Shared) {
     yard.build().exits(0);
     assert_eq!(yard.states(&["one", "two"]), ["built", "built"]);
     yard.run(&["doctor"]).exits(0).says(&["layers: 1 layer whole"]);
+}
+
+/// A file that two packages have, each with a text of its own.
+const SHARED_FILE: &str = "/usr/share/of-two/data";
+
+fn a_file_of_two_packages(shared: &Shared) {
+    let with_file = |name| Fixture {
+        binary: "mkdir -p debian/tmp/usr/share/of-two && pwd > debian/tmp/usr/share/of-two/data",
+        ..good(name, "")
+    };
+    // One needs both for its build; the output of the other has the file too, and needs left.
+    let depends = "\nsed -i '/^Package: tested$$/a Depends: left' debian/control";
+    let tested = with_file("tested");
+    let tested = Fixture { needs: "left", binary: format!("{}{depends}", tested.binary).leak(), ..tested };
+    let fixtures = [with_file("left"), with_file("right"), good("needs-both", "left, right"), tested];
+    let yard = shared.yard("of-two", &fixtures);
+    let overwriting = format!("trying to overwrite '{SHARED_FILE}', which is also in package ");
+    // One line has the file, the package that is unpacked, and the one that has the file already.
+    let is_named = |text: &str, packages: [&str; 2]| {
+        let [one, other] = packages.map(|name| format!("{name}_1.0+bk1_amd64.deb"));
+        let [has_one, has_other] = packages.map(|name| format!("{overwriting}{name} "));
+        text.lines().any(|line| {
+            line.contains(&has_one) && line.contains(&other)
+                || line.contains(&has_other) && line.contains(&one)
+        })
+    };
+    let config = yard.read("kilnyard.toml");
+    for layers in ["20G", "0"] {
+        let config = config.replace("# layers = \"20G\"", &format!("layers = \"{layers}\""));
+        fs::write(yard.path("kilnyard.toml"), config).unwrap();
+        for package in ["needs-both", "tested"] {
+            let _ = yard.run(&["retry", package]);
+        }
+        let built = yard.build().exits(1);
+        let states = yard.states(&["left", "right", "needs-both", "tested"]);
+        assert_eq!(states[2..], ["failed", "failed"], "layers = {layers}: {built:?}");
+        let status = yard.run(&["status"]).exits(0).stdout;
+        for (package, stage, packages) in
+            [("needs-both", "depends", ["left", "right"]), ("tested", "test", ["left", "tested"])]
+        {
+            let why = yard.json(&["why", package, "--json"]);
+            assert_eq!(why["build"]["failure"]["stage"], stage, "layers = {layers}: {why}");
+            let message = why["build"]["failure"]["message"].as_str().unwrap();
+            let explained = yard.run(&["why", package]).exits(0).stdout;
+            for text in [message, &explained, &status, &built.stderr] {
+                assert!(is_named(text, packages), "layers = {layers}: {package}: {text}");
+            }
+            yard.run(&["log", package]).exits(0).says(&[&overwriting]);
+        }
+        assert!(yard.is_clean());
+    }
 }

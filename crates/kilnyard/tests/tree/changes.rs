@@ -21,6 +21,7 @@ pub const CASES: &[Trial] = &[
     ("a_run_of_a_part_leaves_the_report_of_the_whole_set", a_report_of_a_part),
     ("a_failed_recipe_that_was_mended_is_tried_again", a_mended_recipe),
     ("a_cut_distfile_is_fetched_again", a_cut_distfile),
+    ("a_benchmark_builds_beside_its_yard", a_benchmark),
 ];
 
 /// Three in a row, one with a source, and one that stands alone.
@@ -449,4 +450,16 @@ fn a_cut_distfile(shared: &Shared) {
     assert_eq!(fs::read(&kept).unwrap(), source("one-1.0", "a source\n"));
     drop(server);
     yard.is_clean();
+}
+
+fn a_benchmark(shared: &Shared) {
+    let tree = tree();
+    let yard = shared.yard("benchmark", &tree, &["lone/alone"]);
+    yard.run(&["scan"]).exits(0);
+    let before = (yard.names("index"), yard.names("layers"));
+    let measured = yard.run(&["bench", "overhead", "--pairs", "1", "--package", "lone/alone"]);
+    assert!(measured.stdout.contains("Kilnyard's own"), "{measured:?}");
+    // Its own yard is gone, and this one as it was.
+    assert_eq!((yard.names("index"), yard.names("layers")), before);
+    assert!(yard.names("").iter().all(|name| !name.starts_with(".bench-")), "{:?}", yard.names(""));
 }

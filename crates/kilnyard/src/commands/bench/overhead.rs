@@ -19,7 +19,6 @@ use crate::run::view::{Seen, Snapshot, View};
 use crate::run::{Options, Run};
 use crate::yard::{Yard, store_error};
 use crate::{family, mirror, report, signals};
-use kilnyard_ecosystem::Ecosystem;
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::order::{Account, BuildOrder, CommandOrder, Stage};
 use kilnyard_store::{RunState, Store};
@@ -62,10 +61,10 @@ pub fn measure(yard: &Yard, package: &str, pairs: u32, sbuild_chroot: Option<&Pa
     family::ensure_layers(yard, &ids, signals::cancel(), &|text| tell!("{text}"))?;
     let scratch = Scratch::within(&yard.folder, Some(ids))?;
     let bench = Bench { yard: subject::scratch_yard(&scratch, yard, package)?, package: package.to_owned() };
-    let Subject { order, workshop, .. } = Subject::prepare(&bench.yard, yard, package)?;
+    let Subject { order, .. } = Subject::prepare(&bench.yard, yard, package)?;
     let sbuild = sbuild_chroot.map(|chroot| Sbuild::prepare(&scratch, &bench.yard, &order, chroot));
     let sbuild = sbuild.transpose()?;
-    let bare = bench.bare_root(&order, &*workshop)?;
+    let bare = bench.bare_root(&order)?;
     let first = bench.whole()?;
     let (mut wholes, mut bares, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for pair in 1..=pairs {
@@ -214,7 +213,7 @@ impl Bench {
     }
 
     /// A root with the inputs and the dependencies.
-    fn bare_root(&self, order: &BuildOrder, workshop: &dyn Ecosystem) -> Result<RootFolder> {
+    fn bare_root(&self, order: &BuildOrder) -> Result<RootFolder> {
         let failed = "make the root to compare with";
         // A run removes all roots at its beginning but those of failed builds.
         let name = "failed-bench-bare";
@@ -225,18 +224,18 @@ impl Bench {
             &order.root.layers,
             &self.yard.config.roots.on_disk(),
         );
-        let root = root.context(Kind::Machine, failed)?;
+        let root = root.context(Kind::Machine, failed)?.of_root_order(&order.root);
         subject::provide(&self.yard, &root, order)?;
-        for command in &subject::installing(order, workshop) {
+        for command in &subject::installing(order)? {
             subject::perform(&self.yard, &root, command)?;
         }
         Ok(root)
     }
 
-    /// The CPU time of unpacking and building alone.
+    /// The CPU time of the order's own commands alone.
     fn bare(&self, root: &RootFolder, order: &BuildOrder) -> Result<f64> {
         let mut cpu_seconds = 0.0;
-        for command in commands(order, &[Stage::Unpack, Stage::Build]) {
+        for command in order.stages.iter().flat_map(|stage| &stage.commands) {
             let mut timed = command.clone();
             timed.arguments = ["/bin/bash", "-c", TIME, "bash"].map(str::to_owned).into();
             timed.arguments.extend(command.arguments.iter().cloned());
@@ -245,10 +244,11 @@ impl Bench {
                 Error::new(Kind::Internal, "a command in the root to compare with was not timed")
             })?;
         }
+        let work = order.work.as_ref().map(|work| work.inside.clone());
+        let folders = [order.output_folder.clone()].into_iter().chain(work);
+        let ending = ["-mindepth", "1", "-delete"].map(str::to_owned);
         let clean = CommandOrder {
-            arguments: ["/usr/bin/find", &order.output_folder, "-mindepth", "1", "-delete"]
-                .map(str::to_owned)
-                .into(),
+            arguments: ["/usr/bin/find".to_owned()].into_iter().chain(folders).chain(ending).collect(),
             account: Account::Builder,
             directory: "/".to_owned(),
             environment: Vec::new(),
@@ -256,10 +256,6 @@ impl Bench {
         subject::perform(&self.yard, root, &clean)?;
         Ok(cpu_seconds)
     }
-}
-
-fn commands<'a>(order: &'a BuildOrder, stages: &'a [Stage]) -> impl Iterator<Item = &'a CommandOrder> {
-    order.stages.iter().filter(|order| stages.contains(&order.stage)).flat_map(|order| &order.commands)
 }
 
 /// User and system time from the last line of a timed command's log.

@@ -219,7 +219,7 @@ mod tests {
         ] {
             let roots = Roots { backend, scratch, ..Roots::default() };
             let lines: String =
-                lines(roots).iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
+                lines(roots).iter().map(|(key, value)| format!("{key} = {value:?}\n")).collect();
             let text =
                 format!("[debian]\nrelease = \"bookworm\"\nmirror = \"http://m.example/d\"\n[root]\n{lines}");
             assert_eq!(Config::parse(&text, std::path::Path::new("x")).unwrap().roots, roots, "{text}");

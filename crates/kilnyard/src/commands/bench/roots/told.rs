@@ -55,7 +55,7 @@ pub fn told(figures: &Figures) -> Found {
         notes.push(format!("recommended: {}, since {}", advice.roots, advice.reason));
         notes.push("for kilnyard.toml (kilnyard tune writes it):".to_owned());
         notes.push("  [root]".to_owned());
-        notes.extend(advice::lines(advice.roots).iter().map(|(key, value)| format!("  {key} = {value}")));
+        notes.extend(advice::lines(advice.roots).iter().map(|(key, value)| format!("  {key} = {value:?}")));
     }
     let report = Report {
         name: "roots",

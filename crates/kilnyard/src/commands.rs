@@ -33,7 +33,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::words;
 use crate::yard::{Yard, store_error};
 use kilnyard_model::foreign;
-use kilnyard_store::{RunState, Sqlite, Store};
+use kilnyard_store::{RunState, Store};
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -98,7 +98,7 @@ fn print_json(value: &serde_json::Value) -> Result<ExitCode> {
 }
 
 /// The last run of a yard.
-fn last_run(yard: &Yard, store: &Sqlite) -> Result<kilnyard_store::RunRow> {
+fn last_run(yard: &Yard, store: &dyn Store) -> Result<kilnyard_store::RunRow> {
     store.last_run().map_err(store_error)?.ok_or_else(|| {
         Error::usage(format!("nothing was built in {} yet", yard.folder.display())).hint("kilnyard build")
     })
@@ -113,7 +113,7 @@ fn state_of(yard: &Yard, run: &kilnyard_store::RunRow) -> &'static str {
 }
 
 /// An error for a package that nothing is known of.
-fn unknown(yard: &Yard, store: &Sqlite, name: &str) -> Result<Error> {
+fn unknown(yard: &Yard, store: &dyn Store, name: &str) -> Result<Error> {
     let known: Vec<String> = match store.plan().map_err(store_error)? {
         Some(plan) => plan.packages.into_iter().map(|row| row.package.name).collect(),
         None => yard.config.package_names(&yard.folder)?.unwrap_or_default(),

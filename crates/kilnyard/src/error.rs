@@ -120,13 +120,19 @@ impl<T, E: StdError> Context<T> for std::result::Result<T, E> {
     }
 }
 
+/// What helps against a full disk.
+pub const ROOM_HINT: &str =
+    "kilnyard clean --dry-run, which says what can go; nothing that was built is lost";
+/// What helps where a yard cannot be written.
+pub const WRITABLE_HINT: &str = "a yard on a file system that can be written: kilnyard --yard DIR ...";
+
 /// What helps against a few causes that can come from anywhere.
 fn hint_for(causes: &[String]) -> Option<String> {
     let has = |text: &str| causes.iter().any(|cause| cause.contains(text));
-    if has("No space left on device") || has("disk is full") || has("database or disk is full") {
-        Some("kilnyard clean --dry-run, which says what can go; nothing that was built is lost".to_owned())
-    } else if has("Read-only file system") || has("readonly database") {
-        Some("a yard on a file system that can be written: kilnyard --yard DIR ...".to_owned())
+    if has("No space left on device") {
+        Some(ROOM_HINT.to_owned())
+    } else if has("Read-only file system") {
+        Some(WRITABLE_HINT.to_owned())
     } else if has("Permission denied") {
         Some("the same as the user who owns the yard, or as root: ls -ld shows the owner".to_owned())
     } else {

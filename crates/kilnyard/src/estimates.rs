@@ -28,7 +28,7 @@ pub struct Estimates {
 
 impl Estimates {
     /// What this store knows, for builds of this yard on this machine.
-    pub fn of(yard: &Yard, store: &impl Store, machine: Machine) -> Result<Estimates> {
+    pub fn of(yard: &Yard, store: &dyn Store, machine: Machine) -> Result<Estimates> {
         let measured = store.measured().map_err(store_error)?;
         let measured = measured
             .into_iter()

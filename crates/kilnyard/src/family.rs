@@ -199,7 +199,7 @@ pub fn resolve(yard: &Yard, distfiles: &DistfileStore) -> Result<Set> {
 }
 
 /// Publishes everything that is there.
-pub fn publish(yard: &Yard, store: &impl Store, set: &Set, distfiles: &DistfileStore) -> Result<Published> {
+pub fn publish(yard: &Yard, store: &dyn Store, set: &Set, distfiles: &DistfileStore) -> Result<Published> {
     let key = Key::read(yard)?;
     to_publish(yard, store, set, distfiles, &key)?.publish(&key)
 }
@@ -214,7 +214,7 @@ pub struct Recovered {
 }
 
 /// Reads the repository for a store that was lost.
-pub fn recover(yard: &Yard, store: &impl Store, distfiles: &DistfileStore) -> Result<Recovered> {
+pub fn recover(yard: &Yard, store: &dyn Store, distfiles: &DistfileStore) -> Result<Recovered> {
     match &yard.config.family {
         Family::Debian(debian) => debian::recover::recover(yard, debian, store, distfiles),
         Family::Pkgsrc(_) => match resolve(yard, distfiles)? {
@@ -227,7 +227,7 @@ pub fn recover(yard: &Yard, store: &impl Store, distfiles: &DistfileStore) -> Re
 /// Says what publishing would do.
 pub fn plan_publication(
     yard: &Yard,
-    store: &impl Store,
+    store: &dyn Store,
     set: &Set,
     distfiles: &DistfileStore,
 ) -> Result<String> {
@@ -236,7 +236,7 @@ pub fn plan_publication(
 
 fn to_publish(
     yard: &Yard,
-    store: &impl Store,
+    store: &dyn Store,
     set: &Set,
     distfiles: &DistfileStore,
     key: &Key,
@@ -248,7 +248,7 @@ fn to_publish(
 }
 
 /// Writes the reports that are a family's own, of the last run.
-pub fn write_reports(yard: &Yard, store: &impl Store, set: &Set) -> Result<()> {
+pub fn write_reports(yard: &Yard, store: &dyn Store, set: &Set) -> Result<()> {
     match set {
         Set::Debian(_) => Ok(()),
         Set::Pkgsrc(workshop) => pkgsrc::reports::write(yard, store, workshop),

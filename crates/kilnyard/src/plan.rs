@@ -111,7 +111,7 @@ impl Planned {
 
 /// A hash of everything that a plan is made from, read without reading the index, and how many builds the
 /// store knew.
-pub fn digest(yard: &Yard, store: &impl Store) -> Result<String> {
+pub fn digest(yard: &Yard, store: &dyn Store) -> Result<String> {
     let config = fs_err::read_to_string(yard.path(crate::yard::CONFIG));
     let config = config.or_internal("read the configuration")?;
     let names = yard.config.package_names(&yard.folder)?;
@@ -128,7 +128,7 @@ pub fn inputs_of(digest: &str) -> &str {
 pub fn make(
     yard: &Yard,
     distfiles: &DistfileStore,
-    store: &mut impl Store,
+    store: &mut dyn Store,
     forced: &Forced,
 ) -> Result<Planned> {
     let digest = digest(yard, store)?;
@@ -142,7 +142,7 @@ pub fn remake(
     set: Set,
     before: &str,
     distfiles: &DistfileStore,
-    store: &mut impl Store,
+    store: &mut dyn Store,
 ) -> Result<()> {
     let digest = format!("{}-{}", inputs_of(before), store.next_build().map_err(store_error)?);
     compare_all(yard, set, digest, distfiles, store, &Forced::Nothing).map(|_| ())
@@ -180,7 +180,7 @@ pub fn compare_all(
     set: Set,
     digest: String,
     distfiles: &DistfileStore,
-    store: &mut impl Store,
+    store: &mut dyn Store,
     forced: &Forced,
 ) -> Result<Planned> {
     let workshop = set.ecosystem();
@@ -260,7 +260,7 @@ fn predict(
     current: &HashMap<String, Current>,
     last_builds: &HashMap<String, LastBuild>,
     broken: &HashMap<String, String>,
-    store: &impl Store,
+    store: &dyn Store,
     forced: &Forced,
 ) -> Result<Vec<Prediction>> {
     let graph = workshop.graph();
@@ -303,7 +303,7 @@ fn predict(
 }
 
 /// Compares a package's key with that of the outputs that are there.
-fn compare(workshop: &dyn Ecosystem, id: PackageId, store: &impl Store) -> Result<(PackageState, String)> {
+fn compare(workshop: &dyn Ecosystem, id: PackageId, store: &dyn Store) -> Result<(PackageState, String)> {
     let key = match workshop.key(id) {
         Ok(key) => key,
         Err(impossible) => return Ok((PackageState::LeftOut, impossible.explanation)),
@@ -412,7 +412,7 @@ fn cuts(workshop: &dyn Ecosystem, is_included: impl Fn(PackageId) -> bool) -> Ve
 }
 
 /// The plan of the yard as it is now: the kept one if it is still right, else a new one.
-pub fn current_plan(yard: &Yard, store: &mut impl Store) -> Result<Plan> {
+pub fn current_plan(yard: &Yard, store: &mut dyn Store) -> Result<Plan> {
     if is_kept(yard, store)?
         && let Some(plan) = store.plan().map_err(store_error)?
     {
@@ -422,7 +422,7 @@ pub fn current_plan(yard: &Yard, store: &mut impl Store) -> Result<Plan> {
 }
 
 /// Brings the plan in the store up to date, if it is not.
-pub fn keep_current(yard: &Yard, store: &mut impl Store) -> Result<()> {
+pub fn keep_current(yard: &Yard, store: &mut dyn Store) -> Result<()> {
     if is_kept(yard, store)? {
         return Ok(());
     }
@@ -434,14 +434,14 @@ pub fn keep_current(yard: &Yard, store: &mut impl Store) -> Result<()> {
     }
 }
 
-fn is_kept(yard: &Yard, store: &impl Store) -> Result<bool> {
+fn is_kept(yard: &Yard, store: &dyn Store) -> Result<bool> {
     let digest = digest(yard, store)?;
     let is_of_it = store.plan_head().map_err(store_error)?.is_some_and(|plan| plan.digest == digest);
     Ok(is_of_it && knows_the_broken(store, &open_distfiles(yard)?)?)
 }
 
 /// Whether the plan in the store says of each package whose file is broken now that it is, and of no other.
-fn knows_the_broken(store: &impl Store, distfiles: &DistfileStore) -> Result<bool> {
+fn knows_the_broken(store: &dyn Store, distfiles: &DistfileStore) -> Result<bool> {
     let current = store.all_current().map_err(store_error)?;
     let broken = broken(&current.into_iter().map(|c| (c.package.clone(), c)).collect(), distfiles);
     let mut is_right = true;
@@ -457,6 +457,6 @@ fn knows_the_broken(store: &impl Store, distfiles: &DistfileStore) -> Result<boo
     Ok(is_right)
 }
 
-fn renew(yard: &Yard, store: &mut impl Store) -> Result<Plan> {
+fn renew(yard: &Yard, store: &mut dyn Store) -> Result<Plan> {
     Ok(make(yard, &open_distfiles(yard)?, store, &Forced::Nothing)?.plan)
 }

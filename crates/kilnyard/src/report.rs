@@ -9,7 +9,7 @@ use kilnyard_ecosystem::Ecosystem;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::result::{Measures, PackageState as State};
 use kilnyard_schedule::{Bound, Machine, Work};
-use kilnyard_store::{BuildRow, PackageRow, RunRow, RunState, Sqlite, Store};
+use kilnyard_store::{BuildRow, PackageRow, RunRow, RunState, Store};
 use kilnyard_web::{
     Counts, CycleCut, LeftOut, PackageState, PathStep, Report, ReportFailure, ReportOutput, ReportPackage,
     ReportStage, ReportStalls, RepositoryFacts,
@@ -33,7 +33,7 @@ pub struct Figures {
 }
 
 /// The figures of a run.
-pub fn figures(yard: &Yard, store: &Sqlite, workshop: &dyn Ecosystem) -> Result<Option<Figures>> {
+pub fn figures(yard: &Yard, store: &dyn Store, workshop: &dyn Ecosystem) -> Result<Option<Figures>> {
     let Some(run) = store.last_run().map_err(store_error)? else { return Ok(None) };
     let facts = Facts::read(yard, store, workshop, &run)?;
     let failed = facts.rows.iter().filter(|row| row.state == State::Failed);
@@ -74,7 +74,7 @@ fn cpu_seconds(build: &BuildRow) -> f64 {
 /// folder of its own: the report of the whole set stays as it is.
 pub fn write(
     yard: &Yard,
-    store: &Sqlite,
+    store: &dyn Store,
     workshop: &dyn Ecosystem,
     published: Option<&Published>,
 ) -> Result<String> {
@@ -136,7 +136,7 @@ struct Facts<'a> {
 impl Facts<'_> {
     fn read<'a>(
         yard: &'a Yard,
-        store: &Sqlite,
+        store: &dyn Store,
         workshop: &'a dyn Ecosystem,
         run: &'a RunRow,
     ) -> Result<Facts<'a>> {

@@ -25,8 +25,7 @@ use kilnyard_process::{LimitRules, pressure};
 use kilnyard_protocol::{BuildResult, Lease, Progress};
 use kilnyard_schedule::{Files, Pressure};
 use kilnyard_store::{
-    BuildRow, Current, ForcedRun, Number, PackageRow, Record, Request, RequestKind, RunRow, RunState, Sqlite,
-    Store,
+    BuildRow, Current, ForcedRun, Number, PackageRow, Record, Request, RequestKind, RunRow, RunState, Store,
 };
 use kilnyard_worker::{Cores, JobserverStyle, Remaker, Settings, Worker, jobserver_path};
 use link::Local;
@@ -106,7 +105,7 @@ pub struct Run<'a> {
     /// The yard.
     pub yard: &'a Yard,
     /// The store.
-    pub store: &'a mut Sqlite,
+    pub store: &'a mut dyn Store,
     /// The set and its plan.
     pub planned: Planned,
     /// The files.

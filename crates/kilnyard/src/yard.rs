@@ -3,10 +3,11 @@
 mod folders;
 
 use crate::config::{self, Config};
-use crate::error::{Context, Error, Kind, Result};
+use crate::error::{Context, Error, Kind, ROOM_HINT, Result, WRITABLE_HINT};
 use kilnyard_model::order::Stage;
 use kilnyard_root::{Form, IdMap, block};
-use kilnyard_store::{BuildRow, Sqlite, StoreError};
+use kilnyard_store::{BuildRow, StoreError};
+use kilnyard_store_sqlite::Sqlite;
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
@@ -27,6 +28,10 @@ const BACKUPS_KEPT: usize = 7;
 /// What helps against a store that cannot be used any more.
 const RESTORE_HINT: &str =
     "kilnyard restore, which takes the last good backup, and the rest from the repository";
+/// What helps against a store that another version wrote.
+const NEWER_HINT: &str = "the version of Kilnyard that wrote the store, or a newer one";
+/// What helps against a store that stayed locked.
+const BUSY_HINT: &str = "the same command again, when the process that writes the store is done";
 /// How much of the lock's file is read.
 const HOLDER_BYTES_MAX: u64 = 1024;
 
@@ -190,7 +195,10 @@ impl Yard {
         match Sqlite::open(&path) {
             // Questions have answers on a read-only file system too; what writes fails where it does.
             Err(error) if error.is_read_only() && path.exists() => {
-                Sqlite::open_to_read(&path).map_err(|_| store_error(error))
+                Sqlite::open_to_read(&path).map_err(|reading| match reading {
+                    StoreError::TooOld { .. } | StoreError::TooNew { .. } => store_error(reading),
+                    _ => store_error(error),
+                })
             }
             other => other.map_err(store_error),
         }
@@ -263,11 +271,17 @@ fn user_of(number: u32) -> String {
 
 /// An error of the store, for people.
 pub fn store_error(error: StoreError) -> Error {
-    let kind = match error {
-        StoreError::TooNew { .. } => Kind::Usage,
-        _ => Kind::Machine,
+    let (kind, hint) = match &error {
+        StoreError::TooNew { .. } => (Kind::Usage, Some(NEWER_HINT)),
+        StoreError::Full { .. } => (Kind::Machine, Some(ROOM_HINT)),
+        StoreError::ReadOnly { .. } | StoreError::TooOld { .. } => (Kind::Machine, Some(WRITABLE_HINT)),
+        StoreError::Busy { .. } => (Kind::Machine, Some(BUSY_HINT)),
+        StoreError::Damaged { .. } | StoreError::Unreadable { .. } => (Kind::Machine, Some(RESTORE_HINT)),
+        StoreError::Other { .. } => (Kind::Machine, None),
     };
-    let is_damaged = error.is_damaged();
-    let error = Err::<(), _>(error).context(kind, "use the yard's store").unwrap_err();
-    if is_damaged { error.hint(RESTORE_HINT) } else { error }
+    let mut error = Err::<(), _>(error).context(kind, "use the yard's store").unwrap_err();
+    if let Some(hint) = hint.filter(|hint| !error.hints.iter().any(|known| known == hint)) {
+        error.hints.push(hint.to_owned());
+    }
+    error
 }

@@ -2,109 +2,26 @@
 //!
 //! Whoever decides writes [`Record`]s, all of one decision in one transaction, before acting on them; so
 //! after a crash the store says what was decided, and nothing half. Readers in other processes see the
-//! last whole decision (SQLite's write-ahead log). There is one writer of a run, the coordinator; other
+//! last whole decision. There is one writer of a run, the coordinator; other
 //! commands only leave [`Request`]s, which it takes.
 //!
-//! [`Store`] is the interface, `sqlite` the store of one machine; [`bob_history`] reads the times that another builder
-//! kept. Known downside: a decision costs a flush
-//! of the disk, some milliseconds; there are a few of them for each build.
+//! This crate is the contract alone: [`Store`], the rows and records that it takes and gives, and [`StoreError`]. It knows no
+//! database, so that the coordinator compiles without one; each store is a crate of its own that stands above this one.
 
-pub mod bob_history;
+mod error;
 mod rows;
-mod sqlite;
 
+pub use error::{Cause, StoreError};
 pub use rows::{
     BuildRow, Current, ForcedRun, LastBuild, MEASURED_MAX, MeasuredStage, Measurement, OutputRow, PackageRow,
     Plan, PlanRow, PlanRowSeen, Record, Request, RequestKind, RunRow, RunState,
 };
-pub use sqlite::{Sqlite, check_file, files};
-
-use std::path::PathBuf;
-
-/// The store could not do what was asked.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// The database refused.
-    #[error("the store {path}: {source}")]
-    Database {
-        /// The file.
-        path: PathBuf,
-        /// What it said.
-        source: rusqlite::Error,
-    },
-    /// The store was written by a later version of Kilnyard.
-    #[error("the store {path} is of format {found}, and this version of Kilnyard knows {known} at most")]
-    TooNew {
-        /// The file.
-        path: PathBuf,
-        /// Its format.
-        found: i64,
-        /// The latest known one.
-        known: i64,
-    },
-    /// The database is not whole.
-    #[error("the store {path} is damaged: {reason}")]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What SQLite found.
-        reason: String,
-    },
-    /// A copy of a store could not be made.
-    #[error("failed to write the copy {path} of the store: {source}")]
-    Copy {
-        /// The copy.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
-    /// Something in the store cannot be read.
-    #[error("the store {path} holds {what} that cannot be read: {reason}")]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What it is.
-        what: &'static str,
-        /// Why not.
-        reason: String,
-    },
-}
-
-impl StoreError {
-    /// Whether the store can be read here and not written.
-    pub fn is_read_only(&self) -> bool {
-        let StoreError::Database { source, .. } = self else { return false };
-        matches!(
-            source.sqlite_error_code(),
-            Some(rusqlite::ErrorCode::ReadOnly | rusqlite::ErrorCode::CannotOpen)
-        )
-    }
-
-    /// Whether there was no room on the disk.
-    pub fn is_full(&self) -> bool {
-        let StoreError::Database { source, .. } = self else { return false };
-        // SQLite tells a failed write apart from a full disk only where the kernel said so at once.
-        matches!(source.sqlite_error_code(), Some(rusqlite::ErrorCode::DiskFull))
-    }
-
-    /// Whether what the store holds cannot be read any more: only another store in its place helps.
-    pub fn is_damaged(&self) -> bool {
-        use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
-        match self {
-            StoreError::Database { source, .. } => {
-                matches!(source.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
-            }
-            StoreError::Damaged { .. } | StoreError::Unreadable { .. } => true,
-            StoreError::TooNew { .. } | StoreError::Copy { .. } => false,
-        }
-    }
-}
 
 /// A number that counts up: of runs and of builds.
 pub type Number = u64;
 
-/// The interface of every store.
-pub trait Store {
+/// What every store promises. It can be moved to a thread of its own.
+pub trait Store: Send {
     /// Begins a run of these packages; its number.
     fn begin_run(&mut self, run: &RunRow, packages: &[PackageRow]) -> Result<Number, StoreError>;
     /// Writes the records of one decision, all or none.
@@ -163,6 +80,21 @@ pub trait Store {
     fn each_planned(&self, each: &mut dyn FnMut(PlanRowSeen) -> bool) -> Result<(), StoreError>;
     /// One package of the plan that was kept.
     fn planned(&self, name: &str) -> Result<Option<PlanRow>, StoreError>;
-    /// Outputs that are there now, of all packages, ordered by name and version.
+    /// Outputs that are there now, of all packages, ordered by name and then by package.
     fn outputs(&self) -> Result<Vec<OutputRow>, StoreError>;
+    /// Calls `read` once, with a store in which everything is as it was at one moment, whatever other processes write
+    /// meanwhile. See [`at_once`](#method.at_once), which returns what was read.
+    fn read_at_once(&self, read: &mut dyn FnMut(&dyn Store)) -> Result<(), StoreError>;
+}
+
+impl dyn Store + '_ {
+    /// Reads several things as they are together, whatever other processes write meanwhile.
+    pub fn at_once<T>(&self, read: impl FnOnce(&dyn Store) -> T) -> Result<T, StoreError> {
+        let (mut read, mut seen) = (Some(read), None);
+        self.read_at_once(&mut |store| seen = read.take().map(|read| read(store)))?;
+        seen.ok_or_else(|| StoreError::Other {
+            store: String::from("of this yard"),
+            source: "it gave nothing to read".into(),
+        })
+    }
 }

@@ -26,7 +26,8 @@ impl RunState {
         }
     }
 
-    pub(crate) fn parse(name: &str) -> Option<RunState> {
+    /// The state of this name.
+    pub fn parse(name: &str) -> Option<RunState> {
         [RunState::Running, RunState::Finished, RunState::Interrupted]
             .into_iter()
             .find(|s| s.as_str() == name)
@@ -183,7 +184,8 @@ impl RequestKind {
         }
     }
 
-    pub(crate) fn parse(name: &str) -> Option<RequestKind> {
+    /// The kind of this name.
+    pub fn parse(name: &str) -> Option<RequestKind> {
         [RequestKind::Retry, RequestKind::Skip, RequestKind::Bump].into_iter().find(|k| k.as_str() == name)
     }
 }

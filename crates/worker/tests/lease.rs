@@ -151,9 +151,11 @@ impl Trying {
     }
 }
 
+type Answering = dyn Fn(&Built) -> Result<Answer, String>;
+
 /// A coordinator's end with one way to answer, and what came there.
 struct Recorded {
-    answer: Box<dyn Fn(&Built) -> Result<Answer, String>>,
+    answer: Box<Answering>,
     cancel: AtomicBool,
     cancels_in: Option<Stage>,
     built: RefCell<Vec<Built>>,

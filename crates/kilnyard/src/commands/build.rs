@@ -12,7 +12,7 @@ use crate::yard::{Lock, Yard, store_error};
 use crate::{family, mirror, plan, report, signals, words};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_model::result::PackageState;
-use kilnyard_store::{ForcedRun, RunState, Sqlite, Store};
+use kilnyard_store::{ForcedRun, RunState, Store};
 use serde_json::json;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -155,7 +155,7 @@ fn check_names(yard: &Yard, names: &[String]) -> Result<()> {
 
 /// What the last run forced, if it was interrupted and this command resumes it: one that names nothing, and forces nothing of
 /// its own. A run that was planned from something else is not resumed; what it had not built is compared as usual.
-fn forced_before(yard: &Yard, store: &Sqlite, options: &Build) -> Result<Option<ForcedRun>> {
+fn forced_before(yard: &Yard, store: &dyn Store, options: &Build) -> Result<Option<ForcedRun>> {
     if options.force || options.check_reproducible || !options.packages.is_empty() {
         return Ok(None);
     }
@@ -210,7 +210,7 @@ fn exit_code(outcome: &Outcome) -> Result<ExitCode> {
 /// What fits one screen at the end.
 fn summary(
     yard: &Yard,
-    store: &Sqlite,
+    store: &dyn Store,
     workshop: &dyn Ecosystem,
     outcome: &Outcome,
     page: &str,

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::words;
 use crate::yard::{Yard, store_error};
 use kilnyard_model::result::PackageState;
-use kilnyard_store::{BuildRow, Sqlite, Store};
+use kilnyard_store::{BuildRow, Store};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -69,7 +69,7 @@ pub fn run(yard: &Yard, options: &cli::Diff) -> Result<ExitCode> {
     print(&text(earlier, later, &difference))
 }
 
-fn figures(store: &Sqlite, run: u64) -> Result<BTreeMap<String, Figures>> {
+fn figures(store: &dyn Store, run: u64) -> Result<BTreeMap<String, Figures>> {
     let mut builds: BTreeMap<String, BuildRow> = BTreeMap::new();
     for build in store.builds_in(run).map_err(store_error)? {
         builds.insert(build.package.clone(), build);

@@ -8,7 +8,7 @@ use crate::plan::{current_plan, keep_current};
 use crate::words;
 use crate::yard::{Yard, store_error};
 use kilnyard_model::result::PackageState;
-use kilnyard_store::{Plan, PlanRow, PlanRowSeen, Sqlite, Store};
+use kilnyard_store::{Plan, PlanRow, PlanRowSeen, Store};
 use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
 use std::fmt::Write as _;
@@ -26,6 +26,7 @@ pub fn run(yard: &Yard, options: &cli::Plan) -> Result<ExitCode> {
     let mut store = yard.store()?;
     if options.json {
         keep_current(yard, &mut store)?;
+        let store: &dyn Store = &store;
         return store.at_once(print_as_json).map_err(store_error)?;
     }
     show(&current_plan(yard, &mut store)?, options.all)
@@ -45,7 +46,7 @@ struct AsJson<'a> {
     packages: Packages<'a>,
 }
 
-struct Packages<'a>(&'a Sqlite);
+struct Packages<'a>(&'a dyn Store);
 
 #[derive(Serialize)]
 struct PackageAsJson<'a> {
@@ -92,7 +93,7 @@ impl Serialize for Packages<'_> {
 /// How much is written at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
-fn print_as_json(store: &Sqlite) -> Result<ExitCode> {
+fn print_as_json(store: &dyn Store) -> Result<ExitCode> {
     let Some(plan) = store.plan_head().map_err(store_error)? else { return Ok(ExitCode::SUCCESS) };
     let value = AsJson {
         digest: &plan.digest,

@@ -8,7 +8,7 @@ use crate::yard::{Yard, store_error};
 use kilnyard_model::order::Stage;
 use kilnyard_model::result::PackageState;
 use kilnyard_model::text;
-use kilnyard_store::{BuildRow, RunRow, RunState, Sqlite, Store};
+use kilnyard_store::{BuildRow, RunRow, RunState, Store};
 use serde_json::json;
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -129,7 +129,7 @@ fn preparing(yard: &Yard) -> Option<String> {
 
 /// The path of a run that goes on, where it is one of the whole plan that is kept. After a run that is the plan of the
 /// next one.
-fn path(store: &Sqlite, run: &RunRow, counts: &[(PackageState, u64)]) -> Result<Vec<String>> {
+fn path(store: &dyn Store, run: &RunRow, counts: &[(PackageState, u64)]) -> Result<Vec<String>> {
     let plan = store.plan_head().map_err(store_error)?.filter(|plan| plan.digest == run.plan_digest);
     let mut planned = 0;
     store

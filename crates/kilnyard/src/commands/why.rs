@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::words;
 use crate::yard::{Yard, store_error};
 use kilnyard_model::result::PackageState;
-use kilnyard_store::{BuildRow, PackageRow, Sqlite, Store};
+use kilnyard_store::{BuildRow, PackageRow, Store};
 use kilnyard_worker::RootFolder;
 use serde_json::json;
 use std::fmt::Write;
@@ -70,7 +70,7 @@ fn build_json(build: &BuildRow) -> serde_json::Value {
 }
 
 /// From a package to the one that is to blame in the end.
-fn chain(store: &Sqlite, run: Option<u64>, row: &PackageRow) -> Result<Vec<PackageRow>> {
+fn chain(store: &dyn Store, run: Option<u64>, row: &PackageRow) -> Result<Vec<PackageRow>> {
     let mut chain = Vec::new();
     let mut next = row.blamed.clone();
     while let (Some(name), Some(run)) = (next, run) {

@@ -13,7 +13,7 @@ use kilnyard_ecosystem::debian::universe::Universe;
 use kilnyard_ecosystem::debian::{Base, Published, Workshop};
 use kilnyard_mirror::{DistfileStore, Sha256Hex};
 use kilnyard_sign::YardKey;
-use kilnyard_store::{Current, Record, Sqlite, Store};
+use kilnyard_store::{Current, Record, Store};
 use serde_json::{Map, json};
 use std::time::Instant;
 
@@ -33,7 +33,8 @@ pub fn measure(pairs: u32) -> Result<Report> {
     let names: Vec<String> = (0..PACKAGES).map(|number| synthetic::current(number, 1).package).collect();
     let workshop =
         Workshop::new(settings, universe, Sources::default(), &names, Base::default(), Published::default());
-    let mut bench = Bench { store: yard.store()?, distfiles: mirror::open_distfiles(&yard)?, yard, workshop };
+    let mut bench =
+        Bench { store: Box::new(yard.store()?), distfiles: mirror::open_distfiles(&yard)?, yard, workshop };
     bench.put((0..PACKAGES).map(|number| synthetic::current(number, 1)).collect())?;
     let (mut whole, mut changed, mut changed_wall) = (Vec::new(), Vec::new(), Vec::new());
     for pair in 1..=pairs {
@@ -68,7 +69,7 @@ pub fn measure(pairs: u32) -> Result<Report> {
 
 struct Bench {
     yard: Yard,
-    store: Sqlite,
+    store: Box<dyn Store>,
     distfiles: DistfileStore,
     workshop: Workshop,
 }
@@ -94,7 +95,7 @@ impl Bench {
     fn publish(&self) -> Result<(f64, f64)> {
         let (cpu, started) = (all_cpu_seconds(), Instant::now());
         let key = Key::read(&self.yard)?;
-        let planned = debian::publish::make(&self.yard, &self.store, &self.workshop, &self.distfiles, &key)?;
+        let planned = debian::publish::make(&self.yard, &*self.store, &self.workshop, &self.distfiles, &key)?;
         let published = planned.publish(&key)?;
         let used = (all_cpu_seconds() - cpu, started.elapsed().as_secs_f64());
         if !published.is_changed || published.packages != PACKAGES as u64 {

@@ -13,7 +13,7 @@ use crate::yard::{Yard, store_error};
 use kilnyard_model::order::Stage;
 use kilnyard_model::result::{Failure, FailureKind, Measures, PackageState, StageResult};
 use kilnyard_process::Log;
-use kilnyard_store::{BuildRow, PackageRow, Plan, PlanRow, Record, RunRow, RunState, Sqlite, Store};
+use kilnyard_store::{BuildRow, PackageRow, Plan, PlanRow, Record, RunRow, RunState, Store};
 use serde_json::{Map, Value, json};
 
 /// How many packages the yard has: about as many as Debian has sources.
@@ -113,7 +113,7 @@ fn built_in(run: usize) -> Vec<usize> {
     }
 }
 
-fn fill(yard: &Yard, store: &mut Sqlite) -> Result<()> {
+fn fill(yard: &Yard, store: &mut dyn Store) -> Result<()> {
     fs_err::write(yard.path("index/index.json"), r#"{"suites":[]}"#).or_internal("write an index")?;
     let mut build = 0;
     for run in 1..=RUNS {
@@ -235,7 +235,7 @@ fn build_records(run: u64, build: u64, number: usize, began: f64, state: Package
 }
 
 /// Writes the one log that is asked for, of the last build of a package.
-fn write_log(yard: &Yard, store: &Sqlite) -> Result<()> {
+fn write_log(yard: &Yard, store: &dyn Store) -> Result<()> {
     let failed = "write a log";
     let number = built_in(RUNS)[1];
     let builds = store.builds_of(&synthetic::name(number), 1).map_err(store_error)?;

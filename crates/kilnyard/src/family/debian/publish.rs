@@ -30,7 +30,7 @@ fn pool_folder(source: &str) -> String {
 /// What is to be published.
 pub fn make(
     yard: &Yard,
-    store: &impl Store,
+    store: &dyn Store,
     workshop: &Workshop,
     distfiles: &DistfileStore,
     key: &Key,

@@ -20,7 +20,7 @@ use std::path::Path;
 pub fn recover(
     yard: &Yard,
     debian: &Debian,
-    store: &impl Store,
+    store: &dyn Store,
     distfiles: &DistfileStore,
 ) -> Result<Recovered> {
     // Binaries of several versions of a source may be published; the store has one version, the highest.

@@ -17,7 +17,7 @@ use std::collections::HashSet;
 /// What is to be published.
 pub fn make(
     yard: &Yard,
-    store: &impl Store,
+    store: &dyn Store,
     workshop: &Workshop,
     distfiles: &DistfileStore,
     key: &Key,
@@ -61,7 +61,7 @@ pub fn make(
 /// Packages of the repository that the store does not have. Such as another version of the tree made are lost.
 pub fn recover(
     yard: &Yard,
-    store: &impl Store,
+    store: &dyn Store,
     workshop: &Workshop,
     distfiles: &DistfileStore,
 ) -> Result<Recovered> {

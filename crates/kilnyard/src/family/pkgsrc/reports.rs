@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 /// Writes the reports after the last run. They are of the whole set: a package that this run did not contain stands where
 /// the latest run that did contain it left it.
-pub fn write(yard: &Yard, store: &impl Store, workshop: &Workshop) -> Result<()> {
+pub fn write(yard: &Yard, store: &dyn Store, workshop: &Workshop) -> Result<()> {
     let failed = "write the reports for pbulk's readers";
     let Some(run) = store.last_run().map_err(store_error)? else { return Ok(()) };
     let graph = workshop.graph();
@@ -83,7 +83,7 @@ fn remove_old(folder: &Path) -> Result<()> {
 const RUNS_MAX: usize = 100;
 
 /// Where each package of the set stands by the latest run that contained this version of it.
-fn states(store: &impl Store, workshop: &Workshop) -> Result<HashMap<String, PackageState>> {
+fn states(store: &dyn Store, workshop: &Workshop) -> Result<HashMap<String, PackageState>> {
     let graph = workshop.graph();
     let mut states = HashMap::new();
     let mut missing: HashSet<&str> = graph.packages().map(|id| graph.name(id)).collect();
@@ -143,7 +143,7 @@ fn status(state: PackageState) -> Status {
 }
 
 /// What the report says of the build; of the platform what the packages themselves say.
-fn header(yard: &Yard, store: &impl Store, run: &RunRow) -> Result<Header> {
+fn header(yard: &Yard, store: &dyn Store, run: &RunRow) -> Result<Header> {
     let outputs = store.outputs().map_err(store_error)?;
     let said = |key: &str| {
         let mut lines = outputs.iter().flat_map(|row| row.output.description.lines());

@@ -1,10 +1,9 @@
 //! The store by itself: what is written comes back, and a decision is whole or absent.
 
 use super::*;
-use crate::RunState;
-use crate::{MEASURED_MAX, MeasuredStage, Measurement};
 use kilnyard_model::order::{Key, Output, Stage};
 use kilnyard_model::result::{Failure, FailureKind, Measures, StageResult};
+use kilnyard_store::{MEASURED_MAX, MeasuredStage, RunState};
 
 fn run_row() -> RunRow {
     RunRow {
@@ -17,7 +16,7 @@ fn run_row() -> RunRow {
         slots: 2,
         expected_seconds: 60.0,
         bound_seconds: 50.0,
-        forced: Some(crate::ForcedRun { packages: vec!["a".into()], checks_reproducible: true }),
+        forced: Some(kilnyard_store::ForcedRun { packages: vec!["a".into()], checks_reproducible: true }),
     }
 }
 
@@ -247,6 +246,7 @@ fn packages_of_a_plan_pass_by_until_somebody_has_enough() {
     store.save_plan(&plan).unwrap();
     plan.packages.clear();
     let mut other = Sqlite::open(&folder.path().join("kilnyard.db")).unwrap();
+    let store: &dyn Store = &store;
     let seen = store.at_once(|store| {
         let head = store.plan_head().unwrap().unwrap();
         // What another process writes meanwhile is not seen.
@@ -405,4 +405,51 @@ fn the_last_of_several_times_of_a_stage_counts() {
     // It was built twice.
     assert_eq!(times(&[(depends, 1.0), (build, 5.0), (depends, 1.5), (build, 6.0)]), [1.5, 6.0]);
     assert!(times(&[]).is_empty());
+}
+
+#[test]
+fn what_the_database_reports_has_a_kind() {
+    let (mut store, folder) = open();
+    let path = folder.path().join("kilnyard.db");
+    let durations: Vec<_> = (0..2000).map(|number| (format!("package-{number}"), 1.0, 2.0)).collect();
+
+    let pages: i64 = store.connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+    store.connection.pragma_update(None, "max_page_count", pages).unwrap();
+    let full = store.import_durations(&durations).unwrap_err();
+    assert!(matches!(full, StoreError::Full { .. }) && full.is_full(), "{full:?}");
+    assert!(full.to_string().contains("kilnyard.db"), "{full}");
+    assert!(store.durations().unwrap().is_empty());
+    store.connection.pragma_update(None, "max_page_count", 1 << 20).unwrap();
+
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    store.connection.busy_timeout(Duration::ZERO).unwrap();
+    let busy = store.import_durations(&durations).unwrap_err();
+    assert!(matches!(busy, StoreError::Busy { .. }), "{busy:?}");
+    other.execute_batch("ROLLBACK").unwrap();
+    drop(other);
+
+    store.import_durations(&durations).unwrap();
+    drop(store);
+    let mut reader = Sqlite::open_to_read(&path).unwrap();
+    let read_only = reader.import_durations(&durations).unwrap_err();
+    assert!(read_only.is_read_only(), "{read_only:?}");
+    assert_eq!(reader.durations().unwrap().len(), durations.len());
+    drop(reader);
+
+    std::fs::write(&path, [b'x'; 4096]).unwrap();
+    let damaged = Sqlite::open(&path).unwrap_err();
+    assert!(damaged.is_damaged(), "{damaged:?}");
+}
+
+#[test]
+fn an_older_store_that_cannot_be_written_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kilnyard.db");
+    let earlier = Connection::open(&path).unwrap();
+    earlier.execute_batch(STEPS[0]).unwrap();
+    earlier.pragma_update(None, "user_version", 1).unwrap();
+    drop(earlier);
+    let error = Sqlite::open_to_read(&path).unwrap_err();
+    assert!(matches!(error, StoreError::TooOld { found: 1, .. }), "{error:?}");
 }

@@ -1,13 +1,12 @@
 //! Reading.
 
 use super::Sqlite;
-use crate::rows::{
-    BuildRow, Current, LastBuild, Measurement, OutputRow, PackageRow, Plan, PlanRow, PlanRowSeen, RunRow,
-    RunState,
-};
-use crate::{Number, StoreError};
 use kilnyard_model::order::Key;
 use kilnyard_model::result::PackageState;
+use kilnyard_store::{
+    BuildRow, Current, LastBuild, Measurement, Number, OutputRow, PackageRow, Plan, PlanRow, PlanRowSeen,
+    RunRow, RunState, StoreError,
+};
 use rusqlite::{OptionalExtension, Params, Row};
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! The store of one machine.
+//! The store, opened.
 
 mod backup;
 mod read;
@@ -6,14 +6,14 @@ mod write;
 
 pub use backup::{check_file, files};
 
-use crate::rows::{
-    BuildRow, Current, LastBuild, Measurement, OutputRow, PackageRow, Plan, PlanRow, PlanRowSeen, Record,
-    Request, RequestKind, RunRow,
-};
-use crate::{Number, Store, StoreError};
 use kilnyard_model::result::PackageState;
+use kilnyard_store::{
+    BuildRow, Current, LastBuild, Measurement, Number, OutputRow, PackageRow, Plan, PlanRow, PlanRowSeen,
+    Record, Request, RequestKind, RunRow, Store, StoreError,
+};
 use rusqlite::TransactionBehavior::Immediate;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
+use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -50,9 +50,7 @@ impl Sqlite {
             match store.prepare() {
                 // Another process makes the same store at this moment. SQLite does not wait by itself where the
                 // journal's mode changes.
-                Err(StoreError::Database { source, .. })
-                    if is_busy(&source) && began.elapsed() < BUSY_WAIT =>
-                {
+                Err(StoreError::Busy { .. }) if began.elapsed() < BUSY_WAIT => {
                     std::thread::sleep(BUSY_PAUSE);
                 }
                 other => return other.map(|()| store),
@@ -82,18 +80,14 @@ impl Sqlite {
         let found: i64 = connection
             .query_row("PRAGMA user_version", [], |row| row.get(0))
             .map_err(|e| database(path, e))?;
-        if found != FORMAT {
-            return Err(StoreError::TooNew { path: path.to_owned(), found, known: FORMAT });
+        let (store, known) = (path.display().to_string(), FORMAT);
+        match found.cmp(&FORMAT) {
+            Ordering::Less => return Err(StoreError::TooOld { store, found, known }),
+            Ordering::Greater => return Err(StoreError::TooNew { store, found, known }),
+            Ordering::Equal => {}
         }
         connection.set_prepared_statement_cache_capacity(64);
         Ok(Sqlite { connection, path: path.to_owned() })
-    }
-
-    /// Reads several things as they are together, whatever other processes write meanwhile.
-    pub fn at_once<T>(&self, read: impl FnOnce(&Sqlite) -> T) -> Result<T, StoreError> {
-        // A transaction that only read ends when it is dropped.
-        let _transaction = self.connection.unchecked_transaction().map_err(|e| self.wrap(e))?;
-        Ok(read(self))
     }
 
     fn prepare(&mut self) -> Result<(), StoreError> {
@@ -117,7 +111,7 @@ impl Sqlite {
         let transaction = self.connection.transaction_with_behavior(Immediate).map_err(wrap)?;
         let found = format(&transaction).map_err(wrap)?;
         let Some(steps) = usize::try_from(found).ok().and_then(|done| STEPS.get(done..)) else {
-            return Err(StoreError::TooNew { path, found, known: FORMAT });
+            return Err(StoreError::TooNew { store: path.display().to_string(), found, known: FORMAT });
         };
         for step in steps {
             transaction.execute_batch(step).map_err(wrap)?;
@@ -131,16 +125,26 @@ impl Sqlite {
     }
 
     fn unreadable(&self, what: &'static str, reason: impl ToString) -> StoreError {
-        StoreError::Unreadable { path: self.path.clone(), what, reason: reason.to_string() }
+        StoreError::Unreadable { store: self.path.display().to_string(), what, reason: reason.to_string() }
     }
 }
 
-fn is_busy(error: &rusqlite::Error) -> bool {
-    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
-}
-
+/// What SQLite reported, as the contract names it.
 fn database(path: &Path, source: rusqlite::Error) -> StoreError {
-    StoreError::Database { path: path.to_owned(), source }
+    let store = path.display().to_string();
+    let Some(code) = source.sqlite_error_code() else {
+        return StoreError::Other { store, source: Box::new(source) };
+    };
+    let reason = source.to_string();
+    let source = Box::new(source);
+    match code {
+        // SQLite reports a failed write as a full disk only where the kernel said so at once.
+        ErrorCode::DiskFull => StoreError::Full { store, source },
+        ErrorCode::ReadOnly | ErrorCode::CannotOpen => StoreError::ReadOnly { store, source },
+        ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => StoreError::Busy { store, source },
+        ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => StoreError::Damaged { store, reason },
+        _ => StoreError::Other { store, source },
+    }
 }
 
 impl Store for Sqlite {
@@ -255,6 +259,15 @@ impl Store for Sqlite {
 
     fn outputs(&self) -> Result<Vec<OutputRow>, StoreError> {
         self.read_outputs(None)
+    }
+
+    fn read_at_once(&self, read: &mut dyn FnMut(&dyn Store)) -> Result<(), StoreError> {
+        // A transaction that only read ends when it is dropped.
+        let _transaction = self.connection.unchecked_transaction().map_err(|e| self.wrap(e))?;
+        // A transaction begins with what it reads first.
+        self.connection.query_row("SELECT 1 FROM sqlite_schema", [], |_| Ok(())).map_err(|e| self.wrap(e))?;
+        read(self);
+        Ok(())
     }
 }
 

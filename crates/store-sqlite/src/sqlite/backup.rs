@@ -1,13 +1,31 @@
 //! Copies of a store that can take its place, and whether a store is whole.
 
 use super::{FORMAT, Sqlite, database};
-use crate::StoreError;
+use kilnyard_store::StoreError;
 use rusqlite::{Connection, OpenFlags};
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// What a copy is called behind its name until it is complete.
 const UNFINISHED: &str = ".new";
+
+/// A copy of the store could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to write the copy {path}: {source}")]
+struct CopyError {
+    path: String,
+    source: io::Error,
+}
+
+fn copy_error(path: &Path, source: io::Error) -> StoreError {
+    let (store, kind) = (path.display().to_string(), source.kind());
+    let source = Box::new(CopyError { path: store.clone(), source });
+    match kind {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreError::Full { store, source },
+        io::ErrorKind::ReadOnlyFilesystem => StoreError::ReadOnly { store, source },
+        _ => StoreError::Other { store, source },
+    }
+}
 
 impl Sqlite {
     /// An error if the database is damaged. Every page is read, so this takes as long as reading the file.
@@ -20,7 +38,7 @@ impl Sqlite {
     pub fn back_up(&self, to: &Path) -> Result<(), StoreError> {
         self.check()?;
         let unfinished = beside(to, UNFINISHED);
-        let failed = |source| StoreError::Copy { path: to.to_owned(), source };
+        let failed = |error| copy_error(to, error);
         match std::fs::remove_file(&unfinished) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
@@ -36,7 +54,7 @@ impl Sqlite {
         check_file(from)?;
         let unfinished = beside(to, UNFINISHED);
         let copied = std::fs::copy(from, &unfinished).and_then(|_| place(&unfinished, to));
-        copied.map_err(|source| StoreError::Copy { path: to.to_owned(), source })
+        copied.map_err(|error| copy_error(to, error))
     }
 }
 
@@ -46,8 +64,10 @@ pub fn check_file(path: &Path) -> Result<(), StoreError> {
     let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(wrap)?;
     let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(wrap)?;
     match found {
-        0 => Err(StoreError::Damaged { path: path.to_owned(), reason: "it is empty".to_owned() }),
-        _ if found > FORMAT => Err(StoreError::TooNew { path: path.to_owned(), found, known: FORMAT }),
+        0 => Err(StoreError::Damaged { store: path.display().to_string(), reason: "it is empty".to_owned() }),
+        _ if found > FORMAT => {
+            Err(StoreError::TooNew { store: path.display().to_string(), found, known: FORMAT })
+        }
         _ => check(&connection, path),
     }
 }
@@ -69,7 +89,7 @@ fn check(connection: &Connection, path: &Path) -> Result<(), StoreError> {
         .map_err(|error| database(path, error))?;
     match said.as_str() {
         "ok" => Ok(()),
-        _ => Err(StoreError::Damaged { path: path.to_owned(), reason: said }),
+        _ => Err(StoreError::Damaged { store: path.display().to_string(), reason: said }),
     }
 }
 
@@ -86,7 +106,7 @@ fn place(unfinished: &Path, to: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Store;
+    use kilnyard_store::Store;
 
     fn store_in(folder: &Path) -> (Sqlite, PathBuf) {
         let path = folder.join("kilnyard.db");

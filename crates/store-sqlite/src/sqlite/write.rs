@@ -1,11 +1,10 @@
 //! Writing, each function one transaction.
 
-use crate::Number;
-use crate::rows::{
-    BuildRow, Current, MEASURED_MAX, Measurement, PackageRow, Plan, PlanRow, Record, Request, RequestKind,
-    RunRow,
-};
 use kilnyard_model::result::{FailureKind, StageResult};
+use kilnyard_store::{
+    BuildRow, Current, MEASURED_MAX, Measurement, Number, PackageRow, Plan, PlanRow, Record, Request,
+    RequestKind, RunRow,
+};
 use rusqlite::{Connection, OptionalExtension, Result, ToSql, Transaction, TransactionBehavior, params};
 
 fn begin(connection: &mut Connection) -> Result<Transaction<'_>> {

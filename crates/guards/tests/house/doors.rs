@@ -1,0 +1,205 @@
+//! What speaks to the world does it on the top floor: the environment is read there, text is printed there, and the
+//! process ends there. The crates that only decide do not touch the system at all.
+
+use crate::floors::{PURE, table_of_the_repository};
+use crate::source::{Kind, SourceFile, Token, crate_of, expect_none, program, tokens};
+
+/// What a crate below the top floor leaves to the top one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Door {
+    /// Variables, arguments, the home and temporary folders.
+    Environment,
+    /// Standard input, output and error.
+    Print,
+    /// The end of the process.
+    Exit,
+    /// Files, processes, threads, the clock: for pure crates.
+    System,
+}
+
+use Door::{Environment, Exit, Print};
+
+/// Files below the top floor that do it all the same.
+const ALLOWED: &[(&str, &[Door], &str)] = &[
+    (
+        "crates/fakeroot/preload/environment.rs",
+        &[Environment],
+        "a library within other programs: it has no other way to get its session",
+    ),
+    (
+        "crates/process/src/onlooker.rs",
+        &[Environment, Print, Exit],
+        "a process of its own: its arguments are the question, its output the answer",
+    ),
+    (
+        "crates/process/src/weight/namespace.rs",
+        &[Exit],
+        "a forked child must not return into its parent's code",
+    ),
+    (
+        "crates/root/src/sandbox.rs",
+        &[Environment, Print, Exit],
+        "a process of its own: its arguments are the sandbox's description",
+    ),
+    (
+        "crates/root/src/sandbox/inner.rs",
+        &[Environment, Print, Exit],
+        "process 1 of a sandbox: it answers by its output, and sets the command's PATH",
+    ),
+    ("crates/root/src/sandbox/keep.rs", &[Print], "a keeper lives until its input ends"),
+    (
+        "crates/root/src/sandbox/outer.rs",
+        &[Print, Exit],
+        "a process of its own: it reports by its standard error and its exit code",
+    ),
+];
+
+/// A sequence of tokens, and the door that it goes through.
+const PATHS: &[(&[&str], Door)] = &[
+    (&["process", ":", ":", "exit"], Exit),
+    (&["process", ":", ":", "abort"], Exit),
+    (&["print", "!"], Print),
+    (&["println", "!"], Print),
+    (&["eprint", "!"], Print),
+    (&["eprintln", "!"], Print),
+    (&["dbg", "!"], Print),
+    (&["stdin", "(", ")"], Print),
+    (&["stdout", "(", ")"], Print),
+    (&["stderr", "(", ")"], Print),
+    (&["STDIN_FILENO"], Print),
+    (&["STDOUT_FILENO"], Print),
+    (&["STDERR_FILENO"], Print),
+    (&["_exit"], Exit),
+    (&["SYS_exit_group"], Exit),
+    (&["getenv"], Environment),
+    (&["environ"], Environment),
+    (&["std", ":", ":", "fs"], Door::System),
+    (&["std", ":", ":", "net"], Door::System),
+    (&["std", ":", ":", "process"], Door::System),
+    (&["std", ":", ":", "thread"], Door::System),
+    (&["std", ":", ":", "env"], Door::System),
+    (&["std", ":", ":", "os"], Door::System),
+    (&["std", ":", ":", "io"], Door::System),
+    (&["Instant", ":", ":", "now"], Door::System),
+    (&["SystemTime", ":", ":", "now"], Door::System),
+];
+
+/// What of `std::env` is the environment; the current folder is not.
+const VARIABLES: [&str; 11] = [
+    "var",
+    "var_os",
+    "vars",
+    "vars_os",
+    "args",
+    "args_os",
+    "temp_dir",
+    "home_dir",
+    "set_var",
+    "remove_var",
+    "as",
+];
+
+/// The doors that these tokens go through, with the line and the words.
+fn passages(tokens: &[Token]) -> Vec<(Door, usize, String)> {
+    let is = |at: usize, text: &str| {
+        tokens.get(at).is_some_and(|token| token.kind == Kind::Code && token.text == text)
+    };
+    let mut found = Vec::new();
+    for at in 0..tokens.len() {
+        let line = tokens[at].line;
+        // A field or a method of this name is another thing: `command.stdout(file)`.
+        let is_member = at > 0 && is(at - 1, ".");
+        for (path, door) in PATHS {
+            if !is_member && path.iter().enumerate().all(|(offset, word)| is(at + offset, word)) {
+                found.push((*door, line, path.concat()));
+            }
+        }
+        if is(at, "env") && is(at + 1, ":") && is(at + 2, ":") {
+            let named: Vec<&Token> = match is(at + 3, "{") {
+                true => tokens[at + 4..].iter().take_while(|token| token.text != "}").collect(),
+                false => tokens[at + 3..].iter().take(1).collect(),
+            };
+            let named = named.iter().map(|token| token.text.as_str());
+            found.extend(
+                named
+                    .filter(|name| *name == "*" || VARIABLES.contains(name))
+                    .map(|name| (Environment, line, format!("env::{name}"))),
+            );
+        } else if is(at, "env") && is(at + 1, "as") {
+            found.push((Environment, line, "env as".to_owned()));
+        }
+    }
+    found
+}
+
+/// `top` are the crates of the top floor.
+fn complaints(files: &[SourceFile], top: &[String], allowed: &[(&str, &[Door], &str)]) -> Vec<String> {
+    let mut complaints = Vec::new();
+    let mut used = Vec::new();
+    for file in files.iter().filter(|file| !top.iter().any(|name| name == crate_of(&file.path))) {
+        for (door, line, words) in passages(&tokens(&file.text)) {
+            if door == Door::System {
+                if PURE.contains(&crate_of(&file.path)) {
+                    complaints.push(format!(
+                        "{}:{line}: `{words}` in a pure crate: its caller does this, and gives it what it needs",
+                        file.path
+                    ));
+                }
+            } else if allowed.iter().any(|(path, doors, _)| *path == file.path && doors.contains(&door)) {
+                used.push((file.path.clone(), door));
+            } else {
+                complaints.push(format!(
+                    "{}:{line}: `{words}` below the top floor: give it as an argument, or return what is to be printed",
+                    file.path
+                ));
+            }
+        }
+    }
+    for (path, doors, _) in allowed {
+        let idle = doors.iter().filter(|door| !used.iter().any(|(file, used)| file == path && used == *door));
+        complaints.extend(idle.map(|door| format!("{path} has no {door:?} any more: take it off the list")));
+    }
+    complaints
+}
+
+#[test]
+fn only_the_top_floor_speaks_to_the_world() {
+    let table = table_of_the_repository();
+    let highest = table.values().map(|row| row.floor).max().expect("a table of floors");
+    let mut top: Vec<String> =
+        table.iter().filter(|(_, row)| row.floor == highest).map(|(name, _)| name.clone()).collect();
+    top.push("guards".to_owned());
+    expect_none(complaints(&program(), &top, ALLOWED));
+}
+
+#[test]
+fn a_passage_below_the_top_floor_is_found() {
+    let file = |path: &str, text: &str| SourceFile { path: path.to_owned(), text: text.to_owned() };
+    let bad = "use std::env::{self, var_os};\nfn a() {\n  std::env::args();\n  eprintln!(\"x\");\n  std::io::stdout();\n  \
+        std::process::exit(1);\n}\nuse std::env as e;\n";
+    let good = "// std::process::exit\nfn a() { command.stdout(file); child.stdout(); env::current_dir(); \"println!\"; }\n\
+        #[cfg(test)] mod tests { fn a() { println!(); } }\n";
+    let files = [
+        file("crates/root/src/bad.rs", bad),
+        file("crates/root/src/good.rs", good),
+        file("crates/root/src/listed.rs", "fn a() { std::process::exit(1) }"),
+        file("crates/kilnyard/src/top.rs", bad),
+        file("crates/model/src/pure.rs", "fn a() { std::time::Instant::now(); }"),
+    ];
+    let allowed: [(&str, &[Door], &str); 1] = [("crates/root/src/listed.rs", &[Exit, Print], "")];
+    let found = complaints(&files, &["kilnyard".to_owned()], &allowed);
+    let expected = [
+        "crates/root/src/bad.rs:1: `env::var_os`",
+        "crates/root/src/bad.rs:3: `env::args`",
+        "crates/root/src/bad.rs:4: `eprintln!`",
+        "crates/root/src/bad.rs:5: `stdout()`",
+        "crates/root/src/bad.rs:6: `process::exit`",
+        "crates/root/src/bad.rs:8: `env as`",
+        "crates/model/src/pure.rs:1: `Instant::now`",
+        "crates/root/src/listed.rs has no Print any more",
+    ];
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+    for (complaint, start) in found.iter().zip(expected) {
+        assert!(complaint.starts_with(start), "{complaint}");
+    }
+}

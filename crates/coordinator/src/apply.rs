@@ -2,8 +2,8 @@
 
 use crate::retry::Failures;
 use crate::{
-    Action, Coordinator, Event, Kept, LEASE_SECONDS, LeaseState, MACHINE, Manner, Notice, PAUSE_SECONDS,
-    Prepared, RetryPolicy,
+    AWAY_SECONDS, Action, Coordinator, Event, Kept, LEASE_SECONDS, LeaseState, MACHINE, Manner, Notice,
+    PAUSE_SECONDS, Prepared, RetryPolicy,
 };
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::Output;
@@ -36,6 +36,7 @@ impl Coordinator {
             Event::Requested(request) => self.requested(request, actions),
             Event::Stop => self.stop(actions),
             Event::Tick => {
+                self.forgive(now_seconds);
                 self.expire(now_seconds, actions);
                 self.try_what_is_due(now_seconds, actions);
                 self.hear(Heard::Tick, actions);
@@ -43,6 +44,16 @@ impl Coordinator {
         }
         self.allot(actions);
         self.finish(now_seconds, actions);
+    }
+
+    /// Lengthens leases by the time in which nobody could renew them since this coordinator was away.
+    fn forgive(&mut self, now_seconds: f64) {
+        let away_seconds = now_seconds - self.ticked_seconds.replace(now_seconds).unwrap_or(now_seconds);
+        if away_seconds > AWAY_SECONDS {
+            for lease in self.leases.values_mut() {
+                lease.ends_seconds += away_seconds;
+            }
+        }
     }
 
     /// Tells the scheduler something, and grants what it starts.

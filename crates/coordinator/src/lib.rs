@@ -38,6 +38,9 @@ use std::sync::Arc;
 
 /// How long a lease lasts without a word from its worker, on the coordinator's clock.
 pub const LEASE_SECONDS: f64 = 120.0;
+/// A coordinator that was away for longer than this has not heard what came meanwhile: it was waiting for a store or a disk, or
+/// the machine slept. Its ticks come ten times a second.
+const AWAY_SECONDS: f64 = 5.0;
 /// The one machine that there is.
 const MACHINE: MachineId = MachineId(0);
 
@@ -247,6 +250,8 @@ pub struct Coordinator {
     /// What was said last of who has how many cores.
     allotted: Vec<(Number, u32)>,
     leases: HashMap<Number, LeaseState>,
+    /// When time was seen to go by last.
+    ticked_seconds: Option<f64>,
     retries: RetryPolicy,
     /// When packages are tried again for which some time has to go by.
     due_seconds: BTreeMap<PackageId, f64>,
@@ -293,6 +298,7 @@ impl Coordinator {
             scheduler,
             allotted: Vec::new(),
             leases: HashMap::new(),
+            ticked_seconds: None,
             retries: RetryPolicy::default(),
             due_seconds: BTreeMap::new(),
             next_build,

@@ -3,20 +3,24 @@
 //! A module reads a tree into an index, resolves the index into a graph, says for one package what is
 //! installed, which commands run in which stage and which files come out, and what keys a build. It
 //! knows nothing of runs, leases or who performs the commands. The families are [`debian`] and [`pkgsrc`].
+//!
+//! An [`Ecosystem`] is a resolved set, which a coordinator asks; [`Rules`] are what a worker has of the family, made from
+//! what an order says.
 
 mod archive;
 pub mod debian;
 mod layering;
 pub mod pkgsrc;
+mod rules;
 mod telling;
 
 pub use archive::{ArchiveProblem, Bounded, Compression, OutputBounds, decompress};
 pub use layering::{Composition, Layering, Manager, Part, Stack, Unpacking};
+pub use rules::{Rules, RulesError, rules};
 pub use telling::{Telling, telling_lines};
 
 use kilnyard_model::graph::{Cut, Graph, PackageId};
 use kilnyard_model::order::{BuildOrder, Key, Output, TestOrder};
-use std::path::Path;
 
 /// Bytes in hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
@@ -40,15 +44,15 @@ pub struct LeftOut {
     pub explanation: String,
 }
 
-/// An output could not be taken over from a root.
+/// An output cannot be read, or must not be published.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct CollectError(pub String);
 
-/// What was taken over from a root.
+/// What may be published of a build.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Collected {
-    /// The outputs, all of which may be published.
+pub struct Admitted {
+    /// The outputs that are kept.
     pub outputs: Vec<Output>,
     /// What the build made and is not kept, and why: a sentence each, for the log.
     pub notes: Vec<String>,
@@ -106,30 +110,12 @@ pub trait Ecosystem: Send + Sync {
         0
     }
 
-    /// Reads the outputs of a build from the folder that the order names, as seen from outside the root. `version` is
-    /// that of the order.
-    fn collect(
-        &self,
-        package: PackageId,
-        version: &str,
-        folder: &Path,
-        bounds: OutputBounds,
-    ) -> Result<Collected, CollectError>;
-
-    /// Whether these outputs of a build of `version` may be published in the name of the package: what a worker says
-    /// that it built is judged again where the order was given.
-    fn check_outputs(
-        &self,
-        package: PackageId,
-        version: &str,
-        outputs: &[Output],
-    ) -> Result<(), CollectError>;
+    /// Which outputs of a build of `version` may be published in the name of the package. What a worker has read is judged
+    /// by what the set knows; outputs that were admitted are admitted again as they are.
+    fn admit(&self, package: PackageId, version: &str, outputs: &[Output]) -> Result<Admitted, CollectError>;
 
     /// How outputs are tried in a clean root.
     fn test(&self, package: PackageId, outputs: &[Output]) -> Result<TestOrder, Impossible>;
-
-    /// What installs the dependencies of an order.
-    fn manager(&self) -> &dyn Manager;
 
     /// Says that these outputs of a package are there from now on, in place of earlier ones.
     fn adopt(&self, package: PackageId, outputs: &[Output]);

@@ -160,3 +160,32 @@ fn every_pattern_of_a_real_tree_matches_the_same() {
     }
     assert!(patterns.len() > 5_000 && compared > 80_000, "{} patterns, {compared}", patterns.len());
 }
+
+/// Why that crate reads neither versions, patterns, scan files nor `distinfo` here (docs/pkgsrc.md). Where one of these
+/// fails after an update of it, the page is to be read again.
+#[test]
+fn what_the_other_crate_lacks_is_still_so() {
+    let both = |pattern: &str, name: &str| {
+        let ours = Pattern::parse(pattern).unwrap().matches(&PackageName::new(name));
+        (ours, pkgsrc::Pattern::new(pattern).unwrap().matches(name))
+    };
+    // Letters have their places in the alphabet for pkg_install, and words may be in upper case.
+    assert_eq!(both("a>=1.0.5", "a-1.0b"), (false, true));
+    assert_eq!(both("a<1.0", "a-1.0RC1"), (true, false));
+    // Numbers have any length.
+    assert_eq!(both("a>=1.0", "a-20250101000000000000000000"), (true, false));
+    assert!(pkgsrc::Pattern::new("a>=20250101000000000000000000").is_err());
+    // A name is tried with `-[0-9]*` behind it, a class may lack its end, and a name with a dot is hidden from a star.
+    assert_eq!(both("foo", "foo-1.0"), (true, false));
+    assert_eq!(both("*-1.0", ".a-1.0"), (false, true));
+    assert!(Pattern::parse("foo-[0").is_ok() && pkgsrc::Pattern::new("foo-[0").is_err());
+    // What cannot be understood of distfiles is an error with its line, never passed over or believed.
+    let text = b"nonsense\nSHA1 (../a) = x\n";
+    assert!(distinfo::parse(text).unwrap_err().to_string().starts_with("line 1:"));
+    let read = pkgsrc::distinfo::Distinfo::from_bytes(text);
+    assert_eq!(read.distfile("../a").unwrap().checksums()[0].hash, "x");
+    // One reason in another encoding does not cost the package.
+    let scan = b"PKGNAME=a-1\nPKG_LOCATION=a/b\nPKG_FAIL_REASON=\xe9\n";
+    assert_eq!(ScanFile::parse(scan).unwrap().stanzas.len(), 1);
+    assert!(pkgsrc::ScanIndex::from_reader(&scan[..]).any(|stanza| stanza.is_err()));
+}

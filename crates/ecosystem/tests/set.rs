@@ -1,9 +1,9 @@
 //! A set resolved from a small archive: edges, cycles, explanations, keys, build orders.
 
-use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::debian::source::{Parts, Sources};
 use kilnyard_ecosystem::debian::universe::{Origin, Universe};
 use kilnyard_ecosystem::debian::{Base, Cycles, Published, Settings, Takeovers, Workshop};
+use kilnyard_ecosystem::{Ecosystem, OutputBounds, rules};
 use kilnyard_model::graph::{PackageId, StandIn};
 use kilnyard_model::order::{Input, Output, Stage};
 
@@ -194,7 +194,7 @@ fn a_build_takes_ancestors_outputs_and_nothing_else_of_the_set() {
     ];
     assert_eq!(depends, expected);
     let depends: Vec<_> = order.root.depends.iter().collect();
-    let commands = workshop.manager().install(&depends);
+    let commands = rules(&order.family).unwrap().install(&depends);
     let install = commands.iter().map(|command| command.arguments.join(" "));
     assert!(install.into_iter().any(|line| line == "apt-get install libattr1=1-1+bk1 libattr1-dev=1-1+bk1"));
     // The other way round, attr knows nothing of acl.
@@ -298,13 +298,11 @@ fn a_control_file_that_reads_in_two_ways_fails_its_own_build() {
     let collected = |control: &str| {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("attr_1_amd64.deb"), deb(control)).unwrap();
-        workshop
-            .collect(
-                id(&workshop, "attr"),
-                "1-1+bk1",
-                folder.path(),
-                kilnyard_ecosystem::OutputBounds::WIDEST,
-            )
+        let attr = id(&workshop, "attr");
+        let order = workshop.order(attr, 1, 1).unwrap();
+        let outputs = rules(&order.family).unwrap().read_outputs(folder.path(), OutputBounds::WIDEST);
+        outputs
+            .and_then(|outputs| workshop.admit(attr, "1-1+bk1", &outputs))
             .map_err(|error| error.to_string())
     };
     let good = "Package: libattr1\nSource: attr\nVersion: 1-1+bk1\nArchitecture: amd64\n";
@@ -340,14 +338,20 @@ fn a_name_is_made_by_its_owner_alone_and_its_number_rises() {
             ),
             ..output("libattr1", "x", "")
         };
-        workshop.check_outputs(id(&workshop, package), version, &[made]).map_err(|error| error.to_string())
+        workshop.admit(id(&workshop, package), version, &[made]).map_err(|error| error.to_string())
     };
     assert!(judge("fork", "1-1+bk5").unwrap_err().contains("belongs to the source attr"));
     assert!(judge("attr", "1-1+bk4").unwrap_err().contains("not above 1-1+bk4"));
-    judge("attr", "1-1+bk5").unwrap();
+    // What was admitted is admitted again as it is.
+    let admitted = judge("attr", "1-1+bk5").unwrap();
+    assert_eq!(workshop.admit(id(&workshop, "attr"), "1-1+bk5", &admitted.outputs).unwrap(), admitted);
+    let twice = [admitted.outputs[0].clone(), admitted.outputs[0].clone()];
+    let error = workshop.admit(id(&workshop, "attr"), "1-1+bk5", &twice).unwrap_err();
+    assert!(error.to_string().contains("second package of the name libattr1"), "{error}");
+    assert!(workshop.admit(id(&workshop, "attr"), "1-1+bk5", &[]).is_err());
     // What a worker says of an output must be what the output says of itself.
     let mut lie = output("libattr1-dev", "x", "Source: attr\n");
     lie.name = "libattr1".into();
-    let error = workshop.check_outputs(id(&workshop, "attr"), "1-1+bk1", &[lie]).unwrap_err();
+    let error = workshop.admit(id(&workshop, "attr"), "1-1+bk1", &[lie]).unwrap_err();
     assert!(error.to_string().contains("described as another package"), "{error}");
 }

@@ -4,6 +4,7 @@
 //! send events; requests from other terminals are read from the store; signals are a flag.
 
 mod fetch;
+mod link;
 mod slots;
 pub mod view;
 
@@ -27,6 +28,7 @@ use kilnyard_store::{
     BuildRow, Current, ForcedRun, Number, PackageRow, Record, Request, RequestKind, RunRow, RunState, Store,
 };
 use kilnyard_worker::{Cores, JobserverStyle, Remaker, Settings, Worker, jobserver_path};
+use link::Local;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -280,7 +282,6 @@ impl Run<'_> {
             output_bounds: self.yard.config.limits_of_builds.output_bounds(),
             log_limits: self.yard.config.log_limits(),
             roots: self.yard.config.roots,
-            tests_outputs: self.yard.config.build.test,
             works_in_memory: self.yard.config.build.work_in_memory,
             layers_bytes_max: self.yard.config.build.layers.0,
             nesting: self.yard.config.build.namespaces.iter().cloned().collect(),
@@ -291,8 +292,7 @@ impl Run<'_> {
         let remaker = Remaker::new(move |layer, cancel| {
             family::remake_layer(&yard, layer, cancel).map_err(|error| error.in_a_line())
         });
-        let worker = Worker::new(settings, self.planned.workshop.clone(), self.distfiles.clone())
-            .with_remaker(remaker);
+        let worker = Worker::new(settings, self.distfiles.clone()).with_remaker(remaker);
         for left in worker.sweep().context(Kind::Machine, "remove what an earlier run left")? {
             tell!("note: {left}");
         }
@@ -310,7 +310,7 @@ impl Run<'_> {
             bytes_fetched: 0,
         };
         std::thread::scope(|scope| {
-            let slots = slots::Slots::start(scope, &worker, coordinator.slots(), &sender);
+            let slots = slots::Slots::start(scope, &worker, coordinator.slots());
             let fetchers = fetch::Fetchers::start(
                 scope,
                 self.yard,
@@ -332,7 +332,7 @@ impl Run<'_> {
                 to_prepare: Vec::new(),
                 slots,
                 fetchers,
-                _sender: sender,
+                sender,
                 snapshot,
             };
             let outcome = driver.drive(receiver, view);
@@ -393,8 +393,8 @@ struct Driver<'a, 'scope> {
     to_prepare: Vec<PackageId>,
     slots: slots::Slots<'scope>,
     fetchers: fetch::Fetchers,
-    /// Keeps the channel open while no slot is at work.
-    _sender: Sender<Message>,
+    /// For the links of builds; it keeps the channel open while there are none.
+    sender: Sender<Message>,
     snapshot: Snapshot,
 }
 
@@ -579,15 +579,18 @@ impl Driver<'_, '_> {
         let Some(seen) = self.snapshot.builds.iter().find(|seen| seen.build == result.build) else { return };
         let workshop = &self.run.planned.workshop;
         let (Ok(outputs), Some(id)) = (&result.outcome, workshop.graph().find(&seen.package)) else { return };
-        if let Err(refused) = workshop.check_outputs(id, &seen.version, outputs) {
-            result.outcome = Err(Failure {
-                stage: Stage::Collect,
-                kind: FailureKind::Outputs,
-                message: refused.to_string(),
-                line_number: None,
-                lines: Vec::new(),
-            });
-        }
+        let refused = match workshop.admit(id, &seen.version, outputs) {
+            Ok(admitted) if admitted.outputs == *outputs => return,
+            Ok(_) => "these are not the outputs that were admitted".to_owned(),
+            Err(refused) => refused.to_string(),
+        };
+        result.outcome = Err(Failure {
+            stage: Stage::Collect,
+            kind: FailureKind::Outputs,
+            message: refused,
+            line_number: None,
+            lines: Vec::new(),
+        });
     }
 
     /// Works out what the package needs that is to be built before all other ready ones.
@@ -672,7 +675,9 @@ impl Driver<'_, '_> {
         let is_on = jobserver_style(self.run.yard) != JobserverStyle::Off;
         let has_jobserver = is_on && self.run.planned.shape.jobs > 1;
         let share = self.cores.begin(build, has_jobserver.then_some(Style::Named(path)));
-        self.slots.build(lease, package, share);
+        let set = self.run.planned.workshop.clone();
+        let link = Local::new(&lease, package, set, self.run.yard.config.build.test, self.sender.clone());
+        self.slots.build(lease, link, share);
     }
 
     fn estimate(&self, package: PackageId) -> f64 {

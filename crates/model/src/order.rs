@@ -253,6 +253,15 @@ pub struct RootOrder {
     pub depends: Vec<Dependency>,
 }
 
+/// By which rules a worker installs dependencies and reads outputs: it knows families, and no set.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FamilyOrder {
+    /// The family's name.
+    pub name: String,
+    /// What its rules need to know, by names of the family's own.
+    pub facts: BTreeMap<String, String>,
+}
+
 /// Everything a worker needs for one build.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BuildOrder {
@@ -260,6 +269,8 @@ pub struct BuildOrder {
     pub package: String,
     /// The version that the outputs get.
     pub version: String,
+    /// The family's rules.
+    pub family: FamilyOrder,
     /// The key.
     pub key: Key,
     /// What the root begins with.

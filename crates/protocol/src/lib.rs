@@ -1,9 +1,13 @@
 //! What coordinator and worker say to each other.
 //!
-//! A worker asks for a build, gets a [`Lease`], tells how it goes, and returns a [`BuildResult`]. All of it
-//! is data that can be sent: on one machine it goes through a channel, and nothing in it assumes so.
+//! A worker gets a [`Lease`], reports [`Progress`], sends what it has [`Built`] and gets an [`Answer`], and returns a [`BuildResult`]. All of
+//! it is sent as JSON in an envelope with a version ([`encode`], [`decode`]), on one machine too.
 
-use kilnyard_model::order::{BuildOrder, Output, Stage};
+mod wire;
+
+pub use wire::{MESSAGE_BYTES_MAX, VERSION, WireError, decode, encode};
+
+use kilnyard_model::order::{BuildOrder, Output, Stage, TestOrder};
 use kilnyard_model::result::{Failure, StageResult, StageSeen};
 use kilnyard_schedule::Files;
 use serde::{Deserialize, Serialize};
@@ -27,6 +31,42 @@ pub struct Lease {
     pub seen: Vec<StageSeen>,
     /// Whether it is built twice, to compare the bytes.
     pub checks_reproducible: bool,
+}
+
+/// What the stages of a build made, before any of it is kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Built {
+    /// The build's number.
+    pub build: u64,
+    /// What was found in the folder of outputs.
+    pub outputs: Vec<Output>,
+    /// Whether it is the second build of a lease that compares two: it is not tried.
+    pub is_repeated: bool,
+}
+
+/// What becomes of what was built.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// Why none of it may be published, if so.
+    pub refused: Option<String>,
+    /// The outputs that are kept.
+    pub outputs: Vec<Output>,
+    /// What is not kept, and why: a sentence each, for the log.
+    pub notes: Vec<String>,
+    /// How they are tried.
+    pub test: Test,
+}
+
+/// How the outputs of a build are tried.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Test {
+    /// Not at all.
+    Skip,
+    /// In a clean root.
+    Run(Box<TestOrder>),
+    /// They cannot be installed; the explanation.
+    Impossible(String),
 }
 
 /// How a build goes. Any of these renews the lease.

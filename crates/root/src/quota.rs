@@ -23,6 +23,13 @@ const BLOCK_LIMITS: u32 = 1;
 /// The unit of limits (quotactl(2)).
 const BLOCK_BYTES: u64 = 1024;
 
+/// The largest limit that ext4 takes: its bytes are counted in 63 bits.
+const BLOCKS_MAX: u64 = i64::MAX as u64 / BLOCK_BYTES;
+/// `QCMD(Q_XGETQSTATV, PRJQUOTA)`, `FS_QSTATV_VERSION1` and `FS_QUOTA_PDQ_ENFD` of linux/dqblk_xfs.h.
+const GET_STATE: u32 = (0x5808 << 8) | 2;
+const STATE_VERSION: i8 = 1;
+const IS_ENFORCED: u16 = 0x20;
+
 /// `struct fsxattr` of linux/fs.h.
 #[repr(C)]
 #[derive(Default)]
@@ -50,6 +57,15 @@ struct Limits {
     valid: u32,
 }
 
+/// The beginning of `struct fs_quota_statv` of linux/dqblk_xfs.h.
+#[repr(C)]
+struct State {
+    version: i8,
+    padding: u8,
+    flags: u16,
+    others: [u64; 32],
+}
+
 /// Folders whose content the kernel counts together and bounds. Dropping it lifts the bound.
 #[derive(Debug)]
 pub struct Project {
@@ -66,19 +82,21 @@ impl Project {
         let open = |folder: &&Path| fs_err::File::open(folder).map(File::from);
         let opened = folders.iter().map(open).collect::<io::Result<Vec<File>>>()?;
         let Some(folder) = opened.first().map(File::try_clone).transpose()? else { return Ok(None) };
-        let Ok(found) = limits(&folder, number) else { return Ok(None) };
-        let project = Project { number, folder, before_bytes: found.used_bytes };
-        // A file system without quotas says so here; one that does not enforce them accepts all.
-        if project.bound(u64::MAX / 2).is_err() {
+        if !is_enforced(&folder) {
             return Ok(None);
         }
+        let before_bytes = limits(&folder, number)?.used_bytes;
+        let project = Project { number, folder, before_bytes };
+        // A limit that an earlier process left would count for this build.
+        project.bound(u64::MAX)?;
         opened.iter().try_for_each(|folder| join(folder, number))?;
         Ok(Some(project))
     }
 
     /// Lets what lies in the folders take this much in all, from now on.
     pub fn bound(&self, bytes_max: u64) -> io::Result<()> {
-        self.set(bytes_max.saturating_add(self.before_bytes).div_ceil(BLOCK_BYTES).max(1))
+        let blocks = bytes_max.saturating_add(self.before_bytes).div_ceil(BLOCK_BYTES);
+        self.set(blocks.clamp(1, BLOCKS_MAX))
     }
 
     /// What lies in the folders now.
@@ -100,6 +118,12 @@ impl Drop for Project {
         // 0 is no limit. One that stays bounds what has this number, until a build takes it again.
         let _ = self.set(0);
     }
+}
+
+/// Whether the file system of a folder keeps to the limits of projects: one may count them alone.
+fn is_enforced(folder: &File) -> bool {
+    let mut state = State { version: STATE_VERSION, padding: 0, flags: 0, others: [0; 32] };
+    quotactl(folder, GET_STATE, 0, &mut state).is_ok() && state.flags & IS_ENFORCED != 0
 }
 
 /// Gives a folder, and what is made in it from now on, to a project.
@@ -127,11 +151,11 @@ fn limits(folder: &File, number: u32) -> io::Result<Limits> {
     }
 }
 
-/// quotactl_fd(2), since Linux 5.14.
-fn quotactl(folder: &File, command: u32, number: u32, limits: &mut Limits) -> io::Result<()> {
-    let limits = std::ptr::from_mut(limits);
-    // SAFETY: the kernel reads or writes a `struct if_dqblk`, which has this layout.
-    check(unsafe { libc::syscall(libc::SYS_quotactl_fd, folder.as_raw_fd(), command, number, limits) })
+/// quotactl_fd(2), since Linux 5.14. `Argument` is the structure of the command.
+fn quotactl<Argument>(folder: &File, command: u32, number: u32, argument: &mut Argument) -> io::Result<()> {
+    let argument = std::ptr::from_mut(argument);
+    // SAFETY: the kernel reads or writes the structure of the command, whose layout it has.
+    check(unsafe { libc::syscall(libc::SYS_quotactl_fd, folder.as_raw_fd(), command, number, argument) })
 }
 
 fn check(result: libc::c_long) -> io::Result<()> {

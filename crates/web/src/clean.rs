@@ -1,5 +1,6 @@
 //! Makes text from builds fit for a page: clean, and bounded in length with a word on what was cut.
 
+use kilnyard_model::text::misleads;
 pub(crate) use kilnyard_model::text::strip;
 
 /// One clean line of at most about `characters_max` characters: line feeds become spaces, and what was cut is said.
@@ -39,6 +40,13 @@ pub(crate) fn name(text: &str, characters_max: usize) -> String {
     }
 }
 
+/// A finished page or drawing without the characters that [`strip`] takes out. Sections clean what they show, with the
+/// sequences that such characters begin; this makes sure that none that was forgotten leaves the program.
+pub(crate) fn only_shown(page: String) -> String {
+    let is_shown = |c: char| matches!(c, ' '..='~' | '\n' | '\t') || !(c.is_control() || misleads(c));
+    if page.chars().all(is_shown) { page } else { page.chars().filter(|c| is_shown(*c)).collect() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,5 +58,10 @@ mod tests {
         assert_eq!(lines("a\nb\nc\nd\n", 2, 9), "a\nb\n… (2 more lines)");
         assert_eq!(lines("", 2, 9), "");
         assert_eq!(name("abcdef", 4), "abcd…");
+    }
+
+    #[test]
+    fn what_a_section_forgot_to_clean_does_not_leave_the_program() {
+        assert_eq!(only_shown("<p>a\u{1b}\u{202e}\u{feff}\0b\t–\n</p>".to_owned()), "<p>ab\t–\n</p>");
     }
 }

@@ -9,8 +9,9 @@
 //! - `report` is the schema. Whoever ran the builds fills it in; nothing here looks anything up.
 //! - `clean` and `address` turn what builds wrote into text and link targets that are safe to show; `words` turns
 //!   numbers into words.
-//! - `markup` is the only place that writes a tag. It takes element and attribute names known when Kilnyard is
-//!   compiled and cleans and escapes everything else, so no section can forget to.
+//! - Tags are written by `maud` templates alone, which are checked when Kilnyard is compiled: tags balance, and every
+//!   text and attribute is escaped. A finished page is searched once more for characters that no section may show.
+//! - `drawing` is what SVG drawings consist of, in the page and in the files that other commands write.
 //! - `timeline` decides where each build is drawn (pure numbers) and draws it (an inline SVG).
 //! - `page` has one file a section, in the order in which a reader needs them: what happened, what failed, who
 //!   waits for whom, then the time, then everything else.
@@ -29,14 +30,15 @@
 
 mod address;
 mod clean;
+mod drawing;
 mod error;
-mod markup;
 mod page;
 mod report;
 mod timeline;
 mod words;
 mod write;
 
+pub use drawing::{Anchor, Drawing};
 pub use error::WebError;
 pub use page::page;
 pub use report::{

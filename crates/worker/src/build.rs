@@ -4,18 +4,17 @@ use crate::depends::Stacked;
 use crate::memory::Promise;
 use crate::roots::Means;
 use crate::verdict::{self, Lacked};
-use crate::{RootFolder, Share, Worker, tools};
-use kilnyard_ecosystem::{Collected, Telling, telling_lines};
+use crate::{Link, RootFolder, Share, Worker, tools};
+use kilnyard_ecosystem::{Rules, Telling, telling_lines};
 use kilnyard_mirror::{Sha256Hex, Wanted};
-use kilnyard_model::graph::PackageId;
-use kilnyard_model::order::{BuildOrder, Input, Output, Stage, StageOrder};
+use kilnyard_model::order::{BuildOrder, Input, Output, Stage, StageOrder, TestOrder};
 use kilnyard_model::result::{Failure, FailureKind, Measures, StageResult};
 use kilnyard_model::text;
 use kilnyard_process::{
     End, Limits, Log, LogLimits, Outcome, Portrait, Sample, Seen, now_seconds, own_cpu_seconds, pressure,
     read_log, run_writing, written_words,
 };
-use kilnyard_protocol::{BuildResult, Lease, Progress};
+use kilnyard_protocol::{Answer, BuildResult, Built, Lease, Progress, Test};
 use kilnyard_root::used_bytes;
 use kilnyard_schedule::Files;
 use std::cell::Cell;
@@ -31,27 +30,21 @@ const DEPENDS: &str = "depends-";
 pub(crate) struct Performance<'a> {
     pub(crate) worker: &'a Worker,
     lease: &'a Lease,
-    package: PackageId,
+    /// The family's rules.
+    pub(crate) rules: Box<dyn Rules>,
     pub(crate) share: &'a Share,
     pub(crate) cancel: &'a AtomicBool,
-    tell: &'a dyn Fn(Progress),
+    link: &'a dyn Link,
     /// Whether the root that failed is kept already.
     is_kept: Cell<bool>,
 }
 
 impl Worker {
-    /// Performs a build, with its share of the cores. `tell` is called from this thread alone.
-    pub fn perform(
-        &self,
-        lease: &Lease,
-        package: PackageId,
-        share: &Share,
-        cancel: &AtomicBool,
-        tell: &dyn Fn(Progress),
-    ) -> BuildResult {
-        let performance = Performance::new(self, lease, package, share, cancel, tell);
+    /// Performs a build, with its share of the cores.
+    pub fn perform(&self, lease: &Lease, share: &Share, cancel: &AtomicBool, link: &dyn Link) -> BuildResult {
         let mut is_reproducible = None;
-        let outcome = performance.build(&lease.order, "").and_then(|outputs| {
+        let outcome = Performance::new(self, lease, share, cancel, link).and_then(|performance| {
+            let outputs = performance.build(&lease.order, "")?;
             if lease.checks_reproducible {
                 let second = performance.build(&lease.order, "again-")?;
                 is_reproducible = Some(hashes(&outputs) == hashes(&second));
@@ -91,12 +84,13 @@ impl<'a> Performance<'a> {
     pub(crate) fn new(
         worker: &'a Worker,
         lease: &'a Lease,
-        package: PackageId,
         share: &'a Share,
         cancel: &'a AtomicBool,
-        tell: &'a dyn Fn(Progress),
-    ) -> Performance<'a> {
-        Performance { worker, lease, package, share, cancel, tell, is_kept: Cell::new(false) }
+        link: &'a dyn Link,
+    ) -> Result<Performance<'a>, Failure> {
+        let rules = kilnyard_ecosystem::rules(&lease.order.family);
+        let rules = rules.map_err(|error| machine(Stage::Unpack, error))?;
+        Ok(Performance { worker, lease, rules, share, cancel, link, is_kept: Cell::new(false) })
     }
 
     /// `prefix` tells the logs and the root of a second build from those of the first.
@@ -206,19 +200,24 @@ impl<'a> Performance<'a> {
         for stage in &order.stages {
             self.stage(stage, root, prefix)?;
         }
-        let outputs = self.collect(order, root)?;
-        if self.worker.settings.tests_outputs && prefix.is_empty() {
-            self.test(&outputs)?;
+        let answer = self.collect(order, root, prefix)?;
+        match answer.test {
+            Test::Skip => {}
+            Test::Run(order) => self.test(&order)?,
+            Test::Impossible(explanation) => {
+                let message = format!("the outputs cannot be installed: {explanation}");
+                return Err(Failure { kind: FailureKind::Test, ..machine(Stage::Test, message) });
+            }
         }
-        Ok(outputs)
+        Ok(answer.outputs)
     }
 
-    pub(crate) fn tell_ended(&self, result: StageResult) {
-        (self.tell)(Progress::StageEnded(Box::new(result)));
+    pub(crate) fn report_ended(&self, result: StageResult) {
+        self.link.report(Progress::StageEnded(Box::new(result)));
     }
 
     pub(crate) fn begin(&self, stage: Stage) -> StageResult {
-        (self.tell)(Progress::StageBegan(stage));
+        self.link.report(Progress::StageBegan(stage));
         StageResult {
             stage,
             started_seconds: now_seconds(),
@@ -256,7 +255,7 @@ impl<'a> Performance<'a> {
             }
             let mut observe = |sample: Sample| {
                 let Sample { processes, runnable, memory_bytes } = sample;
-                (self.tell)(Progress::Sample { processes, runnable, memory_bytes });
+                self.link.report(Progress::Sample { processes, runnable, memory_bytes });
             };
             let sandbox = match order.stage {
                 Stage::Build | Stage::Install => root.building_sandbox(command),
@@ -285,7 +284,7 @@ impl<'a> Performance<'a> {
             result.work_bytes = self.work_bytes(root);
         }
         let finished = log.finish();
-        (self.tell)(Progress::StageEnded(Box::new(result)));
+        self.link.report(Progress::StageEnded(Box::new(result)));
         let is_exit = matches!(end, End::Exit(_));
         let written = root.project_bytes().zip(limits.written_bytes_max);
         let written = written.filter(|(bytes, bytes_max)| is_exit && bytes > bytes_max);
@@ -336,49 +335,14 @@ impl<'a> Performance<'a> {
         self.worker.settings.limits_of(&self.lease.order.package).limits(self.seen(stage))
     }
 
-    fn collect(&self, order: &BuildOrder, root: &RootFolder) -> Result<Vec<Output>, Failure> {
+    /// Reads the outputs and takes over those that are kept; what the coordinator said of them.
+    fn collect(&self, order: &BuildOrder, root: &RootFolder, prefix: &str) -> Result<Answer, Failure> {
         let settings = &self.worker.settings;
         let mut result = self.begin(Stage::Collect);
         let (started, cpu_seconds_before) = (Instant::now(), own_cpu_seconds());
-        let refused = |message: String| Failure {
-            stage: Stage::Collect,
-            kind: FailureKind::Outputs,
-            message,
-            line_number: None,
-            lines: Vec::new(),
-        };
-        let outcome = root.written_without_links(&order.output_folder);
-        let outcome = outcome.map_err(|error| refused(format!("there is no folder of outputs: {error}")));
-        let outcome = outcome.and_then(|folder| {
-            let collected =
-                self.worker.ecosystem.collect(self.package, &order.version, &folder, settings.output_bounds);
-            collected.map(|collected| (folder, collected)).map_err(|error| refused(error.to_string()))
-        });
-        // A command may end between two samples of what it writes.
-        let limits = self.limits(Stage::Collect);
-        let outcome = outcome.and_then(|collected| {
-            let bytes = self.worker.written_bytes(root).map_err(|error| machine(Stage::Collect, error))?;
-            let bytes_max = limits.written_bytes_max.unwrap_or(u64::MAX);
-            let kind = FailureKind::DiskLimit;
-            (bytes <= bytes_max)
-                .then_some(collected)
-                .ok_or_else(|| Failure { kind, ..refused(written_words(bytes, bytes_max)) })
-        });
-        let outcome = outcome.and_then(|(folder, collected)| {
-            for output in &collected.outputs {
-                let kept = self.worker.distfiles.insert(&folder.join(&output.file));
-                let (sha256, _) = kept.map_err(|error| machine(Stage::Collect, error))?;
-                if sha256.as_str() != output.sha256 {
-                    return Err(machine(
-                        Stage::Collect,
-                        format!("{} changed while it was read", output.file),
-                    ));
-                }
-            }
-            Ok(collected)
-        });
+        let outcome = self.measured(root).and_then(|()| self.taken_over(order, root, prefix));
         let (relative, path) = self.log_path(Stage::Collect, "");
-        let outcome = write_collected(&path, self.worker.settings.log_limits, &outcome)
+        let outcome = write_collected(&path, settings.log_limits, &outcome)
             .map_err(|error| machine(Stage::Collect, error))
             .and(outcome);
         result.log = Some(relative);
@@ -390,18 +354,55 @@ impl<'a> Performance<'a> {
         let is_work_apart = root.is_work_apart();
         let work_bytes = result.work_bytes.filter(|_| !is_work_apart).unwrap_or(0);
         result.disk_bytes = Some(root.written_bytes().saturating_sub(work_bytes));
-        (self.tell)(Progress::StageEnded(Box::new(result)));
-        outcome.map(|collected| collected.outputs)
+        self.link.report(Progress::StageEnded(Box::new(result)));
+        outcome
     }
 
-    fn test(&self, outputs: &[Output]) -> Result<(), Failure> {
-        let order = self.worker.ecosystem.test(self.package, outputs).map_err(|impossible| Failure {
-            stage: Stage::Test,
-            kind: FailureKind::Test,
-            message: format!("the outputs cannot be installed: {}", impossible.explanation),
-            line_number: None,
-            lines: Vec::new(),
-        })?;
+    /// A failure if the build wrote too much: a command may end between two samples of what it writes.
+    fn measured(&self, root: &RootFolder) -> Result<(), Failure> {
+        let bytes = self.worker.written_bytes(root).map_err(|error| machine(Stage::Collect, error))?;
+        let bytes_max = self.limits(Stage::Collect).written_bytes_max.unwrap_or(u64::MAX);
+        match bytes <= bytes_max {
+            true => Ok(()),
+            false => Err(Failure {
+                kind: FailureKind::DiskLimit,
+                ..machine(Stage::Collect, written_words(bytes, bytes_max))
+            }),
+        }
+    }
+
+    fn taken_over(&self, order: &BuildOrder, root: &RootFolder, prefix: &str) -> Result<Answer, Failure> {
+        let refused =
+            |message: String| Failure { kind: FailureKind::Outputs, ..machine(Stage::Collect, message) };
+        let folder = root
+            .written_without_links(&order.output_folder)
+            .map_err(|error| refused(format!("there is no folder of outputs: {error}")))?;
+        let bounds = self.worker.settings.output_bounds;
+        let outputs = self.rules.read_outputs(&folder, bounds).map_err(|error| refused(error.to_string()))?;
+        let built =
+            Built { build: self.lease.build, outputs: outputs.clone(), is_repeated: !prefix.is_empty() };
+        let answer = self.link.built(built).map_err(|error| machine(Stage::Collect, error))?;
+        if let Some(reason) = &answer.refused {
+            return Err(refused(reason.clone()));
+        }
+        for output in &answer.outputs {
+            // An answer names what was read, and nothing else of this machine.
+            if !outputs.iter().any(|read| (&read.file, &read.sha256) == (&output.file, &output.sha256)) {
+                return Err(machine(
+                    Stage::Collect,
+                    format!("the answer keeps {}, which is no output", output.file),
+                ));
+            }
+            let kept = self.worker.distfiles.insert(&folder.join(&output.file));
+            let (sha256, _) = kept.map_err(|error| machine(Stage::Collect, error))?;
+            if sha256.as_str() != output.sha256 {
+                return Err(machine(Stage::Collect, format!("{} changed while it was read", output.file)));
+            }
+        }
+        Ok(answer)
+    }
+
+    fn test(&self, order: &TestOrder) -> Result<(), Failure> {
         for input in order.root.inputs.iter().chain(&order.inputs).filter(|input| !input.urls.is_empty()) {
             self.fetch(input)?;
         }
@@ -449,13 +450,13 @@ impl<'a> Performance<'a> {
 }
 
 /// Writes what was taken over, or why it was not.
-fn write_collected(path: &Path, limits: LogLimits, outcome: &Result<Collected, Failure>) -> io::Result<()> {
+fn write_collected(path: &Path, limits: LogLimits, outcome: &Result<Answer, Failure>) -> io::Result<()> {
     let text: String = match outcome {
-        Ok(collected) => {
-            let outputs = collected.outputs.iter();
+        Ok(answer) => {
+            let outputs = answer.outputs.iter();
             let outputs =
                 outputs.map(|o| format!("{} {} bytes, SHA-256 {}\n", o.file, o.size_bytes, o.sha256));
-            outputs.chain(collected.notes.iter().map(|note| format!("{note}\n"))).collect()
+            outputs.chain(answer.notes.iter().map(|note| format!("{note}\n"))).collect()
         }
         Err(failure) => format!("E: {}\n", failure.message),
     };

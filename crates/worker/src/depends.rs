@@ -2,9 +2,8 @@
 
 use crate::build::{Performance, machine, write_log};
 use crate::layers::{Layers, SETS_STACKED_MAX, STACKED_MAX, Set, Standing};
-use crate::{RootFolder, Share, Worker};
+use crate::{RootFolder, Share, Silent, Worker};
 use kilnyard_ecosystem::{Layering, Manager, Part, Stack};
-use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::{Dependency, Input, RootOrder, Stage, StageOrder};
 use kilnyard_model::result::{Failure, FailureKind};
 use kilnyard_process::{End, own_cpu_seconds, run_writing};
@@ -45,11 +44,10 @@ impl Worker {
     pub fn stack(
         &self,
         lease: &Lease,
-        package: PackageId,
         share: &Share,
         cancel: &AtomicBool,
     ) -> Result<Option<Stacked>, Failure> {
-        let performance = Performance::new(self, lease, package, share, cancel, &|_| {});
+        let performance = Performance::new(self, lease, share, cancel, &Silent)?;
         performance.depends(&lease.order.root, (Stage::Depends, ""), &lease.build.to_string())
     }
 }
@@ -104,7 +102,7 @@ impl Performance<'_> {
         let root = root.sealing(&order.sealed);
         let mut making = Making {
             performance: self,
-            manager: worker.ecosystem.manager(),
+            manager: &*self.rules,
             order,
             root,
             missing: BTreeSet::new(),
@@ -134,7 +132,7 @@ impl Performance<'_> {
         // What commands used is in the results of their own.
         result.cpu_seconds = own_cpu_seconds() - cpu_seconds_before;
         result.is_ok = outcome.is_ok();
-        self.tell_ended(result);
+        self.report_ended(result);
         let standing = outcome?;
         written.map_err(failed)?;
         Ok(Some(Stacked { layers, _standing: standing }))
@@ -142,7 +140,7 @@ impl Performance<'_> {
 
     /// Lets the package manager install all dependencies of an order in a root.
     pub(crate) fn install(&self, order: &RootOrder, root: &RootFolder, prefix: &str) -> Result<(), Failure> {
-        let commands = self.worker.ecosystem.manager().install(&order.depends.iter().collect::<Vec<_>>());
+        let commands = self.rules.install(&order.depends.iter().collect::<Vec<_>>());
         self.stage(&StageOrder { stage: Stage::Depends, commands }, root, prefix)
     }
 }

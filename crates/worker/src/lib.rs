@@ -1,8 +1,9 @@
 //! Performs builds: makes a root, runs the stages in it, takes over the outputs, tries them, cleans up.
 //!
 //! [`Worker::perform`] does one lease from beginning to end and returns its result; whoever owns the slots
-//! calls it, each slot from a thread of its own. It tells how it goes, which renews the lease, and looks at
-//! a flag that cancels it. Outputs go into the store of distfiles by their content before the result says
+//! calls it, each slot from a thread of its own. It reports how it goes through a [`Link`], which renews the lease, asks there
+//! which outputs are kept and how they are tried, and looks at a flag that cancels it. It knows no set: what it needs is in
+//! the lease. Outputs go into the store of distfiles by their content before the result says
 //! that they exist.
 //!
 //! The root of a failed build is kept, the latest of each package, for a person to look into. Everything
@@ -18,6 +19,7 @@ mod fakeroot;
 mod fetch;
 mod layers;
 mod leftovers;
+mod link;
 mod memory;
 mod remover;
 mod roots;
@@ -30,11 +32,12 @@ pub use depends::Stacked;
 pub use fetch::{Claim, Fetched};
 pub use layers::{Image, SETS};
 pub use leftovers::{LEFT_OVER, LeftOver, remove_or_set_aside, set_aside_before, sweep as sweep_roots};
+pub use link::{Link, Silent};
 pub use roots::{BaseSandbox, RootFolder, run_in_base};
 pub use tools::{JobserverStyle, jobserver_path};
 pub use verdict::of_fetch as kind_of_fetch_failure;
 
-use kilnyard_ecosystem::{Ecosystem, OutputBounds};
+use kilnyard_ecosystem::OutputBounds;
 use kilnyard_mirror::DistfileStore;
 use kilnyard_process::{LimitRules, LogLimits};
 use kilnyard_root::{IdMap, Roots};
@@ -63,8 +66,6 @@ pub struct Settings {
     pub output_bounds: OutputBounds,
     /// How much of each log is kept.
     pub log_limits: LogLimits,
-    /// Whether outputs are installed and removed in a clean root.
-    pub tests_outputs: bool,
     /// How roots are made.
     pub roots: Roots,
     /// Whether work folders may be in memory.
@@ -90,7 +91,6 @@ impl Settings {
 #[derive(Clone)]
 pub struct Worker {
     settings: Settings,
-    ecosystem: Arc<dyn Ecosystem>,
     distfiles: Arc<DistfileStore>,
     remover: Arc<remover::Remover>,
     /// Files that somebody fetches just now.
@@ -103,13 +103,13 @@ pub struct Worker {
 
 impl Worker {
     /// A worker of this yard.
-    pub fn new(settings: Settings, ecosystem: Arc<dyn Ecosystem>, distfiles: Arc<DistfileStore>) -> Worker {
+    pub fn new(settings: Settings, distfiles: Arc<DistfileStore>) -> Worker {
         let memory = memory::Memory::new(settings.works_in_memory || settings.roots.is_in_memory());
         let (remover, fetching) = Default::default();
         let layers = layers::Layers::new(&settings.yard, &settings.ids, settings.layers_bytes_max);
         let (memory, layers) = (Arc::new(memory), Arc::new(layers));
         let damage = Arc::default();
-        Worker { settings, ecosystem, distfiles, remover, fetching, memory, layers, damage, remaker: None }
+        Worker { settings, distfiles, remover, fetching, memory, layers, damage, remaker: None }
     }
 
     /// A worker that replaces base layers that are found damaged.

@@ -1,25 +1,22 @@
 //! A resolved set of Debian packages: what each build is made of.
 
-use super::admission::{self, Admitted};
+use super::admission;
 use super::deb822::Stanza;
-use super::layers::{self, Layers};
 use super::published::{Published, maker};
+use super::rules::{FAMILY, Rules};
 use super::set::{self, Resolved};
 use super::settings::{Base, Settings};
 use super::source::{self, OutputKind, Parts, Source, Sources};
 use super::stages::{self, BuildOptions, Group, POOL};
 use super::universe::{Origin, Request, Universe, View};
-use super::{deb_file, explain, relation};
-use crate::archive::{OutputBounds, refusal};
-use crate::{CollectError, Collected, Ecosystem, Impossible, Layering, LeftOut, Manager, Stack, hex};
+use super::{explain, relation};
+use crate::{Admitted, CollectError, Ecosystem, Impossible, LeftOut, hex};
 use kilnyard_model::graph::{Cut, Graph, PackageId};
-use kilnyard_model::order::{BuildOrder, CommandOrder, Dependency, Input, Key, Output, RootOrder, TestOrder};
+use kilnyard_model::order::{BuildOrder, Dependency, Input, Key, Output, RootOrder, TestOrder};
 use kilnyard_model::solver::{Candidate, Solver};
 use kilnyard_model::text;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::io;
-use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 
 /// The longest path of a file in an archive; Debian's have 200.
@@ -302,7 +299,7 @@ fn is_safe_path(path: &str) -> bool {
 
 impl Ecosystem for Workshop {
     fn name(&self) -> &'static str {
-        "debian"
+        FAMILY
     }
 
     fn graph(&self) -> &Graph {
@@ -371,6 +368,7 @@ impl Ecosystem for Workshop {
         };
         Ok(BuildOrder {
             package: source.name().to_owned(),
+            family: Rules::order(&self.settings),
             key,
             root: RootOrder {
                 layers: vec![self.base.layer.clone()],
@@ -392,82 +390,36 @@ impl Ecosystem for Workshop {
         })
     }
 
-    fn manager(&self) -> &dyn Manager {
-        self
-    }
-
-    fn collect(
-        &self,
-        package: PackageId,
-        version: &str,
-        folder: &Path,
-        bounds: OutputBounds,
-    ) -> Result<Collected, CollectError> {
-        let mut outputs = Vec::new();
-        let at = |error: io::Error| CollectError(format!("failed to read the outputs: {error}"));
-        let mut paths = Vec::new();
-        for entry in fs_err::read_dir(folder).map_err(at)? {
-            let entry = entry.map_err(at)?;
-            // A link could lead anywhere outside of the root.
-            if entry.file_type().map_err(at)?.is_file()
-                && entry.path().extension().is_some_and(|ending| ending == "deb" || ending == "udeb")
-            {
-                paths.push(entry.path());
-            }
-        }
-        paths.sort();
-        for path in paths {
-            let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let deb = deb_file::read_rebuilt(&path, &self.settings.version_suffix, bounds)
-                .map_err(|error| CollectError(format!("{file}: failed to {}", refusal(&error))))?;
-            let control = Stanza::new(&deb.control);
-            let field = |name: &str| control.get(name).unwrap_or("").to_owned();
-            self.check_output(package, &control, &file)?;
-            if outputs.iter().any(|other: &Output| other.name == field("Package")) {
-                return Err(CollectError(format!(
-                    "{file} is the second package of the name {}",
-                    field("Package")
-                )));
-            }
-            outputs.push(Output {
-                name: field("Package"),
-                version: field("Version"),
-                architecture: field("Architecture"),
-                file,
-                sha256: deb.sha256,
-                size_bytes: deb.size_bytes,
-                content: deb.content,
-                description: deb.control,
-            });
-        }
+    fn admit(&self, package: PackageId, version: &str, outputs: &[Output]) -> Result<Admitted, CollectError> {
         if outputs.is_empty() {
             return Err(CollectError("the build ended well but made no package".to_owned()));
         }
-        let Admitted { outputs, taken_over } = self.admit(package, version, outputs)?;
-        let note =
-            |(name, owner)| format!("{name} is not kept: by takeover in kilnyard.toml it belongs to {owner}");
-        Ok(Collected { outputs, notes: taken_over.into_iter().map(note).collect() })
-    }
-
-    fn check_outputs(
-        &self,
-        package: PackageId,
-        version: &str,
-        outputs: &[Output],
-    ) -> Result<(), CollectError> {
-        for output in outputs {
-            let control = Stanza::new(&output.description);
-            self.check_output(package, &control, &output.file)?;
+        for (place, output) in outputs.iter().enumerate() {
+            let (file, control) = (&output.file, Stanza::new(&output.description));
+            self.check_output(package, &control, file)?;
             let fields = ["Package", "Version", "Architecture"].map(|field| control.get(field).unwrap_or(""));
             if fields != [&output.name, &output.version, &output.architecture] {
-                return Err(CollectError(format!("{} is described as another package", output.file)));
+                return Err(CollectError(format!("{file} is described as another package")));
+            }
+            if outputs[..place].iter().any(|other| other.name == output.name) {
+                let name = &output.name;
+                return Err(CollectError(format!("{file} is the second package of the name {name}")));
             }
         }
-        let Admitted { taken_over, .. } = self.admit(package, version, outputs.to_vec())?;
-        match taken_over.first() {
-            Some((name, owner)) => Err(CollectError(format!("{name} belongs to the source {owner}"))),
-            None => Ok(()),
-        }
+        let order = admission::Order {
+            source: self.source(package),
+            version,
+            suffix: &self.settings.version_suffix,
+            architecture: &self.settings.architecture,
+            owners: &self.resolved.owners,
+            published: &self.published,
+        };
+        let admitted = admission::admit(&order, outputs.to_vec());
+        let admitted = admitted.map_err(|refusal| CollectError(refusal.to_string()))?;
+        let note =
+            |(name, owner)| format!("{name} is not kept: by takeover in kilnyard.toml it belongs to {owner}");
+        let notes = admitted.taken_over.into_iter().map(note).collect();
+        Ok(Admitted { outputs: admitted.outputs, notes })
     }
 
     fn test(&self, package: PackageId, outputs: &[Output]) -> Result<TestOrder, Impossible> {
@@ -504,39 +456,7 @@ impl Ecosystem for Workshop {
     }
 }
 
-impl Manager for Workshop {
-    fn install(&self, packages: &[&Dependency]) -> Vec<CommandOrder> {
-        let wanted = packages.iter().map(|package| format!("{}={}", package.name, package.version));
-        stages::install(wanted.collect())
-    }
-
-    fn installed(&self, stack: &Stack, _packages: &[&Dependency]) -> io::Result<BTreeSet<String>> {
-        layers::installed(stack)
-    }
-
-    fn layering(&self) -> Result<&dyn Layering, &'static str> {
-        Ok(&Layers)
-    }
-}
-
 impl Workshop {
-    fn admit(
-        &self,
-        package: PackageId,
-        version: &str,
-        outputs: Vec<Output>,
-    ) -> Result<Admitted, CollectError> {
-        let order = admission::Order {
-            source: self.source(package),
-            version,
-            suffix: &self.settings.version_suffix,
-            architecture: &self.settings.architecture,
-            owners: &self.resolved.owners,
-            published: &self.published,
-        };
-        admission::admit(&order, outputs).map_err(|refusal| CollectError(refusal.to_string()))
-    }
-
     /// Whether an output is a well-formed package of this source.
     fn check_output(&self, package: PackageId, control: &Stanza, file: &str) -> Result<(), CollectError> {
         let made_by = maker(control).0.or(control.get("Package"));

@@ -19,6 +19,13 @@ pub(super) fn write(package: &PackageFile) -> String {
     text
 }
 
+/// Says why the package may not be given away, where its own file does not.
+pub(super) fn restrict(description: &mut String, reason: &str) {
+    if !is_restricted(description) {
+        description.push_str(&format!("{RESTRICTED}{reason}\n"));
+    }
+}
+
 /// The stanza alone.
 pub fn summary(description: &str) -> String {
     let is_own = |line: &&str| line.starts_with(SHA512) || line.starts_with(RESTRICTED);

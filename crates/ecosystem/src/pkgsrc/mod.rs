@@ -21,6 +21,7 @@ pub mod pbulk_conf;
 pub mod recipe_files;
 pub mod report;
 pub mod resolve;
+mod rules;
 pub mod scan_file;
 mod settings;
 pub mod stages;
@@ -29,6 +30,7 @@ pub mod tree;
 pub mod version;
 mod workshop;
 
+pub use rules::{FAMILY, Rules};
 pub use settings::Settings;
 pub use stages::source_pattern;
 pub use workshop::{LeftOutStanza, Scan, Workshop, shown};

@@ -115,8 +115,12 @@ pub(super) fn clients(prefix: &str) -> Vec<String> {
     of_the_tree.into_iter().chain(of_the_machine).collect()
 }
 
-fn as_root(settings: &Settings, program: &str, arguments: impl IntoIterator<Item = String>) -> CommandOrder {
-    let mut environment = environment(settings);
+/// A command of the package tools, with the environment that [`environment`] gives.
+fn as_root(
+    mut environment: Vec<(String, String)>,
+    program: &str,
+    arguments: impl IntoIterator<Item = String>,
+) -> CommandOrder {
     environment.push(("PKG_PATH".to_owned(), INPUTS.to_owned()));
     CommandOrder {
         arguments: std::iter::once(program.to_owned()).chain(arguments).collect(),
@@ -128,11 +132,11 @@ fn as_root(settings: &Settings, program: &str, arguments: impl IntoIterator<Item
 
 /// Installs binary packages by the file names of inputs, with what they need of the inputs.
 pub(super) fn install<'a>(
-    settings: &Settings,
+    environment: Vec<(String, String)>,
     files: impl IntoIterator<Item = &'a String>,
 ) -> Option<CommandOrder> {
     let files: Vec<String> = files.into_iter().map(|file| format!("{INPUTS}/{file}")).collect();
-    (!files.is_empty()).then(|| as_root(settings, "pkg_add", files))
+    (!files.is_empty()).then(|| as_root(environment, "pkg_add", files))
 }
 
 /// Commands of one package.
@@ -169,7 +173,7 @@ impl Commands<'_> {
     }
 
     fn as_root(&self, program: &str, arguments: impl IntoIterator<Item = String>) -> CommandOrder {
-        as_root(self.settings, program, arguments)
+        as_root(environment(self.settings), program, arguments)
     }
 
     /// Brings the distfiles and checks them, with the network. What the package needs is there too: the programs that
@@ -179,7 +183,7 @@ impl Commands<'_> {
         let mut checksum = self.make(Account::Root, &["checksum"]);
         checksum.environment.extend(self.settings.fetch_environment.iter().cloned());
         let mut commands = vec![self.as_root("cp", copy)];
-        commands.extend(install(self.settings, depends));
+        commands.extend(install(environment(self.settings), depends));
         commands.push(checksum);
         StageOrder { stage: Stage::Fetch, commands }
     }

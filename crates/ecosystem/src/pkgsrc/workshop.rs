@@ -1,17 +1,16 @@
 //! A resolved set of pkgsrc packages: what each build is made of.
 
 mod closure;
-mod manager;
 mod names;
 
-use super::package_file::{self, PackageFile};
+use super::package_file;
 use super::recipe_files::RecipeFiles;
+use super::rules::{FAMILY, Rules, output_of, split};
 use super::scan_file::ScanFile;
 use super::settings::Settings;
 use super::stages::{self, Commands, Recipe};
 use super::{description, distinfo};
-use crate::archive::{OutputBounds, refusal};
-use crate::{CollectError, Collected, Ecosystem, Impossible, LeftOut, Manager, hex};
+use crate::{Admitted, CollectError, Ecosystem, Impossible, LeftOut, hex};
 use kilnyard_model::graph::{Cut, Graph, PackageId};
 use kilnyard_model::order::{
     BuildOrder, Dependency, FetchFile, FetchOrder, Input, InputText, Key, Output, RootOrder, SharedFolder,
@@ -260,22 +259,18 @@ impl Workshop {
         Ok(())
     }
 
-    fn output_of(&self, package: PackageId, file: &str, read: PackageFile) -> Result<Output, CollectError> {
-        self.check_identity(package, file, &read.name, &read.summary)?;
-        let expected = self.package_name(package);
-        let restricted = read.restricted.clone().or_else(|| self.restricted(package));
-        let read = PackageFile { restricted, ..read };
-        let (base, version) = split(expected);
-        Ok(Output {
-            name: base.to_owned(),
-            version: version.to_owned(),
-            architecture: self.settings.architecture.clone(),
-            file: file.to_owned(),
-            sha256: read.sha256.clone(),
-            size_bytes: read.size_bytes,
-            content: read.content.clone(),
-            description: description::write(&read),
-        })
+    /// An output that may be published as the package, with what the scan knows of it.
+    fn admitted(&self, package: PackageId, mut output: Output) -> Result<Output, CollectError> {
+        let name = format!("{}-{}", output.name, output.version);
+        self.check_identity(package, &output.file, &name, &output.description)?;
+        let described = output.description.lines().find_map(|line| line.strip_prefix("PKGNAME="));
+        if described != Some(&name) {
+            return Err(CollectError(format!("{} is described as another package", output.file)));
+        }
+        if let Some(reason) = self.restricted(package) {
+            description::restrict(&mut output.description, &reason);
+        }
+        Ok(output)
     }
 }
 
@@ -287,7 +282,8 @@ impl Workshop {
         let Some(id) = self.graph.packages().find(|id| self.package_name(*id) == read.name) else {
             return Ok(None);
         };
-        Ok(Some((self.graph.name(id).to_owned(), self.output_of(id, &file, read)?)))
+        let output = output_of(&self.settings.architecture, &file, &read);
+        Ok(Some((self.graph.name(id).to_owned(), self.admitted(id, output)?)))
     }
 }
 
@@ -320,14 +316,9 @@ fn dependency_of(output: &Output) -> Dependency {
     }
 }
 
-/// A package's name and its version.
-fn split(name: &str) -> (&str, &str) {
-    name.rsplit_once('-').unwrap_or((name, ""))
-}
-
 impl Ecosystem for Workshop {
     fn name(&self) -> &'static str {
-        "pkgsrc"
+        FAMILY
     }
 
     fn graph(&self) -> &Graph {
@@ -392,6 +383,7 @@ impl Ecosystem for Workshop {
         Ok(BuildOrder {
             package: self.graph.name(package).to_owned(),
             version: split(&known.name).1.to_owned(),
+            family: Rules::order(&self.settings),
             key,
             root: self.root(&installed, &stock, texts),
             work: Some(WorkOrder {
@@ -407,51 +399,21 @@ impl Ecosystem for Workshop {
         })
     }
 
-    fn collect(
-        &self,
-        package: PackageId,
-        _version: &str,
-        folder: &Path,
-        bounds: OutputBounds,
-    ) -> Result<Collected, CollectError> {
-        let at = |error: std::io::Error| CollectError(format!("failed to read the outputs: {error}"));
-        let mut outputs = Vec::new();
-        for entry in fs_err::read_dir(folder).map_err(at)? {
-            let entry = entry.map_err(at)?;
-            // A link could lead anywhere outside of the root.
-            if !entry.file_type().map_err(at)?.is_file() {
-                continue;
-            }
-            let file = entry.file_name().to_string_lossy().into_owned();
-            let read = package_file::read_within(&entry.path(), bounds)
-                .map_err(|error| CollectError(format!("{file}: {}", refusal(&error))))?;
-            outputs.push(self.output_of(package, &file, read)?);
-        }
-        match &outputs[..] {
-            [] => Err(CollectError("the build ended well but made no package".to_owned())),
-            [_] => Ok(Collected { outputs, notes: Vec::new() }),
-            [one, other, ..] => {
-                Err(CollectError(format!("{} and {} are the same package twice", one.file, other.file)))
-            }
-        }
-    }
-
-    fn check_outputs(
+    fn admit(
         &self,
         package: PackageId,
         _version: &str,
         outputs: &[Output],
-    ) -> Result<(), CollectError> {
-        let [output] = outputs else {
-            return Err(CollectError(format!("{} packages were made, and one was ordered", outputs.len())));
+    ) -> Result<Admitted, CollectError> {
+        let output = match outputs {
+            [] => return Err(CollectError("the build ended well but made no package".to_owned())),
+            [output] => output,
+            [one, other, ..] => {
+                return Err(CollectError(format!("{} and {} are of one package", one.file, other.file)));
+            }
         };
-        let name = format!("{}-{}", output.name, output.version);
-        self.check_identity(package, &output.file, &name, &output.description)?;
-        let described = output.description.lines().find_map(|line| line.strip_prefix("PKGNAME="));
-        match described {
-            Some(described) if described == name => Ok(()),
-            _ => Err(CollectError(format!("{} is described as another package", output.file))),
-        }
+        let output = self.admitted(package, output.clone())?;
+        Ok(Admitted { outputs: vec![output], notes: Vec::new() })
     }
 
     fn test(&self, package: PackageId, outputs: &[Output]) -> Result<TestOrder, Impossible> {
@@ -466,10 +428,6 @@ impl Ecosystem for Workshop {
             texts: Vec::new(),
             stage: self.commands(package, 1).test(&output.file, self.package_name(package)),
         })
-    }
-
-    fn manager(&self) -> &dyn Manager {
-        self
     }
 
     fn adopt(&self, package: PackageId, outputs: &[Output]) {

@@ -71,11 +71,12 @@ fn refused(refusal: Refusal, kept: &Kept, yard: &Yard) -> Error {
     let mut error = Error::usage(format!("{} was not changed", path.display()));
     error.causes.push(refusal.to_string());
     let lines: Vec<String> =
-        roots::lines(kept.roots).iter().map(|(key, value)| format!("{key} = {value}")).collect();
+        roots::lines(kept.roots).iter().map(|(key, value)| format!("{key} = {value:?}")).collect();
     let by_hand = format!("these lines under [root], by hand: {}", lines.join("; "));
     match refusal {
         Refusal::SaysOtherwise { .. } => error.hint("kilnyard tune --force, which replaces it").hint(by_hand),
-        Refusal::Shape(_) => error.hint(by_hand),
+        Refusal::Unreadable { .. } => error.hint("mend the line, then kilnyard tune again"),
+        Refusal::Shape { .. } => error.hint(by_hand),
     }
 }
 

@@ -1,13 +1,11 @@
 //! The slots of this machine's worker: a thread each, which performs one build after the other.
 
-use super::Message;
-use kilnyard_coordinator::Event;
-use kilnyard_model::graph::PackageId;
+use super::link::{Local, sent};
 use kilnyard_model::order::Stage;
 use kilnyard_model::result::{Failure, FailureKind};
 use kilnyard_protocol::{BuildResult, Lease, Progress};
 use kilnyard_store::Number;
-use kilnyard_worker::{Share, Worker};
+use kilnyard_worker::{Link, Share, Worker};
 use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +20,7 @@ const ALIVE_INTERVAL: Duration = Duration::from_secs(20);
 
 struct Work {
     lease: Lease,
-    package: PackageId,
+    link: Local,
     share: Share,
     cancel: Arc<AtomicBool>,
 }
@@ -36,20 +34,14 @@ pub struct Slots<'scope> {
 
 impl<'scope> Slots<'scope> {
     /// Starts the threads; they end when this is dropped.
-    pub fn start<'env>(
-        scope: &'scope Scope<'scope, 'env>,
-        worker: &Worker,
-        count: u32,
-        events: &Sender<Message>,
-    ) -> Slots<'scope> {
+    pub fn start<'env>(scope: &'scope Scope<'scope, 'env>, worker: &Worker, count: u32) -> Slots<'scope> {
         let senders = (0..count)
             .map(|_| {
                 let (sender, receiver) = mpsc::channel::<Work>();
-                let (worker, events) = (worker.clone(), events.clone());
+                let worker = worker.clone();
                 scope.spawn(move || {
                     for work in receiver {
-                        let result = perform(&worker, &work, &events);
-                        if events.send(Message::Event(Box::new(Event::Ended(result)))).is_err() {
+                        if !work.link.ended(perform(&worker, &work)) {
                             return;
                         }
                     }
@@ -61,13 +53,13 @@ impl<'scope> Slots<'scope> {
     }
 
     /// Gives a slot a build, with its share of the cores.
-    pub fn build(&mut self, lease: Lease, package: PackageId, share: Share) {
+    pub fn build(&mut self, lease: Lease, link: Local, share: Share) {
         let cancel = Arc::new(AtomicBool::new(false));
         self.cancels.retain(|_, other| Arc::strong_count(other) > 1);
         self.cancels.insert(lease.build, cancel.clone());
         let slot = lease.slot as usize;
         // A slot's thread ends only with its sender.
-        let _ = self.senders[slot].send(Work { lease, package, share, cancel });
+        let _ = self.senders[slot].send(Work { lease, link, share, cancel });
     }
 
     /// Ends a build.
@@ -87,34 +79,36 @@ impl<'scope> Slots<'scope> {
 }
 
 /// Performs a build; a bug in one fails that one alone.
-fn perform(worker: &Worker, work: &Work, events: &Sender<Message>) -> BuildResult {
-    let build = work.lease.build;
-    let tell = |progress| {
-        // Nobody listens any more only when the run is over.
-        let _ = events.send(Message::Event(Box::new(Event::Progress { build, progress })));
-    };
-    let performed = std::thread::scope(|scope| {
-        // Copying a large output or removing a root may take longer than a lease, without a word.
-        let (ended, is_ended) = mpsc::channel::<()>();
-        scope.spawn(move || {
-            while is_ended.recv_timeout(ALIVE_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                tell(Progress::Alive);
-            }
-        });
-        let perform = || worker.perform(&work.lease, work.package, &work.share, &work.cancel, &tell);
-        let performed = catch_unwind(AssertUnwindSafe(perform));
-        drop(ended);
-        performed
-    });
-    performed.unwrap_or_else(|_| BuildResult {
-        build,
+fn perform(worker: &Worker, work: &Work) -> BuildResult {
+    let failed = |message: String| BuildResult {
+        build: work.lease.build,
         outcome: Err(Failure {
             stage: Stage::Build,
             kind: FailureKind::Machine,
-            message: "a bug in Kilnyard ended this build; standard error has more".to_owned(),
+            message,
             line_number: None,
             lines: Vec::new(),
         }),
         is_reproducible: None,
-    })
+    };
+    let lease = match sent(&work.lease) {
+        Ok(lease) => lease,
+        Err(error) => return failed(error),
+    };
+    let performed = std::thread::scope(|scope| {
+        // Copying a large output or removing a root may take longer than a lease, without a word.
+        let (ended, is_ended) = mpsc::channel::<()>();
+        let link = work.link.clone();
+        scope.spawn(move || {
+            while is_ended.recv_timeout(ALIVE_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                link.report(Progress::Alive);
+            }
+        });
+        let perform = || worker.perform(&lease, &work.share, &work.cancel, &work.link);
+        let performed = catch_unwind(AssertUnwindSafe(perform));
+        drop(ended);
+        performed
+    });
+    let bug = || failed("a bug in Kilnyard ended this build; standard error has more".to_owned());
+    performed.unwrap_or_else(|_| bug())
 }

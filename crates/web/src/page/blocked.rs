@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Section;
 use super::view::{self, View};
-use crate::markup::Markup;
 use crate::{PackageState, Report, words};
+use maud::{Markup, html};
 
 /// Culprits listed.
 const CULPRITS_MAX: usize = 200;
@@ -26,7 +26,7 @@ pub(super) fn section(view: &View<'_>) -> Option<Section> {
         id: "blocked",
         heading: "Who waits for whom",
         count: (blocked > 0).then_some(blocked),
-        write,
+        content,
     })
 }
 
@@ -56,37 +56,41 @@ fn by_culprit(report: &Report) -> Vec<Group<'_>> {
     groups
 }
 
-fn write(view: &View<'_>, out: &mut Markup) {
+fn content(view: &View<'_>) -> Markup {
     let groups = by_culprit(view.report);
     let shown = groups.len().min(CULPRITS_MAX);
     let (open, folded) = groups[..shown].split_at(shown.min(OPEN_MAX));
-    write_groups(view, open, out);
-    if !folded.is_empty() {
-        out.element("details", &[("class", "folded")], |out| {
-            out.leaf("summary", &[], &words::counted(folded.len() as u64, "more culprit", "more culprits"));
-            write_groups(view, folded, out);
-        });
+    html! {
+        (list(view, open))
+        @if !folded.is_empty() {
+            details.folded {
+                summary { (words::counted(folded.len() as u64, "more culprit", "more culprits")) }
+                (list(view, folded))
+            }
+        }
+        (view::cut_note(shown, groups.len(), "culprits"))
     }
-    view::cut_note(shown, groups.len(), "culprits", out);
 }
 
-fn write_groups(view: &View<'_>, groups: &[Group<'_>], out: &mut Markup) {
-    out.element("dl", &[("class", "culprits")], |out| {
-        for (culprit, names) in groups {
-            out.element("div", &[], |out| {
-                out.element("dt", &[], |out| {
-                    match culprit {
-                        Some(culprit) => view.link(culprit, out),
-                        None => out.text("cause not recorded"),
+fn list(view: &View<'_>, groups: &[Group<'_>]) -> Markup {
+    html! {
+        dl.culprits {
+            @for (culprit, names) in groups {
+                div {
+                    dt {
+                        @match culprit {
+                            Some(culprit) => (view.link(culprit)),
+                            None => "cause not recorded",
+                        }
+                        " "
+                        span.remark { (words::counted(names.len() as u64, "package waits", "packages wait")) }
                     }
-                    let number = words::counted(names.len() as u64, "package waits", "packages wait");
-                    out.text(" ");
-                    out.leaf("span", &[("class", "remark")], &number);
-                });
-                out.element("dd", &[], |out| view.links(names, NAMES_MAX, out));
-            });
+                    dd { (view.links(names, NAMES_MAX)) }
+                }
+                "\n"
+            }
         }
-    });
+    }
 }
 
 #[cfg(test)]

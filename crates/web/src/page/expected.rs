@@ -2,9 +2,9 @@
 
 use super::Section;
 use super::view::{self, View};
-use crate::markup::Markup;
 use crate::words::{self, duration, sane_seconds};
 use crate::{Report, RunState};
+use maud::{Markup, html};
 
 /// Steps of the path listed. Real paths have ten to sixty.
 const STEPS_MAX: usize = 100;
@@ -13,17 +13,16 @@ pub(super) fn section(view: &View<'_>) -> Option<Section> {
     let report = view.report;
     let known =
         report.bound_seconds.is_some() || report.expected_wall_seconds.is_some() || !report.path.is_empty();
-    known.then_some(Section { id: "expected", heading: "Expected and happened", count: None, write })
+    known.then_some(Section { id: "expected", heading: "Expected and happened", count: None, content })
 }
 
-fn write(view: &View<'_>, out: &mut Markup) {
-    let report = view.report;
-    let text = verdict(report);
-    if !text.is_empty() {
-        out.leaf("p", &[], &text);
+fn content(view: &View<'_>) -> Markup {
+    let text = verdict(view.report);
+    html! {
+        @if !text.is_empty() { p { (text) } }
+        (comparison(view.report))
+        (path(view))
     }
-    write_comparison(report, out);
-    write_path(view, out);
 }
 
 /// How good the schedule was, in words.
@@ -57,7 +56,7 @@ fn verdict(report: &Report) -> String {
     text.trim_end().to_owned()
 }
 
-fn write_comparison(report: &Report, out: &mut Markup) {
+fn comparison(report: &Report) -> Markup {
     let happened = if report.state == RunState::Finished { "This run" } else { "This run so far" };
     let work = sane_seconds(report.cpu_seconds) / f64::from(report.cores.max(1));
     let path: f64 = report.path.iter().map(|step| sane_seconds(step.seconds)).sum();
@@ -73,67 +72,70 @@ fn write_comparison(report: &Report, out: &mut Markup) {
     .collect();
     let longest = rows.iter().map(|(_, seconds, _)| *seconds).fold(0.0, f64::max);
     let bound = report.bound_seconds.map(sane_seconds).unwrap_or(0.0);
-    view::scrolling("Bound, plan and run", out, |out| {
-        out.element("table", &[("class", "comparison")], |out| {
-            view::table_head(&["What", "#Time", "#Of the bound", "~Drawn as a bar"], out);
-            out.element("tbody", &[], |out| {
-                for (name, seconds, class) in rows {
-                    out.element("tr", &[("class", class)], |out| {
-                        out.leaf("th", &[("scope", "row")], name);
-                        out.leaf("td", &[("class", "number")], &duration(seconds));
-                        let ratio = words::share(seconds, bound).map(|ratio| format!("{ratio:.2}"));
-                        out.leaf("td", &[("class", "number")], ratio.as_deref().unwrap_or("–"));
-                        write_bar(0.0, words::share(seconds, longest).unwrap_or(0.0), out);
-                    });
+    let table = html! {
+        table.comparison {
+            (view::table_head(&["What", "#Time", "#Of the bound", "~Drawn as a bar"]))
+            tbody {
+                @for (name, seconds, class) in rows {
+                    tr class=(class) {
+                        th scope="row" { (name) }
+                        td.number { (duration(seconds)) }
+                        td.number {
+                            @match words::share(seconds, bound) {
+                                Some(ratio) => (format!("{ratio:.2}")),
+                                None => "–",
+                            }
+                        }
+                        (view::bar(0.0, words::share(seconds, longest).unwrap_or(0.0)))
+                    }
                 }
-            });
-        });
-    });
+            }
+        }
+    };
+    view::scrolling("Bound, plan and run", table)
 }
 
-fn write_path(view: &View<'_>, out: &mut Markup) {
+fn path(view: &View<'_>) -> Markup {
     let report = view.report;
     let total: f64 = report.path.iter().map(|step| sane_seconds(step.seconds)).sum();
     if report.path.is_empty() {
-        return;
+        return Markup::default();
     }
-    out.leaf("h3", &[], "The longest path");
-    let number = words::counted(report.path.len() as u64, "build", "builds that had to follow one another");
-    let mut text = format!("{number}, {} in all", duration(total));
-    if let Some(share) = words::share(total, sane_seconds(report.wall_seconds)).filter(|share| *share <= 1.0)
-    {
-        text.push_str(&format!(", {} of the run", words::percent(share)));
-    }
-    out.leaf("p", &[], &format!("{text}."));
-    view::scrolling("The longest path", out, |out| {
-        out.element("table", &[("class", "path")], |out| {
-            view::table_head(&["#Step", "Package", "#Time", "#Since the first", "~Drawn as a bar"], out);
-            out.element("tbody", &[], |out| {
-                let mut before = 0.0;
-                for (index, step) in report.path.iter().take(STEPS_MAX).enumerate() {
-                    let seconds = sane_seconds(step.seconds);
-                    out.element("tr", &[], |out| {
-                        out.leaf("td", &[("class", "number")], &words::count(index as u64 + 1));
-                        out.element("th", &[("scope", "row")], |out| view.link(&step.package, out));
-                        out.leaf("td", &[("class", "number")], &duration(seconds));
-                        out.leaf("td", &[("class", "number")], &duration(before + seconds));
-                        let part = |seconds| words::share(seconds, total).unwrap_or(0.0);
-                        write_bar(part(before), part(seconds), out);
-                    });
-                    before += seconds;
+    let share = words::share(total, sane_seconds(report.wall_seconds)).filter(|share| *share <= 1.0);
+    let mut before = 0.0;
+    let steps = report.path.iter().take(STEPS_MAX).enumerate().map(|(index, step)| {
+        let (seconds, start) = (sane_seconds(step.seconds), before);
+        before += seconds;
+        (index as u64 + 1, &step.package, start, seconds)
+    });
+    let part = |seconds| words::share(seconds, total).unwrap_or(0.0);
+    let table = html! {
+        table.path {
+            (view::table_head(&["#Step", "Package", "#Time", "#Since the first", "~Drawn as a bar"]))
+            tbody {
+                @for (number, package, start, seconds) in steps {
+                    tr {
+                        td.number { (words::count(number)) }
+                        th scope="row" { (view.link(package)) }
+                        td.number { (duration(seconds)) }
+                        td.number { (duration(start + seconds)) }
+                        (view::bar(part(start), part(seconds)))
+                    }
                 }
-            });
-        });
-    });
-    view::cut_note(report.path.len().min(STEPS_MAX), report.path.len(), "steps", out);
-}
-
-/// A cell with a bar; the number beside it says the same.
-fn write_bar(start: f64, width: f64, out: &mut Markup) {
-    out.element("td", &[("class", "drawn")], |out| {
-        let style = view::bar_style(start, width);
-        out.leaf("span", &[("class", "strip"), ("style", &style), ("aria-hidden", "true")], "");
-    });
+            }
+        }
+    };
+    html! {
+        h3 { "The longest path" }
+        p {
+            (words::counted(report.path.len() as u64, "build", "builds that had to follow one another"))
+            ", " (duration(total)) " in all"
+            @if let Some(share) = share { ", " (words::percent(share)) " of the run" }
+            "."
+        }
+        (view::scrolling("The longest path", table))
+        (view::cut_note(report.path.len().min(STEPS_MAX), report.path.len(), "steps"))
+    }
 }
 
 #[cfg(test)]

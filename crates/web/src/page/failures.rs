@@ -2,8 +2,8 @@
 
 use super::Section;
 use super::view::{self, NAME_CHARACTERS_MAX, View};
-use crate::markup::Markup;
 use crate::{ReportFailure, ReportPackage, clean, words};
+use maud::{Markup, html};
 
 /// Failures that lie open. After a bad day the rest is one line each, so that the page below stays within reach.
 const OPEN_MAX: usize = 8;
@@ -28,74 +28,72 @@ pub(super) fn section(view: &View<'_>) -> Option<Section> {
         id: "failures",
         heading: "Failures",
         count: Some(view.failed as u64),
-        write,
+        content,
     })
 }
 
-fn write(view: &View<'_>, out: &mut Markup) {
+fn content(view: &View<'_>) -> Markup {
     let (open, folded) = view.failures.split_at(view.failures.len().min(OPEN_MAX));
-    for index in open {
-        write_article(view, *index, out);
-    }
-    if !folded.is_empty() {
-        out.element("details", &[("class", "folded")], |out| {
-            let more = words::counted(folded.len() as u64, "more failure", "more failures");
-            out.leaf("summary", &[], &more);
-            for index in folded {
-                write_folded(view, *index, out);
+    html! {
+        @for index in open { (article(view, *index)) }
+        @if !folded.is_empty() {
+            details.folded {
+                summary { (words::counted(folded.len() as u64, "more failure", "more failures")) }
+                @for index in folded { (folded_article(view, *index)) }
             }
-        });
+        }
+        (view::cut_note(view.failures.len(), view.failed, "failures"))
     }
-    view::cut_note(view.failures.len(), view.failed, "failures", out);
 }
 
-fn write_article(view: &View<'_>, index: usize, out: &mut Markup) {
-    let id = format!("f{index}");
-    out.element("article", &[("class", "failure"), ("id", &id)], |out| {
-        write_one(view, view.package(index), out)
-    });
+fn article(view: &View<'_>, index: usize) -> Markup {
+    html! {
+        article.failure id={ "f" (index) } { (failure(view, view.package(index))) }
+        "\n"
+    }
 }
 
 /// The target of links stays inside: browsers open what hides the target of a link.
-fn write_folded(view: &View<'_>, index: usize, out: &mut Markup) {
+fn folded_article(view: &View<'_>, index: usize) -> Markup {
     let package = view.package(index);
-    out.element("details", &[], |out| {
-        out.element("summary", &[], |out| {
-            out.leaf("b", &[], &clean::name(&package.name, NAME_CHARACTERS_MAX));
-            if let Some(failure) = &package.failure {
-                let stage = clean::name(&failure.stage, NAME_CHARACTERS_MAX);
-                let message = clean::name(&failure.message, SUMMARY_CHARACTERS_MAX);
-                out.text(&format!(" {stage}: {message}"));
+    html! {
+        details {
+            summary {
+                b { (clean::name(&package.name, NAME_CHARACTERS_MAX)) }
+                @if let Some(failure) = &package.failure {
+                    " " (clean::name(&failure.stage, NAME_CHARACTERS_MAX))
+                    ": " (clean::name(&failure.message, SUMMARY_CHARACTERS_MAX))
+                }
             }
-        });
-        write_article(view, index, out);
-    });
+            (article(view, index))
+        }
+    }
 }
 
-fn write_one(view: &View<'_>, package: &ReportPackage, out: &mut Markup) {
-    out.element("h3", &[], |out| {
-        out.text(&clean::name(&package.name, NAME_CHARACTERS_MAX));
-        out.text(" ");
-        out.leaf("span", &[("class", "version")], &clean::name(&package.version, NAME_CHARACTERS_MAX));
-    });
-    out.leaf("p", &[("class", "circumstances")], &circumstances(package));
-    match &package.failure {
-        Some(failure) => {
-            out.leaf("p", &[("class", "message")], &clean::line(&failure.message, MESSAGE_CHARACTERS_MAX));
-            write_lines(package, failure, out);
+fn failure(view: &View<'_>, package: &ReportPackage) -> Markup {
+    html! {
+        h3 {
+            (clean::name(&package.name, NAME_CHARACTERS_MAX)) " "
+            span.version { (clean::name(&package.version, NAME_CHARACTERS_MAX)) }
         }
-        None => out.leaf("p", &[("class", "message")], "Nothing was recorded about the cause."),
+        p.circumstances { (circumstances(package)) }
+        @match &package.failure {
+            Some(failure) => {
+                p.message { (clean::line(&failure.message, MESSAGE_CHARACTERS_MAX)) }
+                (lines(package, failure))
+            }
+            None => p.message { "Nothing was recorded about the cause." },
+        }
+        p.after {
+            (log(package))
+            @if !package.blocks.is_empty() {
+                span {
+                    strong { "Blocks " (words::count(package.blocks.len() as u64)) }
+                    ": " (view.links(&package.blocks, BLOCKED_NAMES_MAX))
+                }
+            }
+        }
     }
-    out.element("p", &[("class", "after")], |out| {
-        write_log(package, out);
-        if !package.blocks.is_empty() {
-            out.element("span", &[], |out| {
-                out.leaf("strong", &[], &format!("Blocks {}", words::count(package.blocks.len() as u64)));
-                out.text(": ");
-                view.links(&package.blocks, BLOCKED_NAMES_MAX, out);
-            });
-        }
-    });
 }
 
 /// Stage, kind, time, attempts, in one line.
@@ -117,35 +115,37 @@ fn circumstances(package: &ReportPackage) -> String {
     text
 }
 
-fn write_lines(package: &ReportPackage, failure: &ReportFailure, out: &mut Markup) {
+fn lines(package: &ReportPackage, failure: &ReportFailure) -> Markup {
     if failure.lines.is_empty() {
-        return;
+        return Markup::default();
     }
     let matters = line_that_matters(failure);
     let shown = lines_shown(failure.lines.len(), matters);
     let label = format!("Log lines of {}", clean::name(&package.name, NAME_CHARACTERS_MAX));
-    out.element("pre", &[("class", "log"), ("aria-label", &label), ("role", "group")], |out| {
-        if shown.start > 0 {
-            write_gap(shown.start, out);
-        }
-        for index in shown.clone() {
-            let text = clean::line(&failure.lines[index], LINE_CHARACTERS_MAX);
-            if index == matters {
-                out.leaf("mark", &[], if text.is_empty() { " " } else { &text });
-            } else {
-                out.text(&text);
+    html! {
+        pre.log aria-label=(label) role="group" {
+            (gap(shown.start))
+            @for index in shown.clone() {
+                @let text = clean::line(&failure.lines[index], LINE_CHARACTERS_MAX);
+                @if index != matters {
+                    (text)
+                } @else {
+                    mark { (if text.is_empty() { " " } else { &*text }) }
+                }
+                "\n"
             }
-            out.text("\n");
+            (gap(failure.lines.len() - shown.end))
         }
-        if shown.end < failure.lines.len() {
-            write_gap(failure.lines.len() - shown.end, out);
-        }
-    });
+    }
 }
 
-fn write_gap(lines: usize, out: &mut Markup) {
-    let text = words::counted(lines as u64, "more line", "more lines");
-    out.leaf("span", &[("class", "cut")], &format!("… {text}\n"));
+/// Says how many lines are left out, where some are.
+fn gap(lines: usize) -> Markup {
+    html! {
+        @if lines > 0 {
+            span.cut { "… " (words::counted(lines as u64, "more line", "more lines")) "\n" }
+        }
+    }
 }
 
 /// The line that contains the message, or is contained in it; else the last.
@@ -168,20 +168,19 @@ fn lines_shown(lines: usize, matters: usize) -> std::ops::Range<usize> {
     start..lines.min(start + LINES_MAX)
 }
 
-fn write_log(package: &ReportPackage, out: &mut Markup) {
+fn log(package: &ReportPackage) -> Markup {
     let wanted = package.failure.as_ref().map(|failure| failure.stage.as_str());
     let stages = || package.stages.iter().rev().filter(|stage| stage.log.is_some());
     let Some(stage) = stages().find(|stage| Some(stage.name.as_str()) == wanted).or_else(|| stages().next())
     else {
-        return;
+        return Markup::default();
     };
     let line = package.failure.as_ref().and_then(|failure| failure.line_number);
     let mut text = format!("Log of {}", clean::name(&stage.name, NAME_CHARACTERS_MAX));
     if let Some(line) = line.filter(|_| Some(stage.name.as_str()) == wanted) {
         text.push_str(&format!(", see line {}", words::count(line)));
     }
-    view::log_link(stage.log.as_deref(), &text, "whole-log", out);
-    out.text(" ");
+    html! { (view::log_link(stage.log.as_deref(), &text, "whole-log")) " " }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::Section;
 use super::view::{self, NAME_CHARACTERS_MAX, View};
 use crate::clean;
-use crate::markup::Markup;
+use maud::{Markup, html};
 
 /// How many are listed.
 const LEFT_MAX: usize = 200;
@@ -28,25 +28,28 @@ pub(super) fn section(view: &View<'_>) -> Option<Section> {
         id: "left-behind",
         heading: "Left behind by builds",
         count: Some(count),
-        write,
+        content,
     })
 }
 
-fn write(view: &View<'_>, out: &mut Markup) {
-    view::scrolling("Left behind by builds", out, |out| {
-        out.element("table", &[("class", "left-behind")], |out| {
-            view::table_head(&["Package", "Stage", "What was left, and who started it"], out);
-            out.element("tbody", &[], |out| {
-                for (package, stage, left) in all(view).take(LEFT_MAX) {
-                    out.element("tr", &[], |out| {
-                        out.element("th", &[("scope", "row")], |out| view.link(package, out));
-                        out.leaf("td", &[], &clean::name(stage, NAME_CHARACTERS_MAX));
-                        out.leaf("td", &[("class", "prose")], &clean::line(left, LEFT_CHARACTERS_MAX));
-                    });
-                }
-            });
-        });
-    });
+fn content(view: &View<'_>) -> Markup {
     let count = all(view).count();
-    view::cut_note(count.min(LEFT_MAX), count, "processes", out);
+    let table = html! {
+        table.left-behind {
+            (view::table_head(&["Package", "Stage", "What was left, and who started it"]))
+            tbody {
+                @for (package, stage, left) in all(view).take(LEFT_MAX) {
+                    tr {
+                        th scope="row" { (view.link(package)) }
+                        td { (clean::name(stage, NAME_CHARACTERS_MAX)) }
+                        td.prose { (clean::line(left, LEFT_CHARACTERS_MAX)) }
+                    }
+                }
+            }
+        }
+    };
+    html! {
+        (view::scrolling("Left behind by builds", table))
+        (view::cut_note(count.min(LEFT_MAX), count, "processes"))
+    }
 }

@@ -16,50 +16,43 @@ mod timeline;
 mod view;
 
 use crate::Report;
-use crate::markup::Markup;
+use crate::clean;
+use maud::{DOCTYPE, Markup, html};
 use view::View;
 
 pub(crate) use view::{NAME_CHARACTERS_MAX, state_word};
 
-/// A part of the page: the name for links to it, its heading, and what writes it.
+/// A part of the page: the name for links to it, its heading, and its content.
 struct Section {
     id: &'static str,
     heading: &'static str,
     /// How many things it is about, where that says something.
     count: Option<u64>,
-    write: fn(&View<'_>, &mut Markup),
+    content: fn(&View<'_>) -> Markup,
 }
 
 /// The text of `index.html` for a report. Pure: the same report gives the same text.
 pub fn page(report: &Report) -> String {
     let view = View::new(report);
     let sections = sections(&view);
-    let mut out = Markup::default();
-    out.literal("<!DOCTYPE html>\n");
-    out.element("html", &[("lang", "en")], |out| {
-        head::write(&view, out);
-        out.element("body", &[], |out| {
-            out.leaf("a", &[("class", "skip"), ("href", "#content")], "Skip to the content");
-            out.element("header", &[], |out| {
-                result::write(&view, out);
-                write_links(&sections, out);
-            });
-            out.element("main", &[("id", "content")], |out| {
-                for section in &sections {
-                    write_section(section, &view, out);
+    let page = html! {
+        (DOCTYPE) "\n"
+        html lang="en" {
+            (head::head(&view))
+            body {
+                a.skip href="#content" { "Skip to the content" }
+                header { (result::result(&view)) (links(&sections)) }
+                main #content {
+                    @for one in &sections { (section(one, &view)) }
+                    @if sections.is_empty() {
+                        p.empty { "Nothing was built, so there is nothing more to show." }
+                    }
                 }
-                if sections.is_empty() {
-                    out.leaf(
-                        "p",
-                        &[("class", "empty")],
-                        "Nothing was built, so there is nothing more to show.",
-                    );
-                }
-            });
-            out.element("footer", &[], |out| write_footer(report, out));
-        });
-    });
-    out.finish()
+                (footer(report))
+            }
+        }
+    };
+    clean::only_shown(page.into_string())
 }
 
 /// The sections that have something to say.
@@ -79,40 +72,44 @@ fn sections(view: &View<'_>) -> Vec<Section> {
     all.into_iter().flatten().collect()
 }
 
-fn write_links(sections: &[Section], out: &mut Markup) {
-    if sections.len() < 2 {
-        return;
+fn links(sections: &[Section]) -> Markup {
+    html! {
+        @if sections.len() > 1 {
+            nav aria-label="On this page" {
+                ul {
+                    @for section in sections {
+                        li { a href={ "#" (section.id) } { (section.heading) } }
+                    }
+                }
+            }
+        }
     }
-    out.element("nav", &[("aria-label", "On this page")], |out| {
-        out.element("ul", &[], |out| {
-            for section in sections {
-                let target = format!("#{}", section.id);
-                out.element("li", &[], |out| out.leaf("a", &[("href", &target)], section.heading));
-            }
-        });
-    });
 }
 
-fn write_section(section: &Section, view: &View<'_>, out: &mut Markup) {
-    let heading_id = format!("{}-heading", section.id);
-    out.element("section", &[("id", section.id), ("aria-labelledby", &heading_id)], |out| {
-        out.element("h2", &[("id", &heading_id)], |out| {
-            out.text(section.heading);
-            if let Some(count) = section.count {
-                out.text(" ");
-                out.leaf("span", &[("class", "count")], &crate::words::count(count));
+fn section(section: &Section, view: &View<'_>) -> Markup {
+    html! {
+        section id=(section.id) aria-labelledby={ (section.id) "-heading" } {
+            h2 id={ (section.id) "-heading" } {
+                (section.heading)
+                @if let Some(count) = section.count {
+                    " " span.count { (crate::words::count(count)) }
+                }
             }
-        });
-        (section.write)(view, out);
-    });
+            ((section.content)(view))
+        }
+        "\n"
+    }
 }
 
-fn write_footer(report: &Report, out: &mut Markup) {
-    out.element("p", &[], |out| {
-        let version = crate::clean::name(&report.kilnyard, NAME_CHARACTERS_MAX);
-        out.text(&format!("Made by Kilnyard {version}. "));
-        out.text("The same data for programs: ");
-        out.leaf("a", &[("href", crate::REPORT_FILE)], crate::REPORT_FILE);
-        out.text(&format!(" (schema {}). Times are UTC.", report.schema));
-    });
+fn footer(report: &Report) -> Markup {
+    html! {
+        footer {
+            p {
+                "Made by Kilnyard " (clean::name(&report.kilnyard, NAME_CHARACTERS_MAX))
+                ". The same data for programs: "
+                a href=(crate::REPORT_FILE) { (crate::REPORT_FILE) }
+                " (schema " (report.schema) "). Times are UTC."
+            }
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use super::Section;
 use super::view::{self, NAME_CHARACTERS_MAX, View};
 use crate::clean;
-use crate::markup::Markup;
+use maud::{Markup, html};
 
 /// Cut cycles listed.
 const CYCLES_MAX: usize = 200;
@@ -27,7 +27,7 @@ pub(super) fn cycles(view: &View<'_>) -> Option<Section> {
         id: "cycles",
         heading: "Cycles cut",
         count: Some(cycles.len() as u64),
-        write: write_cycles,
+        content: cycles_content,
     })
 }
 
@@ -37,50 +37,48 @@ pub(super) fn left_out(view: &View<'_>) -> Option<Section> {
         id: "left-out",
         heading: "Left out",
         count: Some(left_out.len() as u64),
-        write: write_left_out,
+        content: left_out_content,
     })
 }
 
-fn write_cycles(view: &View<'_>, out: &mut Markup) {
+fn cycles_content(view: &View<'_>) -> Markup {
     let cycles = &view.report.cycles_cut;
-    view::scrolling("Cycles cut", out, |out| {
-        out.element("table", &[("class", "cycles")], |out| {
-            view::table_head(&["Package", "Built without", "How", "The cycle"], out);
-            out.element("tbody", &[], |out| {
-                for cycle in cycles.iter().take(CYCLES_MAX) {
-                    out.element("tr", &[], |out| {
-                        out.element("th", &[("scope", "row")], |out| view.link(&cycle.package, out));
-                        out.element("td", &[], |out| view.link(&cycle.dependency, out));
-                        out.leaf(
-                            "td",
-                            &[("class", "prose")],
-                            &clean::line(&cycle.how, REASON_CHARACTERS_MAX),
-                        );
-                        out.element("td", &[("class", "prose")], |out| {
-                            view.links(&cycle.members, MEMBERS_MAX, out)
-                        });
-                    });
+    let table = html! {
+        table.cycles {
+            (view::table_head(&["Package", "Built without", "How", "The cycle"]))
+            tbody {
+                @for cycle in cycles.iter().take(CYCLES_MAX) {
+                    tr {
+                        th scope="row" { (view.link(&cycle.package)) }
+                        td { (view.link(&cycle.dependency)) }
+                        td.prose { (clean::line(&cycle.how, REASON_CHARACTERS_MAX)) }
+                        td.prose { (view.links(&cycle.members, MEMBERS_MAX)) }
+                    }
                 }
-            });
-        });
-    });
-    view::cut_note(cycles.len().min(CYCLES_MAX), cycles.len(), "cuts", out);
+            }
+        }
+    };
+    html! {
+        (view::scrolling("Cycles cut", table))
+        (view::cut_note(cycles.len().min(CYCLES_MAX), cycles.len(), "cuts"))
+    }
 }
 
-fn write_left_out(view: &View<'_>, out: &mut Markup) {
+fn left_out_content(view: &View<'_>) -> Markup {
     let left_out = &view.report.left_out;
-    out.element("div", &[("class", "left-out")], |out| {
-        for one in left_out.iter().take(LEFT_OUT_MAX) {
-            let first = one.reason.trim_start().split('\n').next().unwrap_or_default();
-            out.element("details", &[], |out| {
-                out.element("summary", &[], |out| {
-                    out.leaf("b", &[], &clean::name(&one.package, NAME_CHARACTERS_MAX));
-                    out.text(" ");
-                    out.leaf("span", &[], &clean::name(first, SUMMARY_CHARACTERS_MAX));
-                });
-                out.leaf("pre", &[], &clean::lines(&one.reason, REASON_LINES_MAX, REASON_CHARACTERS_MAX));
-            });
+    html! {
+        div.left-out {
+            @for one in left_out.iter().take(LEFT_OUT_MAX) {
+                @let first = one.reason.trim_start().split('\n').next().unwrap_or_default();
+                details {
+                    summary {
+                        b { (clean::name(&one.package, NAME_CHARACTERS_MAX)) } " "
+                        span { (clean::name(first, SUMMARY_CHARACTERS_MAX)) }
+                    }
+                    pre { (clean::lines(&one.reason, REASON_LINES_MAX, REASON_CHARACTERS_MAX)) }
+                }
+            }
         }
-    });
-    view::cut_note(left_out.len().min(LEFT_OUT_MAX), left_out.len(), "packages left out", out);
+        (view::cut_note(left_out.len().min(LEFT_OUT_MAX), left_out.len(), "packages left out"))
+    }
 }

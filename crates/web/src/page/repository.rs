@@ -2,8 +2,8 @@
 
 use super::Section;
 use super::view::View;
-use crate::markup::Markup;
 use crate::{clean, words};
+use maud::{Markup, html};
 
 /// Characters of a path, a line or a fingerprint.
 const FACT_CHARACTERS_MAX: usize = 1000;
@@ -13,32 +13,32 @@ pub(super) fn section(view: &View<'_>) -> Option<Section> {
         id: "repository",
         heading: "Repository",
         count: None,
-        write,
+        content,
     })
 }
 
-fn write(view: &View<'_>, out: &mut Markup) {
+fn content(view: &View<'_>) -> Markup {
     let Some(repository) = &view.report.repository else {
-        return;
+        return Markup::default();
     };
     let text = |text: &str| clean::line(text, FACT_CHARACTERS_MAX);
-    if !repository.sources_line.is_empty() {
-        out.leaf("p", &[], "This line makes a machine use it; one click selects all of it.");
-        out.element("pre", &[("class", "copy")], |out| {
-            out.leaf("code", &[], &text(&repository.sources_line))
-        });
-    }
-    out.element("dl", &[("class", "pairs")], |out| {
-        let holds = words::counted(repository.packages, "package", "packages");
-        for (name, value) in [
-            ("Key fingerprint", text(&repository.fingerprint)),
-            ("Folder", text(&repository.path)),
-            ("Holds", holds),
-        ] {
-            if !value.is_empty() {
-                out.leaf("dt", &[], name);
-                out.leaf("dd", &[], &value);
+    let facts = [
+        ("Key fingerprint", text(&repository.fingerprint)),
+        ("Folder", text(&repository.path)),
+        ("Holds", words::counted(repository.packages, "package", "packages")),
+    ];
+    html! {
+        @if !repository.sources_line.is_empty() {
+            p { "This line makes a machine use it; one click selects all of it." }
+            pre.copy { code { (text(&repository.sources_line)) } }
+        }
+        dl.pairs {
+            @for (name, value) in facts {
+                @if !value.is_empty() {
+                    dt { (name) }
+                    dd { (value) }
+                }
             }
         }
-    });
+    }
 }

@@ -1,9 +1,10 @@
 //! The top of the page: which run, and how it ended, in one sentence and a row of figures.
 
 use super::view::{NAME_CHARACTERS_MAX, View};
-use crate::markup::{Markup, length};
+use crate::drawing::{Length, rectangle};
 use crate::words::{self, count};
 use crate::{Counts, PackageState, Report, RunState, clean};
+use maud::{Markup, html};
 
 /// Remarks shown; a run has a handful.
 const NOTES_MAX: usize = 20;
@@ -22,41 +23,41 @@ pub(crate) fn title(view: &View<'_>) -> String {
     format!("Run {} of {yard}: {result} – Kilnyard", report.run)
 }
 
-pub(crate) fn write(view: &View<'_>, out: &mut Markup) {
+pub(crate) fn result(view: &View<'_>) -> Markup {
     let report = view.report;
     let name = |text: &str| clean::name(text, NAME_CHARACTERS_MAX);
     let kinds = [&report.ecosystem, &report.release, &report.architecture];
     let kinds: Vec<String> =
         kinds.into_iter().filter(|text| !text.is_empty()).map(|text| name(text)).collect();
-    out.leaf("p", &[("class", "kind")], &kinds.join(" · "));
-    out.element("h1", &[], |out| {
-        out.text(&format!("Run {} of {} ", report.run, name(&report.yard)));
-        let class = match report.state {
-            RunState::Running => "state building",
-            RunState::Finished if report.counts.failed > 0 => "state done",
-            RunState::Finished => "state built",
-            RunState::Interrupted => "state blocked",
-        };
-        out.leaf("span", &[("class", class)], state_word(report.state));
-    });
-    out.leaf("p", &[("class", "result")], &sentence(report));
-    write_facts(report, out);
-    write_shares(&report.counts, out);
-    write_figures(report, out);
-    if !report.notes.is_empty() {
-        out.element("ul", &[("class", "notes"), ("aria-label", "Notes")], |out| {
-            for note in report.notes.iter().take(NOTES_MAX) {
-                out.leaf("li", &[], &clean::line(note, NOTE_CHARACTERS_MAX));
+    let class = match report.state {
+        RunState::Running => "state building",
+        RunState::Finished if report.counts.failed > 0 => "state done",
+        RunState::Finished => "state built",
+        RunState::Interrupted => "state blocked",
+    };
+    html! {
+        p.kind { (kinds.join(" · ")) }
+        h1 {
+            "Run " (report.run) " of " (name(&report.yard)) " "
+            span class=(class) { (state_word(report.state)) }
+        }
+        p.result { (sentence(report)) }
+        (facts(report))
+        (shares(&report.counts))
+        (figure_list(report))
+        @if !report.notes.is_empty() {
+            ul.notes aria-label="Notes" {
+                @for note in report.notes.iter().take(NOTES_MAX) {
+                    li { (clean::line(note, NOTE_CHARACTERS_MAX)) }
+                }
+                @if report.notes.len() > NOTES_MAX {
+                    li {
+                        (words::counted((report.notes.len() - NOTES_MAX) as u64, "note", "notes"))
+                        " more in " (crate::REPORT_FILE)
+                    }
+                }
             }
-            if report.notes.len() > NOTES_MAX {
-                let more = (report.notes.len() - NOTES_MAX) as u64;
-                out.leaf(
-                    "li",
-                    &[],
-                    &format!("{} more in {}", words::counted(more, "note", "notes"), crate::REPORT_FILE),
-                );
-            }
-        });
+        }
     }
 }
 
@@ -129,7 +130,7 @@ fn sentence(report: &Report) -> String {
     text
 }
 
-fn write_facts(report: &Report, out: &mut Markup) {
+fn facts(report: &Report) -> Markup {
     let started = words::moment(report.started_seconds)
         .unwrap_or_else(|| format!("unknown (the clock said {})", report.started_seconds));
     let slots = words::counted(u64::from(report.slots), "slot", "slots");
@@ -140,23 +141,18 @@ fn write_facts(report: &Report, out: &mut Markup) {
         ("CPU time", words::duration(report.cpu_seconds)),
         ("Machine", format!("{cores}, {slots}")),
     ];
-    out.element("dl", &[("class", "facts")], |out| {
-        for (name, value) in &facts {
-            write_fact(name, value, out);
+    let checked = report.packages.iter().filter_map(|package| package.reproducible);
+    let (same, all) = checked.fold((0, 0), |(same, all), one| (same + u64::from(one), all + 1));
+    html! {
+        dl.facts {
+            @for (name, value) in &facts {
+                div { dt { (name) } dd { (value) } }
+            }
+            @if all > 0 {
+                div { dt { "Reproducible" } dd { (count(same)) " of " (count(all)) " built twice" } }
+            }
         }
-        let checked = report.packages.iter().filter_map(|package| package.reproducible);
-        let (same, all) = checked.fold((0, 0), |(same, all), one| (same + u64::from(one), all + 1));
-        if all > 0 {
-            write_fact("Reproducible", &format!("{} of {} built twice", count(same), count(all)), out);
-        }
-    });
-}
-
-fn write_fact(name: &str, value: &str, out: &mut Markup) {
-    out.element("div", &[], |out| {
-        out.leaf("dt", &[], name);
-        out.leaf("dd", &[], value);
-    });
+    }
 }
 
 /// The figures that add up to the whole run: how many, what they are called, their class in the style sheet.
@@ -173,62 +169,51 @@ fn figures(counts: &Counts) -> [(u64, &'static str, &'static str); 7] {
 }
 
 /// One bar that shows the figures as shares. The figures below say the same, so it is hidden from readers that speak.
-fn write_shares(counts: &Counts, out: &mut Markup) {
+fn shares(counts: &Counts) -> Markup {
     let figures = figures(counts);
     let all: f64 = figures.iter().map(|(number, _, _)| *number as f64).sum();
     if all <= 0.0 {
-        return;
+        return Markup::default();
     }
-    out.element(
-        "svg",
-        &[("class", "shares"), ("width", "100%"), ("height", "10"), ("aria-hidden", "true")],
-        |out| {
-            let mut start = 0.0;
-            for (number, name, class) in figures {
-                if number == 0 {
-                    continue;
-                }
-                let width = number as f64 / all;
-                let attributes =
-                    [("class", class), ("x", &*length(start)), ("width", &*length(width)), ("height", "10")];
-                out.element("rect", &attributes, |out| {
-                    out.leaf("title", &[], &format!("{} {name}", count(number)))
-                });
-                start += width;
-            }
-        },
-    );
+    let mut start = 0.0;
+    let bars = figures.into_iter().filter(|(number, _, _)| *number > 0).map(|(number, name, class)| {
+        let width = number as f64 / all;
+        let area = [Length::Share(start), Length::Pixels(0.0), Length::Share(width), Length::Pixels(10.0)];
+        start += width;
+        rectangle(class, area, &format!("{} {name}", count(number)))
+    });
+    html! { svg.shares width="100%" height="10" aria-hidden="true" { @for bar in bars { (bar) } } }
 }
 
-fn write_figures(report: &Report, out: &mut Markup) {
+fn figure_list(report: &Report) -> Markup {
     let building =
         report.packages.iter().filter(|package| package.state == PackageState::Building).count() as u64;
     let counts = &report.counts;
-    out.element("dl", &[("class", "figures")], |out| {
-        write_figure(counts.total, if counts.total == 1 { "package" } else { "packages" }, "total", "", out);
-        for (number, name, class) in figures(counts) {
-            let remark = match class {
-                "waiting" if building > 0 => format!("{} being built", count(building)),
-                _ => String::new(),
-            };
-            write_figure(number, name, class, &remark, out);
+    html! {
+        dl.figures {
+            (figure(counts.total, if counts.total == 1 { "package" } else { "packages" }, "total", ""))
+            @for (number, name, class) in figures(counts) {
+                @if class == "waiting" && building > 0 {
+                    (figure(number, name, class, &format!("{} being built", count(building))))
+                } @else {
+                    (figure(number, name, class, ""))
+                }
+            }
+            (figure(counts.left_out, "left out", "left", ""))
         }
-        write_figure(counts.left_out, "left out", "left", "", out);
-    });
+    }
 }
 
-fn write_figure(number: u64, name: &str, class: &str, remark: &str, out: &mut Markup) {
-    let class = if number == 0 { format!("{class} none") } else { class.to_owned() };
-    out.element("div", &[("class", &class)], |out| {
-        out.element("dt", &[], |out| {
-            out.text(name);
-            if !remark.is_empty() {
-                out.text(", ");
-                out.leaf("span", &[("class", "remark")], remark);
+fn figure(number: u64, name: &str, class: &str, remark: &str) -> Markup {
+    html! {
+        div class={ (class) @if number == 0 { " none" } } {
+            dt {
+                (name)
+                @if !remark.is_empty() { ", " span.remark { (remark) } }
             }
-        });
-        out.leaf("dd", &[], &count(number));
-    });
+            dd { (count(number)) }
+        }
+    }
 }
 
 #[cfg(test)]

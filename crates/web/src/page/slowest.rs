@@ -2,9 +2,9 @@
 
 use super::Section;
 use super::view::{self, NAME_CHARACTERS_MAX, View};
-use crate::markup::Markup;
 use crate::words::{self, sane_seconds};
 use crate::{ReportPackage, clean};
+use maud::{Markup, html};
 
 /// So many fit on a screen; the rest rarely matters.
 const SLOWEST_MAX: usize = 20;
@@ -19,52 +19,53 @@ pub(super) fn section(view: &View<'_>) -> Option<Section> {
         id: "slowest",
         heading: "Slowest packages",
         count: None,
-        write,
+        content,
     })
 }
 
-fn write(view: &View<'_>, out: &mut Markup) {
+fn content(view: &View<'_>) -> Markup {
     let mut slowest: Vec<&ReportPackage> =
         view.report.packages.iter().filter(|package| sane_seconds(package.wall_seconds) > 0.0).collect();
     slowest.sort_by(|a, b| sane_seconds(b.wall_seconds).total_cmp(&sane_seconds(a.wall_seconds)));
     slowest.truncate(SLOWEST_MAX);
     let longest = slowest.first().map_or(0.0, |package| sane_seconds(package.wall_seconds));
-    view::scrolling("Slowest packages", out, |out| {
-        out.element("table", &[("class", "slowest")], |out| {
-            view::table_head(
-                &["Package", "#Wall", "~Drawn as a bar", "#CPU", "#Cores used", "#Peak memory", "Mostly in"],
-                out,
-            );
-            out.element("tbody", &[], |out| {
-                for package in slowest {
-                    out.element("tr", &[], |out| write_row(view, package, longest, out));
-                }
-            });
-        });
-    });
+    let table = html! {
+        table.slowest {
+            (view::table_head(&[
+                "Package", "#Wall", "~Drawn as a bar", "#CPU", "#Cores used", "#Peak memory", "Mostly in",
+            ]))
+            tbody { @for package in slowest { (row(view, package, longest)) } }
+        }
+    };
+    view::scrolling("Slowest packages", table)
 }
 
-fn write_row(view: &View<'_>, package: &ReportPackage, longest: f64, out: &mut Markup) {
+fn row(view: &View<'_>, package: &ReportPackage, longest: f64) -> Markup {
     let wall = sane_seconds(package.wall_seconds);
-    out.element("th", &[("scope", "row")], |out| {
-        view.link(&package.name, out);
-        out.text(" ");
-        out.leaf("span", &[("class", "version")], &clean::name(&package.version, NAME_CHARACTERS_MAX));
-    });
-    out.leaf("td", &[("class", "number")], &words::duration(wall));
-    out.element("td", &[("class", "drawn")], |out| {
-        let style = view::bar_style(0.0, words::share(wall, longest).unwrap_or(0.0));
-        out.leaf("span", &[("class", "strip"), ("style", &style), ("aria-hidden", "true")], "");
-    });
-    out.leaf("td", &[("class", "number")], &words::duration(package.cpu_seconds));
-    let cores = words::share(sane_seconds(package.cpu_seconds), wall).map(|cores| format!("{cores:.1}"));
-    out.leaf("td", &[("class", "number")], cores.as_deref().unwrap_or("–"));
-    let memory = match package.memory_peak_bytes {
-        0 => "–".to_owned(),
-        bytes => words::size(bytes),
-    };
-    out.leaf("td", &[("class", "number")], &memory);
-    out.leaf("td", &[], &main_stage(package));
+    html! {
+        tr {
+            th scope="row" {
+                (view.link(&package.name)) " "
+                span.version { (clean::name(&package.version, NAME_CHARACTERS_MAX)) }
+            }
+            td.number { (words::duration(wall)) }
+            (view::bar(0.0, words::share(wall, longest).unwrap_or(0.0)))
+            td.number { (words::duration(package.cpu_seconds)) }
+            td.number {
+                @match words::share(sane_seconds(package.cpu_seconds), wall) {
+                    Some(cores) => (format!("{cores:.1}")),
+                    None => "–",
+                }
+            }
+            td.number {
+                @match package.memory_peak_bytes {
+                    0 => "–",
+                    bytes => (words::size(bytes)),
+                }
+            }
+            td { (main_stage(package)) }
+        }
+    }
 }
 
 /// The stage that took most of the time, with its share.

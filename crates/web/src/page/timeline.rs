@@ -2,71 +2,65 @@
 
 use super::Section;
 use super::view::{self, NAME_CHARACTERS_MAX, View};
-use crate::markup::Markup;
+use crate::drawing::{Length, rectangle};
 use crate::timeline::{Layout, SHADE_CLASSES, draw, has_builds, layout};
 use crate::{PackageState, clean, words};
+use maud::{Markup, html};
 
 /// Names of stages in the legend for one shade.
 const LEGEND_NAMES_MAX: usize = 6;
 
 pub(super) fn section(view: &View<'_>) -> Option<Section> {
-    has_builds(view.report).then_some(Section { id: "timeline", heading: "Timeline", count: None, write })
+    has_builds(view.report).then_some(Section { id: "timeline", heading: "Timeline", count: None, content })
 }
 
-fn write(view: &View<'_>, out: &mut Markup) {
+fn content(view: &View<'_>) -> Markup {
     let layout = layout(view.report);
-    view::scrolling("Timeline", out, |out| draw(out, &layout, view.report));
-    write_legend(view, &layout, out);
-    if layout.builds_in_cells > 0 {
-        out.leaf(
-            "p",
-            &[("class", "cut")],
-            &format!(
-                "{} of {} builds are too short to be drawn alone and are summed up: the stronger the colour, the busier the slot.",
-                words::count(layout.builds_in_cells as u64),
-                words::count(layout.builds as u64)
-            ),
-        );
-    }
     let lanes = layout.lanes.len();
-    view::cut_note(lanes, lanes + layout.lanes_hidden, "slots", out);
-}
-
-fn write_legend(view: &View<'_>, layout: &Layout, out: &mut Markup) {
-    let has = |state| view.report.packages.iter().any(|package| package.state == state);
-    out.element("ul", &[("class", "legend"), ("aria-label", "Legend")], |out| {
-        for (class, names) in SHADE_CLASSES.iter().zip(&layout.legend) {
-            if !names.is_empty() {
-                let mut text: Vec<String> = names
-                    .iter()
-                    .take(LEGEND_NAMES_MAX)
-                    .map(|name| clean::name(name, NAME_CHARACTERS_MAX))
-                    .collect();
-                if names.len() > LEGEND_NAMES_MAX {
-                    text.push("others".to_owned());
-                }
-                write_entry(class, &text.join(", "), out);
+    html! {
+        (view::scrolling("Timeline", draw(&layout, view.report)))
+        (legend(view, &layout))
+        @if layout.builds_in_cells > 0 {
+            p.cut {
+                (words::count(layout.builds_in_cells as u64)) " of " (words::count(layout.builds as u64))
+                " builds are too short to be drawn alone and are summed up: the stronger the colour, the busier the slot."
             }
         }
-        write_entry("bar", "between stages", out);
-        if layout.builds_in_cells > 0 {
-            write_entry("many", "several builds", out);
-        }
-        if has(PackageState::Failed) {
-            write_entry("bad", "failed", out);
-        }
-        if has(PackageState::Building) {
-            write_entry("now", "being built", out);
-        }
-    });
+        (view::cut_note(lanes, lanes + layout.lanes_hidden, "slots"))
+    }
 }
 
-fn write_entry(class: &str, text: &str, out: &mut Markup) {
-    out.element("li", &[], |out| {
-        out.element("svg", &[("width", "22"), ("height", "12"), ("aria-hidden", "true")], |out| {
-            out.void("rect", &[("class", class), ("width", "22"), ("height", "12")]);
-        });
-        out.text(" ");
-        out.text(text);
-    });
+fn legend(view: &View<'_>, layout: &Layout) -> Markup {
+    let has = |state| view.report.packages.iter().any(|package| package.state == state);
+    html! {
+        ul.legend aria-label="Legend" {
+            @for (class, names) in SHADE_CLASSES.iter().zip(&layout.legend) {
+                @if !names.is_empty() { (entry(class, &stages(names))) }
+            }
+            (entry("bar", "between stages"))
+            @if layout.builds_in_cells > 0 { (entry("many", "several builds")) }
+            @if has(PackageState::Failed) { (entry("bad", "failed")) }
+            @if has(PackageState::Building) { (entry("now", "being built")) }
+        }
+    }
+}
+
+/// The names of stages that share a shade.
+fn stages<S: AsRef<str>>(names: &[S]) -> String {
+    let shown = names.iter().take(LEGEND_NAMES_MAX);
+    let mut text: Vec<String> = shown.map(|name| clean::name(name.as_ref(), NAME_CHARACTERS_MAX)).collect();
+    if names.len() > LEGEND_NAMES_MAX {
+        text.push("others".to_owned());
+    }
+    text.join(", ")
+}
+
+fn entry(class: &str, text: &str) -> Markup {
+    let area = [0.0, 0.0, 22.0, 12.0].map(Length::Pixels);
+    html! {
+        li {
+            svg width="22" height="12" aria-hidden="true" { (rectangle(class, area, "")) }
+            " " (text)
+        }
+    }
 }

@@ -1,8 +1,9 @@
 //! What the sections share: which packages have a row to link to, and how names and states are written.
 
-use std::collections::{HashMap, HashSet};
+use maud::{Markup, Render, html};
+use std::collections::HashMap;
 
-use crate::markup::Markup;
+use crate::drawing::Length;
 use crate::{PackageState, Report, ReportPackage, address, clean, words};
 
 /// Names, versions and words of a few characters are shown up to this length; no sane one is longer.
@@ -25,8 +26,8 @@ pub(crate) struct View<'a> {
     /// How many packages failed.
     pub(crate) failed: usize,
     by_name: HashMap<&'a str, usize>,
-    with_row: HashSet<usize>,
-    with_failure: HashSet<usize>,
+    with_row: Vec<bool>,
+    with_failure: Vec<bool>,
 }
 
 impl<'a> View<'a> {
@@ -43,14 +44,19 @@ impl<'a> View<'a> {
         failures.sort_by_key(|index| std::cmp::Reverse(report.packages[*index].blocks.len()));
         failures.truncate(FAILURES_MAX);
         order.truncate(ROWS_MAX);
-        let mut by_name = HashMap::new();
+        let marked = |some: &[usize]| {
+            let mut marks = vec![false; report.packages.len()];
+            some.iter().for_each(|index| marks[*index] = true);
+            marks
+        };
+        let mut by_name = HashMap::with_capacity(report.packages.len());
         for (index, package) in report.packages.iter().enumerate() {
             by_name.entry(package.name.as_str()).or_insert(index);
         }
         View {
             report,
-            with_row: order.iter().copied().collect(),
-            with_failure: failures.iter().copied().collect(),
+            with_row: marked(&order),
+            with_failure: marked(&failures),
             rows: order,
             failures,
             failed,
@@ -62,36 +68,34 @@ impl<'a> View<'a> {
         &self.report.packages[index]
     }
 
-    /// Writes the name of a package as a link to its failure, its row, or as plain text, whichever there is.
-    pub(crate) fn link(&self, name: &str, out: &mut Markup) {
+    /// The name of a package as a link to its failure, its row, or as plain text, whichever there is.
+    pub(crate) fn link(&self, name: &str) -> Markup {
         let shown = clean::name(name, NAME_CHARACTERS_MAX);
-        match self.by_name.get(name) {
-            Some(index) if self.with_failure.contains(index) => {
-                out.leaf("a", &[("href", &format!("#f{index}"))], &shown);
+        html! {
+            @match self.by_name.get(name) {
+                Some(index) if self.with_failure[*index] => a href={ "#f" (index) } { (shown) },
+                Some(index) if self.with_row[*index] => a href={ "#p" (index) } { (shown) },
+                _ => (shown),
             }
-            Some(index) if self.with_row.contains(index) => {
-                out.leaf("a", &[("href", &format!("#p{index}"))], &shown);
-            }
-            _ => out.text(&shown),
         }
     }
 
-    /// Writes names one after the other, and how many more there are beyond `names_max`.
-    pub(crate) fn links<S: AsRef<str>>(&self, names: &[S], names_max: usize, out: &mut Markup) {
-        for (position, name) in names.iter().take(names_max).enumerate() {
-            if position > 0 {
-                out.text(", ");
+    /// Names one after the other, and how many more there are beyond `names_max`.
+    pub(crate) fn links<S: AsRef<str>>(&self, names: &[S], names_max: usize) -> Markup {
+        html! {
+            @for (position, name) in names.iter().take(names_max).enumerate() {
+                @if position > 0 { ", " }
+                (self.link(name.as_ref()))
             }
-            self.link(name.as_ref(), out);
-        }
-        if names.len() > names_max {
-            out.text(&format!(" and {} more", words::count((names.len() - names_max) as u64)));
+            @if names.len() > names_max {
+                " and " (words::count((names.len() - names_max) as u64)) " more"
+            }
         }
     }
 
     /// The failure of a package, if it is shown in full.
     pub(crate) fn has_failure(&self, index: usize) -> bool {
-        self.with_failure.contains(&index)
+        self.with_failure[index]
     }
 }
 
@@ -135,59 +139,57 @@ pub(crate) fn state_class(state: PackageState) -> &'static str {
     }
 }
 
-/// Writes a link to a log, or only the text where the path cannot be linked to.
-pub(crate) fn log_link(path: Option<&str>, text: &str, class: &str, out: &mut Markup) {
-    match path.and_then(address::relative) {
-        Some(target) => out.leaf("a", &[("href", &target), ("class", class)], text),
-        None => out.leaf("span", &[("class", class)], text),
+/// A link to a log, or only the text where the path cannot be linked to.
+pub(crate) fn log_link(path: Option<&str>, text: &str, class: &str) -> Markup {
+    html! {
+        @match path.and_then(address::relative) {
+            Some(target) => a href=(target) class=(class) { (text) },
+            None => span class=(class) { (text) },
+        }
     }
 }
 
-/// Writes a table that may be wider than the screen: it scrolls by itself, with the keyboard too.
-pub(crate) fn scrolling(label: &str, out: &mut Markup, inside: impl FnOnce(&mut Markup)) {
-    out.element(
-        "div",
-        &[("class", "scroll"), ("role", "region"), ("aria-label", label), ("tabindex", "0")],
-        inside,
-    );
+/// A table that may be wider than the screen: it scrolls by itself, with the keyboard too.
+pub(crate) fn scrolling(label: &str, inside: Markup) -> Markup {
+    html! { div.scroll role="region" aria-label=(label) tabindex="0" { (inside) } }
 }
 
-/// Writes the head of a table. A heading that starts with `#` stands over numbers; one that starts with `~` is there
+/// The head of a table. A heading that starts with `#` stands over numbers; one that starts with `~` is there
 /// for those who hear the page, because the column explains itself to those who see it.
-pub(crate) fn table_head(headings: &[&'static str], out: &mut Markup) {
-    out.element("thead", &[], |out| {
-        out.element("tr", &[], |out| {
-            for heading in headings {
-                if let Some(heading) = heading.strip_prefix('#') {
-                    out.leaf("th", &[("scope", "col"), ("class", "number")], heading);
-                } else if let Some(heading) = heading.strip_prefix('~') {
-                    out.element("th", &[("scope", "col")], |out| {
-                        out.leaf("span", &[("class", "heard")], heading)
-                    });
-                } else {
-                    out.leaf("th", &[("scope", "col")], heading);
+pub(crate) fn table_head(headings: &[&'static str]) -> Markup {
+    html! {
+        thead {
+            tr {
+                @for heading in headings {
+                    @if let Some(heading) = heading.strip_prefix('#') {
+                        th.number scope="col" { (heading) }
+                    } @else if let Some(heading) = heading.strip_prefix('~') {
+                        th scope="col" { span.heard { (heading) } }
+                    } @else {
+                        th scope="col" { (heading) }
+                    }
                 }
             }
-        });
-    });
+        }
+        "\n"
+    }
 }
 
 /// Says that a list was cut, where it was.
-pub(crate) fn cut_note(shown: usize, all: usize, what: &str, out: &mut Markup) {
-    if all > shown {
-        out.element("p", &[("class", "cut")], |out| {
-            out.text(&format!(
-                "{} of {} {what} are shown; all are in ",
-                words::count(shown as u64),
-                words::count(all as u64)
-            ));
-            out.leaf("a", &[("href", crate::REPORT_FILE)], crate::REPORT_FILE);
-            out.text(".");
-        });
+pub(crate) fn cut_note(shown: usize, all: usize, what: &str) -> Markup {
+    html! {
+        @if all > shown {
+            p.cut {
+                (words::count(shown as u64)) " of " (words::count(all as u64)) " " (what) " are shown; all are in "
+                a href=(crate::REPORT_FILE) { (crate::REPORT_FILE) }
+                "."
+            }
+        }
     }
 }
 
-/// A custom property for the style sheet: the share of a bar.
-pub(crate) fn bar_style(start: f64, width: f64) -> String {
-    format!("--start:{};--width:{}", crate::markup::length(start), crate::markup::length(width))
+/// A cell with a bar; the number beside it says the same.
+pub(crate) fn bar(start: f64, width: f64) -> Markup {
+    let [start, width] = [start, width].map(|share| Length::Share(share).render().0);
+    html! { td.drawn { span.strip style={ "--start:" (start) ";--width:" (width) } aria-hidden="true" {} } }
 }

@@ -1,10 +1,11 @@
 //! Draws a timeline that was laid out.
 
 use super::layout::{Bar, Cell, Label, Lane, Layout, PLOT_SHARE};
-use crate::markup::{Markup, length};
+use crate::drawing::{Anchor, Area, Length, label, rectangle, vertical};
 use crate::page::NAME_CHARACTERS_MAX;
 use crate::words;
 use crate::{PackageState, Report, ReportPackage, clean};
+use maud::{Markup, PreEscaped, html};
 
 /// The share of the drawing left of the lanes, for their labels. What remains on the right is room for the last
 /// label of the axis.
@@ -34,29 +35,23 @@ struct LaneHeights {
 }
 
 /// Draws the timeline of `report`. The drawing carries its own title and description.
-pub(crate) fn draw(out: &mut Markup, layout: &Layout, report: &Report) {
+pub(crate) fn draw(layout: &Layout, report: &Report) -> Markup {
     let heights = if layout.named { NAMED_LANE } else { PLAIN_LANE };
     let lanes_height = layout.lanes.len() as u32 * heights.lane;
     let axes = if layout.lanes.len() >= TWO_AXES_LANES_MIN { 2 } else { 1 };
-    let height = (AXIS_HEIGHT * axes + lanes_height + 2).to_string();
-    let attributes = [
-        ("class", "timeline"),
-        ("role", "img"),
-        ("aria-labelledby", "timeline-title timeline-description"),
-        ("width", "100%"),
-        ("height", &height),
-    ];
-    out.element("svg", &attributes, |out| {
-        out.leaf("title", &[("id", "timeline-title")], "Builds over time, one lane for each slot");
-        out.leaf("desc", &[("id", "timeline-description")], &describe(layout));
-        out.literal(HATCH);
-        draw_axis(out, layout, lanes_height, axes == 2);
-        let mut top = AXIS_HEIGHT;
-        for lane in &layout.lanes {
-            draw_lane(out, lane, report, top, &heights);
-            top += heights.lane;
+    html! {
+        svg.timeline role="img" aria-labelledby="timeline-title timeline-description" width="100%"
+            height=(AXIS_HEIGHT * axes + lanes_height + 2) {
+            title #timeline-title { "Builds over time, one lane for each slot" }
+            desc #timeline-description { (describe(layout)) }
+            (PreEscaped(HATCH))
+            (axis(layout, lanes_height, axes == 2))
+            @for (number, lane) in layout.lanes.iter().enumerate() {
+                (draw_lane(lane, report, AXIS_HEIGHT + number as u32 * heights.lane, &heights))
+                "\n"
+            }
         }
-    });
+    }
 }
 
 /// The hatches: what failed, and what is still being built. They say without colour what the colour says.
@@ -89,70 +84,61 @@ fn place(fraction: f64) -> f64 {
     GUTTER_SHARE + PLOT_SHARE * if fraction.is_nan() { 0.0 } else { fraction.clamp(0.0, 1.0) }
 }
 
-/// Start and width of a rectangle as lengths: wide enough to be seen, never past the end of the lane.
-fn span(start: f64, width: f64) -> (String, String) {
+/// The place of a rectangle in its lane: wide enough to be seen, never past the end of the lane.
+fn area(start: f64, width: f64, top: u32, height: u32) -> Area {
     let from = place(start);
     let to = place(start + width).max(from + WIDTH_MIN);
-    (length(from), length(to - from))
+    [Length::Share(from), top.into(), Length::Share(to - from), height.into()]
 }
 
-fn draw_axis(out: &mut Markup, layout: &Layout, lanes_height: u32, at_bottom_too: bool) {
+fn axis(layout: &Layout, lanes_height: u32, at_bottom_too: bool) -> Markup {
     let bottom = AXIS_HEIGHT + lanes_height;
-    let (top_text, bottom_text) = ((AXIS_HEIGHT - 9).to_string(), (bottom + 16).to_string());
-    let (line_top, line_bottom) = ((AXIS_HEIGHT - 4).to_string(), bottom.to_string());
-    out.element("g", &[("class", "axis")], |out| {
-        for tick in &layout.ticks {
-            let x = length(place(tick.at));
-            out.void("line", &[("x1", &x), ("x2", &x), ("y1", &line_top), ("y2", &line_bottom)]);
-            // The first and the last label would stick out.
-            let anchor = match tick.at {
-                at if at <= 0.0 => "start",
-                at if at > 0.985 => "end",
-                _ => "middle",
-            };
-            out.leaf("text", &[("x", &x), ("y", &top_text), ("text-anchor", anchor)], &tick.label);
-            if at_bottom_too {
-                out.leaf("text", &[("x", &x), ("y", &bottom_text), ("text-anchor", anchor)], &tick.label);
+    html! {
+        g.axis {
+            @for tick in &layout.ticks {
+                @let x = Length::Share(place(tick.at));
+                // The first and the last label would stick out.
+                @let anchor = match tick.at {
+                    at if at <= 0.0 => Anchor::Start,
+                    at if at > 0.985 => Anchor::End,
+                    _ => Anchor::Middle,
+                };
+                (vertical(None, x, (AXIS_HEIGHT - 4).into(), bottom.into()))
+                (label("", x, (AXIS_HEIGHT - 9).into(), anchor, &tick.label))
+                @if at_bottom_too { (label("", x, (bottom + 16).into(), anchor, &tick.label)) }
             }
         }
-    });
+    }
 }
 
-fn draw_lane(out: &mut Markup, lane: &Lane, report: &Report, top: u32, heights: &LaneHeights) {
-    let y = (top + heights.bar_top).to_string();
-    let height = heights.bar.to_string();
-    let text_y = (top + heights.bar_top + heights.bar / 2 + 4).to_string();
-    let name_y = (top + heights.bar_top - 5).to_string();
-    out.element("g", &[], |out| {
-        let name =
-            lane.slot.map_or_else(|| "no slot".to_owned(), |slot| format!("slot {}", u64::from(slot) + 1));
-        out.leaf("text", &[("class", "slot"), ("x", "0"), ("y", &text_y)], &name);
-        let ground = (length(GUTTER_SHARE), length(PLOT_SHARE));
-        out.void(
-            "rect",
-            &[("class", "lane"), ("x", &ground.0), ("y", &y), ("width", &ground.1), ("height", &height)],
-        );
-        for cell in &lane.cells {
-            draw_cell(out, cell, report, &y, &height);
-        }
-        for bar in &lane.bars {
-            draw_bar(out, bar, report, &y, &height);
-            if heights.bar_top < heights.bar {
-                continue;
+fn draw_lane(lane: &Lane, report: &Report, top: u32, heights: &LaneHeights) -> Markup {
+    let (y, height) = (top + heights.bar_top, heights.bar);
+    let name = lane.slot.map_or_else(|| "no slot".to_owned(), |slot| format!("slot {}", u64::from(slot) + 1));
+    let ground = [Length::Share(GUTTER_SHARE), y.into(), Length::Share(PLOT_SHARE), height.into()];
+    html! {
+        g {
+            (label("slot", 0u32.into(), (y + height / 2 + 4).into(), Anchor::Start, &name))
+            (rectangle("lane", ground, ""))
+            @for cell in &lane.cells { (draw_cell(cell, report, y, height)) }
+            @for bar in &lane.bars {
+                (draw_bar(bar, report, y, height))
+                @if heights.bar_top >= heights.bar { (bar_name(bar, report, y - 5)) }
             }
-            let class = match bar.label {
-                Label::Never => continue,
-                Label::Wide => "name wide",
-                Label::Always => "name",
-            };
-            let x = length(place(bar.start));
-            let name = clean::name(&report.packages[bar.package].name, NAME_CHARACTERS_MAX);
-            out.leaf("text", &[("class", class), ("x", &x), ("y", &name_y)], &name);
         }
-    });
+    }
 }
 
-fn draw_bar(out: &mut Markup, bar: &Bar, report: &Report, y: &str, height: &str) {
+fn bar_name(bar: &Bar, report: &Report, y: u32) -> Markup {
+    let class = match bar.label {
+        Label::Never => return Markup::default(),
+        Label::Wide => "name wide",
+        Label::Always => "name",
+    };
+    let name = clean::name(&report.packages[bar.package].name, NAME_CHARACTERS_MAX);
+    label(class, Length::Share(place(bar.start)), y.into(), Anchor::Start, &name)
+}
+
+fn draw_bar(bar: &Bar, report: &Report, y: u32, height: u32) -> Markup {
     let package = &report.packages[bar.package];
     let failed_segment = bar.segments.iter().any(|segment| package.stages[segment.stage].failed());
     let ground = match package.state {
@@ -160,23 +146,26 @@ fn draw_bar(out: &mut Markup, bar: &Bar, report: &Report, y: &str, height: &str)
         PackageState::Building => "bar now",
         _ => "bar",
     };
-    out.element("g", &[], |out| {
-        out.leaf("title", &[], &tooltip(package));
-        let (x, width) = span(bar.start, bar.width);
-        out.void("rect", &[("class", ground), ("x", &x), ("y", y), ("width", &width), ("height", height)]);
-        for segment in &bar.segments {
-            let class = match &package.stages[segment.stage] {
-                stage if stage.failed() => "bad",
-                stage if stage.outcome == "running" => "now",
-                _ => SHADE_CLASSES[segment.shade],
-            };
-            let (x, width) = span(segment.start, segment.width);
-            out.void("rect", &[("class", class), ("x", &x), ("y", y), ("width", &width), ("height", height)]);
+    let class = |stage: usize, shade: usize| match &package.stages[stage] {
+        stage if stage.failed() => "bad",
+        stage if stage.outcome == "running" => "now",
+        _ => SHADE_CLASSES[shade],
+    };
+    let [x, top, _, down] = area(bar.start, bar.width, y, height);
+    html! {
+        g {
+            title { (tooltip(package)) }
+            (rectangle(ground, area(bar.start, bar.width, y, height), ""))
+            @for segment in &bar.segments {
+                (rectangle(
+                    class(segment.stage, segment.shade),
+                    area(segment.start, segment.width, y, height),
+                    "",
+                ))
+            }
+            @if bar.width > GAP_WIDTH_MIN { (rectangle("gap", [x, top, 1u32.into(), down], "")) }
         }
-        if bar.width > GAP_WIDTH_MIN {
-            out.void("rect", &[("class", "gap"), ("x", &x), ("y", y), ("width", "1"), ("height", height)]);
-        }
-    });
+    }
 }
 
 /// The classes of the shades in the style sheet.
@@ -208,33 +197,33 @@ fn tooltip(package: &ReportPackage) -> String {
     text
 }
 
-fn draw_cell(out: &mut Markup, cell: &Cell, report: &Report, y: &str, height: &str) {
+fn draw_cell(cell: &Cell, report: &Report, y: u32, height: u32) -> Markup {
     let class = match cell.busy {
         _ if cell.failed > 0 => "bad",
         busy if busy < 0.4 => "many low",
         busy if busy < 0.8 => "many middle",
         _ => "many",
     };
-    let (x, width) = span(cell.start, cell.width);
-    let attributes = [("class", class), ("x", &*x), ("y", y), ("width", &*width), ("height", height)];
-    out.element("rect", &attributes, |out| {
-        if cell.builds == 0 {
-            return;
-        }
-        let mut text = words::counted(cell.builds as u64, "build", "builds");
-        if cell.failed > 0 {
-            text.push_str(&format!(" ({} failed)", words::count(cell.failed as u64)));
-        }
-        let names: Vec<String> = cell
-            .packages
-            .iter()
-            .map(|package| clean::name(&report.packages[*package].name, NAME_CHARACTERS_MAX))
-            .collect();
-        text.push_str(": ");
-        text.push_str(&names.join(", "));
-        if cell.builds > names.len() {
-            text.push_str(&format!(" and {} more", words::count((cell.builds - names.len()) as u64)));
-        }
-        out.leaf("title", &[], &text);
-    });
+    rectangle(class, area(cell.start, cell.width, y, height), &cell_tooltip(cell, report))
+}
+
+fn cell_tooltip(cell: &Cell, report: &Report) -> String {
+    if cell.builds == 0 {
+        return String::new();
+    }
+    let mut text = words::counted(cell.builds as u64, "build", "builds");
+    if cell.failed > 0 {
+        text.push_str(&format!(" ({} failed)", words::count(cell.failed as u64)));
+    }
+    let names: Vec<String> = cell
+        .packages
+        .iter()
+        .map(|package| clean::name(&report.packages[*package].name, NAME_CHARACTERS_MAX))
+        .collect();
+    text.push_str(": ");
+    text.push_str(&names.join(", "));
+    if cell.builds > names.len() {
+        text.push_str(&format!(" and {} more", words::count((cell.builds - names.len()) as u64)));
+    }
+    text
 }

@@ -19,7 +19,6 @@ use crate::run::view::{Seen, Snapshot, View};
 use crate::run::{Options, Run};
 use crate::yard::{Yard, store_error};
 use crate::{family, mirror, report, signals};
-use kilnyard_ecosystem::Ecosystem;
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::order::{Account, BuildOrder, CommandOrder, Stage};
 use kilnyard_store::{RunState, Store};
@@ -62,10 +61,10 @@ pub fn measure(yard: &Yard, package: &str, pairs: u32, sbuild_chroot: Option<&Pa
     family::ensure_layers(yard, &ids, signals::cancel(), &|text| tell!("{text}"))?;
     let scratch = Scratch::within(&yard.folder, Some(ids))?;
     let bench = Bench { yard: subject::scratch_yard(&scratch, yard, package)?, package: package.to_owned() };
-    let Subject { order, workshop, .. } = Subject::prepare(&bench.yard, yard, package)?;
+    let Subject { order, .. } = Subject::prepare(&bench.yard, yard, package)?;
     let sbuild = sbuild_chroot.map(|chroot| Sbuild::prepare(&scratch, &bench.yard, &order, chroot));
     let sbuild = sbuild.transpose()?;
-    let bare = bench.bare_root(&order, &*workshop)?;
+    let bare = bench.bare_root(&order)?;
     let first = bench.whole()?;
     let (mut wholes, mut bares, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for pair in 1..=pairs {
@@ -214,7 +213,7 @@ impl Bench {
     }
 
     /// A root with the inputs and the dependencies.
-    fn bare_root(&self, order: &BuildOrder, workshop: &dyn Ecosystem) -> Result<RootFolder> {
+    fn bare_root(&self, order: &BuildOrder) -> Result<RootFolder> {
         let failed = "make the root to compare with";
         // A run removes all roots at its beginning but those of failed builds.
         let name = "failed-bench-bare";
@@ -227,7 +226,7 @@ impl Bench {
         );
         let root = root.context(Kind::Machine, failed)?.of_root_order(&order.root);
         subject::provide(&self.yard, &root, order)?;
-        for command in &subject::installing(order, workshop) {
+        for command in &subject::installing(order)? {
             subject::perform(&self.yard, &root, command)?;
         }
         Ok(root)

@@ -181,7 +181,7 @@ impl Bench<'_> {
     /// One root with the package manager, and one on layers of the dependencies where that can be.
     fn round(&self, variant: &Variant, seen: Option<&(Vec<String>, Spent)>) -> Result<Round> {
         let order = &self.subject.order;
-        let installing = subject::installing(order, &*self.subject.workshop);
+        let installing = subject::installing(order)?;
         let by_manager = self.life(variant, &order.root.layers, &installing)?;
         let on_layers = match seen.filter(|_| variant.is_layered() && !variant.is_for_comparison) {
             None => None,

@@ -7,22 +7,17 @@ use crate::plan::{self, Forced};
 use crate::shape::Shape;
 use crate::yard::Yard;
 use crate::{mirror, signals};
-use kilnyard_ecosystem::Ecosystem;
 use kilnyard_mirror::{Sha256Hex, Wanted};
-use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::{BuildOrder, CommandOrder, Input};
 use kilnyard_process::{End, Log, read_log};
 use kilnyard_worker::RootFolder;
 use std::path::Path;
-use std::sync::Arc;
 
 /// So many lines of a log are told where a command failed.
 const LINES_TOLD: usize = 6;
 
 /// See the module.
 pub struct Subject {
-    pub workshop: Arc<dyn Ecosystem>,
-    pub id: PackageId,
     pub order: BuildOrder,
 }
 
@@ -66,7 +61,7 @@ impl Subject {
             fs_err::create_dir_all(to.parent().unwrap_or(Path::new("."))).context(Kind::Machine, &failed)?;
             fs_err::hard_link(from, to).context(Kind::Machine, &failed)?;
         }
-        Ok(Subject { workshop, id, order })
+        Ok(Subject { order })
     }
 }
 
@@ -80,11 +75,12 @@ pub fn provide(yard: &Yard, root: &RootFolder, order: &BuildOrder) -> Result<()>
 }
 
 /// The commands by which the package manager installs all that an order needs.
-pub fn installing(order: &BuildOrder, workshop: &dyn Ecosystem) -> Vec<CommandOrder> {
-    match &order.root.depends[..] {
+pub fn installing(order: &BuildOrder) -> Result<Vec<CommandOrder>> {
+    let rules = kilnyard_ecosystem::rules(&order.family).or_internal("install the dependencies")?;
+    Ok(match &order.root.depends[..] {
         [] => Vec::new(),
-        depends => workshop.manager().install(&depends.iter().collect::<Vec<_>>()),
-    }
+        depends => rules.install(&depends.iter().collect::<Vec<_>>()),
+    })
 }
 
 /// Runs a command in a root; its log.

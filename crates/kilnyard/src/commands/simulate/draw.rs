@@ -8,6 +8,7 @@ use super::show::utilisation;
 use crate::words;
 use kilnyard_model::graph::Graph;
 use kilnyard_schedule::{Built, Machine};
+use kilnyard_web::{Anchor, Drawing};
 use std::fmt::Write;
 
 const WIDTH: f64 = 1200.0;
@@ -37,10 +38,7 @@ pub fn draw(graph: &Graph, played: &Played, machines: &[Machine]) -> String {
     let lanes_top = TOP + BUSY_HEIGHT + 28.0;
     let height = lanes_top + LANE_HEIGHT * lanes.len() as f64 + 12.0;
     let cores: u32 = machines.iter().map(|machine| machine.cores).sum();
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" role=\"img\">\n\
-         <title>A simulated run</title>\n<style>{STYLE}</style>\n"
-    );
+    let mut out = Drawing::new(WIDTH, height, "A simulated run", STYLE);
     let mut head = format!(
         "{} on {}: {}, {:.3} times the bound; packages of the longest path are orange",
         words::count(graph.len() as u64, "package"),
@@ -51,13 +49,11 @@ pub fn draw(graph: &Graph, played: &Played, machines: &[Machine]) -> String {
     if hidden > 0 {
         let _ = write!(head, "; {} not drawn", words::count(hidden as u64, "build"));
     }
-    let _ = writeln!(out, "<text x=\"{LEFT}\" y=\"18\">{}</text>", escaped(&head));
+    out.label("", LEFT, 18.0, Anchor::Start, &head);
     for tick in 0..=TICKS {
         let seconds = range * tick as f64 / TICKS as f64;
-        let (at, label) = (x(seconds), words::duration(seconds));
-        let (from, to) = (TOP, height - 8.0);
-        let _ = writeln!(out, "<path class=\"grid\" d=\"M{at:.1} {from}V{to:.1}\"/>");
-        let _ = writeln!(out, "<text x=\"{at:.1}\" y=\"40\" text-anchor=\"middle\">{label}</text>");
+        out.vertical("grid", x(seconds), TOP, height - 8.0);
+        out.label("", x(seconds), 40.0, Anchor::Middle, &words::duration(seconds));
     }
     let bottom = TOP + BUSY_HEIGHT;
     let mut curve = format!("M{LEFT} {bottom}");
@@ -65,14 +61,10 @@ pub fn draw(graph: &Graph, played: &Played, machines: &[Machine]) -> String {
         let y = bottom - BUSY_HEIGHT * share.clamp(0.0, 1.0);
         let _ = write!(curve, "V{y:.1}H{:.1}", LEFT + plot * (step + 1) as f64 / CURVE_STEPS as f64);
     }
-    let _ = writeln!(out, "<path class=\"busy\" d=\"{curve}V{bottom}Z\"/>");
-    let _ = writeln!(
-        out,
-        "<rect class=\"frame\" x=\"{LEFT}\" y=\"{TOP}\" width=\"{plot}\" height=\"{BUSY_HEIGHT}\"/>\n\
-         <text x=\"4\" y=\"{:.0}\">cores</text>\n<text x=\"4\" y=\"{:.0}\">builds</text>",
-        TOP + 12.0,
-        lanes_top + 8.0
-    );
+    out.path("busy", &format!("{curve}V{bottom}Z"));
+    out.rectangle("frame", [LEFT, TOP, plot, BUSY_HEIGHT], "");
+    out.label("", 4.0, TOP + 12.0, Anchor::Start, "cores");
+    out.label("", 4.0, lanes_top + 8.0, Anchor::Start, "builds");
     let mut is_on_path = vec![false; graph.len()];
     for package in &played.bound.path {
         is_on_path[package.index()] = true;
@@ -82,18 +74,12 @@ pub fn draw(graph: &Graph, played: &Played, machines: &[Machine]) -> String {
         for built in builds {
             let (from, to) = (x(built.start_seconds), x(built.end_seconds));
             let class = if is_on_path[built.package.index()] { "path" } else { "build" };
-            let name = escaped(graph.name(built.package));
             let took = words::duration(built.end_seconds - built.start_seconds);
-            let _ = writeln!(
-                out,
-                "<rect class=\"{class}\" x=\"{from:.2}\" y=\"{y:.1}\" width=\"{:.2}\" height=\"{BAR_HEIGHT}\">\
-                 <title>{name}: {took}</title></rect>",
-                (to - from).max(0.2),
-            );
+            let tooltip = format!("{}: {took}", graph.name(built.package));
+            out.rectangle(class, [from, y, (to - from).max(0.2), BAR_HEIGHT], &tooltip);
         }
     }
-    out.push_str("</svg>\n");
-    out
+    out.finish()
 }
 
 /// Each build in the first lane that is free at its start, and how many had none.
@@ -115,10 +101,4 @@ fn lanes(builds: &[Built]) -> (Vec<Vec<Built>>, usize) {
         }
     }
     (lanes, hidden)
-}
-
-/// Text as XML takes it.
-fn escaped(text: &str) -> String {
-    let text: String = text.chars().filter(|letter| !letter.is_control()).collect();
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

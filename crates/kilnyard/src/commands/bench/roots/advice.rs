@@ -118,14 +118,14 @@ pub fn advise(candidates: &[Candidate], others_share: Option<f64>) -> Result<Adv
     Ok(Advice { roots: plainest.roots, reason })
 }
 
-/// The lines of the table `root` that say so: keys, and values as TOML has them.
+/// The settings of the table `root` that say so: keys, and values, which are strings.
 pub fn lines(roots: Roots) -> Vec<(&'static str, &'static str)> {
     match (roots.backend, roots.scratch) {
-        (Backend::Overlay, Scratch::Disk) => vec![("backend", "\"overlay\""), ("scratch", "\"disk\"")],
-        (Backend::Overlay, Scratch::Memory) => vec![("backend", "\"overlay\""), ("scratch", "\"memory\"")],
-        (Backend::Tmpfs, _) => vec![("backend", "\"tmpfs\"")],
-        (Backend::Copy, _) => vec![("backend", "\"copy\"")],
-        (Backend::Block, _) => vec![("backend", "\"block\"")],
+        (Backend::Overlay, Scratch::Disk) => vec![("backend", "overlay"), ("scratch", "disk")],
+        (Backend::Overlay, Scratch::Memory) => vec![("backend", "overlay"), ("scratch", "memory")],
+        (Backend::Tmpfs, _) => vec![("backend", "tmpfs")],
+        (Backend::Copy, _) => vec![("backend", "copy")],
+        (Backend::Block, _) => vec![("backend", "block")],
     }
 }
 

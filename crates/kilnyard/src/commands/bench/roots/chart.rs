@@ -1,7 +1,7 @@
 //! Bars of stacked parts in groups, as a drawing for a page or a paper.
 
 use super::super::figures::Unit;
-use std::fmt::Write;
+use kilnyard_web::{Anchor, Drawing};
 
 const WIDTH: f64 = 840.0;
 /// Room on the left for labels, and on the right for totals.
@@ -16,8 +16,8 @@ const HEADING: f64 = 26.0;
 const AXIS: f64 = 48.0;
 /// Steps of the axis, at most.
 const STEPS_MAX: f64 = 8.0;
-/// How many colours there are; parts beyond begin again.
-const COLOURS: usize = 4;
+/// The classes of the parts' colours; parts beyond begin again.
+const COLOURS: [&str; 4] = ["p0", "p1", "p2", "p3"];
 
 /// Colours that people with any sight tell apart, on white and on black.
 const STYLE: &str = "text{font:13px sans-serif;fill:#222}.title{font-size:16px;font-weight:bold}\
@@ -57,91 +57,56 @@ pub struct Bar {
 /// The drawing as SVG.
 pub fn draw(chart: &Chart) -> String {
     let height = TOP + chart.groups.iter().map(height_of).sum::<f64>() + 12.0;
-    let title = escaped(&chart.title);
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
-         height=\"{height}\" role=\"img\">\n<title>{title}</title>\n<style>{STYLE}</style>\n\
-         <rect class=\"page\" width=\"{WIDTH}\" height=\"{height}\"/>\n\
-         <text class=\"title\" x=\"16\" y=\"26\">{title}</text>\n\
-         <text class=\"small\" x=\"16\" y=\"46\">{}</text>\n",
-        escaped(&chart.remark)
-    );
+    let mut out = Drawing::new(WIDTH, height, &chart.title, STYLE);
+    out.rectangle("page", [0.0, 0.0, WIDTH, height], "");
+    out.label("title", 16.0, 26.0, Anchor::Start, &chart.title);
+    out.label("small", 16.0, 46.0, Anchor::Start, &chart.remark);
     for (number, part) in chart.parts.iter().enumerate() {
         let x = LEFT + 130.0 * number as f64;
-        let _ = writeln!(
-            out,
-            "<rect class=\"p{}\" x=\"{x}\" y=\"62\" width=\"12\" height=\"12\"/><text x=\"{}\" y=\"73\">{}</text>",
-            number % COLOURS,
-            x + 18.0,
-            escaped(part)
-        );
+        out.rectangle(COLOURS[number % COLOURS.len()], [x, 62.0, 12.0, 12.0], "");
+        out.label("", x + 18.0, 73.0, Anchor::Start, part);
     }
     let mut top = TOP;
     for group in &chart.groups {
         draw_group(&mut out, chart, group, top);
         top += height_of(group);
     }
-    out.push_str("</svg>\n");
-    out
+    out.finish()
 }
 
 fn height_of(group: &Group) -> f64 {
     HEADING + BAR_STEP * group.bars.len() as f64 + AXIS
 }
 
-fn draw_group(out: &mut String, chart: &Chart, group: &Group, top: f64) {
+fn draw_group(out: &mut Drawing, chart: &Chart, group: &Group, top: f64) {
     let total = |bar: &Bar| bar.parts.iter().sum::<f64>();
     let largest = group.bars.iter().map(total).fold(0.0, f64::max);
     let step = step(largest);
     let end = (largest / step).ceil().max(1.0) * step;
     let x = |value: f64| LEFT + (WIDTH - LEFT - RIGHT) * value / end;
     let (bars_top, bars_end) = (top + HEADING, top + HEADING + BAR_STEP * group.bars.len() as f64);
-    let _ = writeln!(out, "<text x=\"{LEFT}\" y=\"{}\">{}</text>", top + 14.0, escaped(&group.heading));
+    out.label("", LEFT, top + 14.0, Anchor::Start, &group.heading);
     for tick in 0..=(end / step).round() as u32 {
         let value = step * f64::from(tick);
-        let at = x(value);
-        let _ = writeln!(
-            out,
-            "<path class=\"grid\" d=\"M{at:.1} {bars_top}V{bars_end}\"/>\
-             <text class=\"small\" x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-            bars_end + 14.0,
-            number(value)
-        );
+        out.vertical("grid", x(value), bars_top, bars_end);
+        out.label("small", x(value), bars_end + 14.0, Anchor::Middle, &number(value));
     }
     for (place, bar) in group.bars.iter().enumerate() {
         let y = bars_top + BAR_STEP * place as f64 + (BAR_STEP - BAR_HEIGHT) / 2.0;
         let line = y + 14.0;
-        let label = escaped(&bar.label);
-        let _ = writeln!(out, "<text x=\"{}\" y=\"{line}\" text-anchor=\"end\">{label}</text>", LEFT - 8.0);
+        out.label("", LEFT - 8.0, line, Anchor::End, &bar.label);
         let mut from = 0.0;
         for (part, value) in bar.parts.iter().enumerate().filter(|(_, value)| **value > 0.0) {
             let name = chart.parts.get(part).map_or("", String::as_str);
-            let _ = writeln!(
-                out,
-                "<rect class=\"p{}\" x=\"{:.2}\" y=\"{y}\" width=\"{:.2}\" height=\"{BAR_HEIGHT}\">\
-                 <title>{label}, {}: {value:.3} s</title></rect>",
-                part % COLOURS,
-                x(from),
-                x(from + value) - x(from),
-                escaped(name)
-            );
+            let area = [x(from), y, x(from + value) - x(from), BAR_HEIGHT];
+            let tooltip = format!("{}, {name}: {value:.3} s", bar.label);
+            out.rectangle(COLOURS[part % COLOURS.len()], area, &tooltip);
             from += value;
         }
-        let _ = writeln!(
-            out,
-            "<text x=\"{:.1}\" y=\"{line}\">{}</text>",
-            x(from) + 6.0,
-            Unit::Seconds.show(from)
-        );
+        out.label("", x(from) + 6.0, line, Anchor::Start, &Unit::Seconds.show(from));
     }
-    let middle = (LEFT + WIDTH - RIGHT) / 2.0;
-    let _ = writeln!(
-        out,
-        "<path class=\"base\" d=\"M{LEFT} {bars_top}V{bars_end}\"/>\
-         <text class=\"small\" x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-        bars_end + 30.0,
-        escaped(&chart.axis)
-    );
+    out.vertical("base", LEFT, bars_top, bars_end);
+    out.label("small", (LEFT + WIDTH - RIGHT) / 2.0, bars_end + 30.0, Anchor::Middle, &chart.axis);
 }
 
 /// The distance of two marks of an axis: 1, 2 or 5 times a power of ten.
@@ -159,12 +124,6 @@ fn step(largest: f64) -> f64 {
 fn number(value: f64) -> String {
     let text = format!("{value:.4}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-/// Text as XML takes it.
-fn escaped(text: &str) -> String {
-    let text: String = text.chars().filter(|letter| !letter.is_control()).collect();
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -6,9 +6,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::shape::jobserver_style;
 use crate::signals;
 use crate::yard::Yard;
-use kilnyard_ecosystem::Ecosystem;
 use kilnyard_mirror::DistfileStore;
-use kilnyard_model::graph::PackageId;
 use kilnyard_model::result::{Failure, FailureKind};
 use kilnyard_process::weight::Weights;
 use kilnyard_protocol::Lease;
@@ -40,7 +38,6 @@ pub struct Maker {
     settings: Settings,
     lease: Lease,
     ids: IdMap,
-    subject: (Arc<dyn Ecosystem>, PackageId),
     distfiles: Arc<DistfileStore>,
 }
 
@@ -86,7 +83,6 @@ impl Maker {
             package_limits: config.limits_of_builds.of_packages(config.limits()),
             output_bounds: config.limits_of_builds.output_bounds(),
             log_limits: config.log_limits(),
-            tests_outputs: false,
             roots: Roots { flushes: config.roots.flushes, ..Roots::default() },
             works_in_memory: false,
             layers_bytes_max: LAYERS_BYTES_MAX,
@@ -105,20 +101,18 @@ impl Maker {
             checks_reproducible: false,
         };
         let distfiles = Arc::new(crate::mirror::open_distfiles(yard)?);
-        let subject = (subject.workshop.clone(), subject.id);
-        Ok(Maker { settings, lease, ids: ids.clone(), subject, distfiles })
+        Ok(Maker { settings, lease, ids: ids.clone(), distfiles })
     }
 
     /// What a build does for its dependencies, by a worker that was just started. Its CPU time is that of removing what it
     /// needed for it, too.
     fn stack(&self) -> Result<(Spent, Option<Stacked>)> {
         super::super::go_on()?;
-        let (ecosystem, id) = (self.subject.0.clone(), self.subject.1);
-        let worker = Worker::new(self.settings.clone(), ecosystem, self.distfiles.clone());
+        let worker = Worker::new(self.settings.clone(), self.distfiles.clone());
         worker.sweep().context(Kind::Machine, "look at the layers of the benchmark")?;
         let share = Share { membership: Weights::find_among("bench", &[]).begin(1), jobserver: None };
         let clock = Clock::start();
-        let stacked = worker.stack(&self.lease, id, &share, signals::cancel()).map_err(failed)?;
+        let stacked = worker.stack(&self.lease, &share, signals::cancel()).map_err(failed)?;
         let wall_seconds = clock.spent().wall_seconds;
         drop(worker);
         Ok((Spent { wall_seconds, ..clock.spent() }, stacked))

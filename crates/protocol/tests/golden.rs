@@ -1,0 +1,183 @@
+//! Each kind of message as the file that other programs of this version read and write. A file that changes is a change of the
+//! protocol: a field may be added with a default, anything else needs another version. `KILNYARD_UPDATE=1` writes the files.
+
+use kilnyard_model::order::{
+    Account, BuildOrder, CommandOrder, Dependency, FamilyOrder, FetchFile, FetchOrder, Input, InputText, Key,
+    Output, RootOrder, SharedFolder, Stage, StageOrder, TestOrder, WorkOrder,
+};
+use kilnyard_model::result::{Failure, FailureKind, Measures, StageResult, StageSeen};
+use kilnyard_protocol::{Answer, BuildResult, Built, Lease, Progress, Test, decode, encode};
+use kilnyard_schedule::Files;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+use std::path::Path;
+
+fn check<Message: Serialize + DeserializeOwned + PartialEq + Debug>(name: &str, message: &Message) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.json"));
+    let bytes = encode(message).unwrap();
+    let value: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+    if std::env::var_os("KILNYARD_UPDATE").is_some() {
+        std::fs::write(&path, format!("{}\n", serde_json::to_string_pretty(&value).unwrap())).unwrap();
+    }
+    let text = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    assert_eq!(serde_json::from_slice::<serde_json::Value>(&text).unwrap(), value, "{name}");
+    assert_eq!(&decode::<Message>(&text).unwrap(), message, "{name}");
+}
+
+const HASH: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+fn input(name: &str, urls: &[&str]) -> Input {
+    let urls = urls.iter().map(|url| (*url).to_owned()).collect();
+    Input { name: name.to_owned(), sha256: HASH.to_owned(), size_bytes: 5, urls }
+}
+
+fn command(program: &str, account: Account) -> CommandOrder {
+    CommandOrder {
+        arguments: vec![program.to_owned(), "a b".to_owned()],
+        account,
+        directory: "/".to_owned(),
+        environment: vec![("LC_ALL".to_owned(), "C".to_owned())],
+    }
+}
+
+fn root() -> RootOrder {
+    RootOrder {
+        layers: vec!["layers/base".to_owned()],
+        inputs: vec![input("one_1.deb", &[]), input("two.tar.gz", &["http://mirror.example/two.tar.gz"])],
+        texts: vec![InputText { name: "Packages".to_owned(), text: "Package: one\n".to_owned() }],
+        folders: vec![SharedFolder { source: "/tree".into(), inside: "/usr/pkgsrc".to_owned() }],
+        sealed: vec!["/usr".to_owned()],
+        open: vec!["/build".to_owned()],
+        depends: vec![Dependency {
+            name: "one".to_owned(),
+            version: "1".to_owned(),
+            file: "one_1.deb".to_owned(),
+            sha256: HASH.to_owned(),
+        }],
+    }
+}
+
+fn output() -> Output {
+    Output {
+        name: "two".to_owned(),
+        version: "2+bk1".to_owned(),
+        architecture: "amd64".to_owned(),
+        file: "two_2+bk1_amd64.deb".to_owned(),
+        sha256: HASH.to_owned(),
+        size_bytes: 7,
+        content: "c0".to_owned(),
+        description: "Package: two\n".to_owned(),
+    }
+}
+
+fn failure() -> Failure {
+    Failure {
+        stage: Stage::Build,
+        kind: FailureKind::Hung,
+        message: "it hangs".to_owned(),
+        line_number: Some(3),
+        lines: vec!["sleep 9".to_owned()],
+    }
+}
+
+fn measures() -> Measures {
+    Measures { user_seconds: 1.5, written_bytes: Some(4096), ..Measures::default() }
+}
+
+#[test]
+fn a_lease() {
+    let stage = |stage| StageOrder { stage, commands: vec![command("make", Account::Builder)] };
+    let order = BuildOrder {
+        package: "two".to_owned(),
+        version: "2+bk1".to_owned(),
+        family: FamilyOrder {
+            name: "debian".to_owned(),
+            facts: [("suffix".to_owned(), "+bk".to_owned())].into(),
+        },
+        key: Key { digest: HASH.to_owned(), lines: vec!["format kilnyard-key 1".to_owned()] },
+        root: root(),
+        work: Some(WorkOrder { inside: "/build".to_owned(), expected_bytes: 1 << 20 }),
+        fetch: Some(FetchOrder {
+            stage: stage(Stage::Fetch),
+            folder: SharedFolder { source: "/distfiles".into(), inside: "/distfiles".to_owned() },
+            files: vec![FetchFile { name: "a/two.tar.gz".to_owned(), size_bytes: None }],
+        }),
+        stages: vec![stage(Stage::Unpack), stage(Stage::Build)],
+        clients: vec!["/usr/bin/make".to_owned()],
+        fakeroots: vec!["/usr/bin/fakeroot".to_owned()],
+        output_folder: "/build".to_owned(),
+    };
+    let seen = StageSeen {
+        stage: Stage::Build,
+        cpu_seconds: 2.5,
+        still_seconds: 0.0,
+        silent_seconds: 1.0,
+        memory_bytes: 1 << 30,
+        written_bytes: 1 << 20,
+    };
+    let files = Files::Memory;
+    let (written_bytes, checks_reproducible) = (1 << 20, true);
+    check(
+        "lease",
+        &Lease {
+            build: 7,
+            run: 3,
+            slot: 1,
+            files,
+            written_bytes,
+            order,
+            seen: vec![seen],
+            checks_reproducible,
+        },
+    );
+}
+
+#[test]
+fn reports() {
+    check("progress-stage-began", &Progress::StageBegan(Stage::Depends));
+    check("progress-alive", &Progress::Alive);
+    check("progress-sample", &Progress::Sample { processes: 9, runnable: 2, memory_bytes: 1 << 30 });
+    let result = StageResult {
+        stage: Stage::Build,
+        started_seconds: 1_700_000_000.5,
+        wall_seconds: 2.5,
+        cpu_seconds: 4.0,
+        memory_peak_bytes: 1 << 30,
+        work_bytes: None,
+        disk_bytes: Some(1 << 20),
+        parallel_seconds: None,
+        is_ok: true,
+        log: Some("logs/3/two/7-build.log.zst".to_owned()),
+        left_behind: Vec::new(),
+        measures: measures(),
+    };
+    check("progress-stage-ended", &Progress::StageEnded(Box::new(result)));
+}
+
+#[test]
+fn what_was_built_and_what_becomes_of_it() {
+    check("built", &Built { build: 7, outputs: vec![output()], is_repeated: false });
+    let test = TestOrder {
+        root: root(),
+        inputs: vec![input("two_2+bk1_amd64.deb", &[])],
+        texts: Vec::new(),
+        stage: StageOrder { stage: Stage::Test, commands: vec![command("apt-get", Account::Root)] },
+    };
+    let answer = |refused: Option<&str>, test| Answer {
+        refused: refused.map(str::to_owned),
+        outputs: vec![output()],
+        notes: vec!["three is not kept".to_owned()],
+        test,
+    };
+    check("answer", &answer(None, Test::Run(Box::new(test))));
+    check("answer-impossible", &answer(None, Test::Impossible("it needs four".to_owned())));
+    check("answer-refused", &answer(Some("not declared"), Test::Skip));
+}
+
+#[test]
+fn results() {
+    let result = |outcome| BuildResult { build: 7, outcome, is_reproducible: Some(false) };
+    check("result", &result(Ok(vec![output()])));
+    check("result-failed", &result(Err(failure())));
+}

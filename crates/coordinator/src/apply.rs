@@ -7,7 +7,7 @@ use crate::{
 };
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::Output;
-use kilnyard_model::result::{Failure, FailureKind, PackageState, StageResult};
+use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, PackageState, StageResult};
 use kilnyard_protocol::{BuildResult, Progress};
 use kilnyard_schedule::{Event as Heard, Files, Outcome, Policy};
 use kilnyard_store::{BuildRow, Current, Number, Record, Request, RequestKind, RunState};
@@ -233,7 +233,7 @@ impl Coordinator {
                 actions.push(Action::Record(Record::BuildEnded {
                     build,
                     at_seconds: now_seconds,
-                    outcome: "failed",
+                    outcome: BuildOutcome::Failed,
                     failure: Some(failure),
                     is_reproducible: None,
                 }));
@@ -312,7 +312,7 @@ impl Coordinator {
             key: package.key.as_ref().map_or(String::new(), |key| key.digest.clone()),
             started_seconds: now_seconds,
             ended_seconds: None,
-            outcome: "building".to_owned(),
+            outcome: BuildOutcome::Building,
             failure: None,
             is_reproducible: None,
             stages: Vec::new(),
@@ -388,7 +388,7 @@ impl Coordinator {
             })
         };
         if lease.is_cancelled {
-            actions.push(record("lost", result.outcome.err()));
+            actions.push(record(BuildOutcome::Lost, result.outcome.err()));
             let is_gone = self.packages[id.index()].state == PackageState::Skipped;
             let outcome = if is_gone { Outcome::Failed } else { Outcome::Lost };
             self.hear(Heard::Ended { package: id, outcome }, actions);
@@ -399,7 +399,7 @@ impl Coordinator {
             Ok(outputs) => {
                 let outcome = Outcome::Built { core_seconds: lease.core_seconds };
                 if self.is_same(id, &outputs) {
-                    actions.push(record("unchanged", None));
+                    actions.push(record(BuildOutcome::Unchanged, None));
                     if let Some(key) = self.packages[id.index()].key.clone() {
                         let package = self.graph.name(id).to_owned();
                         actions.push(Action::Record(Record::KeyConfirmed { package, key }));
@@ -407,7 +407,7 @@ impl Coordinator {
                     let reason = "it was rebuilt with the same content; the outputs that were there stay";
                     self.arrive(id, PackageState::Unchanged, reason, actions);
                 } else {
-                    actions.push(record("built", None));
+                    actions.push(record(BuildOutcome::Built, None));
                     self.keep(id, result.build, &outputs, actions);
                     let reason = self.packages[id.index()].reason.clone();
                     actions.push(Action::Adopt { package: id, outputs });
@@ -416,7 +416,7 @@ impl Coordinator {
                 self.hear(Heard::Ended { package: id, outcome }, actions);
             }
             Err(failure) if failure.kind == FailureKind::Cancelled => {
-                actions.push(record("lost", Some(failure)));
+                actions.push(record(BuildOutcome::Lost, Some(failure)));
                 self.move_to(id, PackageState::Waiting, "its build was cancelled", None, actions);
                 self.look_at(id, actions);
                 self.hear(Heard::Ended { package: id, outcome: Outcome::Lost }, actions);
@@ -424,7 +424,7 @@ impl Coordinator {
             Err(failure) => {
                 let kind = failure.kind;
                 let text = format!("{} failed: {}", failure.stage, failure.message);
-                actions.push(record("failed", Some(failure)));
+                actions.push(record(BuildOutcome::Failed, Some(failure)));
                 match self.again(id, kind) {
                     Some((manner, pause_seconds)) => {
                         self.try_again(id, kind, manner, pause_seconds, &text, actions);
@@ -507,7 +507,7 @@ impl Coordinator {
             actions.push(Action::Record(Record::BuildEnded {
                 build,
                 at_seconds: now_seconds,
-                outcome: "lost",
+                outcome: BuildOutcome::Lost,
                 failure: None,
                 is_reproducible: None,
             }));

@@ -10,7 +10,7 @@ use kilnyard_ecosystem::Ecosystem;
 use kilnyard_mirror::{DistfileStore, Sha256Hex};
 use kilnyard_model::graph::{Graph, PackageId, StandIn};
 use kilnyard_model::order::Output;
-use kilnyard_model::result::PackageState;
+use kilnyard_model::result::{BuildOutcome, PackageState};
 use kilnyard_schedule::{Bound, Limits, Machine, Scheduler, Work};
 use kilnyard_store::{Current, LastBuild, PackageRow, Plan, PlanRow, Store};
 use std::collections::{HashMap, HashSet};
@@ -239,10 +239,14 @@ pub const FORCED: &str = "a rebuild was requested";
 /// true then as well.
 pub fn unbuilt_reason(last: Option<&LastBuild>) -> String {
     let Some(LastBuild { number, run, outcome, .. }) = last else { return "first build".to_owned() };
-    match outcome.as_str() {
-        "failed" => format!("no outputs yet: build {number} in run {run} failed"),
-        "lost" | "building" => format!("no outputs yet: build {number} in run {run} was interrupted"),
-        _ => format!("the outputs of build {number} in run {run} are not kept any more"),
+    match outcome {
+        BuildOutcome::Failed => format!("no outputs yet: build {number} in run {run} failed"),
+        BuildOutcome::Lost | BuildOutcome::Building => {
+            format!("no outputs yet: build {number} in run {run} was interrupted")
+        }
+        BuildOutcome::Built | BuildOutcome::Unchanged | BuildOutcome::Unknown(_) => {
+            format!("the outputs of build {number} in run {run} are not kept any more")
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use kilnyard_coordinator::{Action, Coordinator, Event, Kept, Notice, Prepared, S
 use kilnyard_mirror::DistfileStore;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::{BuildOrder, Stage};
-use kilnyard_model::result::{Failure, FailureKind, PackageState, StageSeen};
+use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, PackageState, StageSeen};
 use kilnyard_process::jobserver::Style;
 use kilnyard_process::{LimitRules, pressure};
 use kilnyard_protocol::{BuildResult, Lease, Progress};
@@ -351,7 +351,7 @@ fn lost(builds: &[BuildRow]) -> Vec<Record> {
     let lost = open.map(|build| Record::BuildEnded {
         build: build.number,
         at_seconds: now_seconds(),
-        outcome: "lost",
+        outcome: BuildOutcome::Lost,
         failure: None,
         is_reproducible: None,
     });

@@ -84,6 +84,74 @@ impl fmt::Display for PackageState {
     }
 }
 
+/// How a build ended, or that it has not.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum BuildOutcome {
+    /// It has not ended, or nothing recorded its end.
+    Building,
+    /// Its outputs are new.
+    Built,
+    /// Its outputs have the same content as those that were there, which stay.
+    Unchanged,
+    /// It failed.
+    Failed,
+    /// It ended without a result: it was cancelled, or its worker was lost.
+    Lost,
+    /// A newer version of Kilnyard recorded it; its text, which is shown as it is.
+    Unknown(String),
+}
+
+impl BuildOutcome {
+    /// All outcomes that this version records.
+    pub const ALL: [BuildOutcome; 5] = [
+        BuildOutcome::Building,
+        BuildOutcome::Built,
+        BuildOutcome::Unchanged,
+        BuildOutcome::Failed,
+        BuildOutcome::Lost,
+    ];
+
+    /// The text that stores and programs see.
+    pub fn as_str(&self) -> &str {
+        match self {
+            BuildOutcome::Building => "building",
+            BuildOutcome::Built => "built",
+            BuildOutcome::Unchanged => "unchanged",
+            BuildOutcome::Failed => "failed",
+            BuildOutcome::Lost => "lost",
+            BuildOutcome::Unknown(text) => text,
+        }
+    }
+
+    /// The outcome of this text. Every text has one, so that a store of a newer version stays readable.
+    pub fn parse(text: &str) -> BuildOutcome {
+        let known = BuildOutcome::ALL.into_iter().find(|outcome| outcome.as_str() == text);
+        known.unwrap_or_else(|| BuildOutcome::Unknown(text.to_owned()))
+    }
+
+    /// Whether it made outputs that can be published, so that its times count for estimates.
+    pub fn is_good(&self) -> bool {
+        match self {
+            BuildOutcome::Built | BuildOutcome::Unchanged => true,
+            BuildOutcome::Building | BuildOutcome::Failed | BuildOutcome::Lost | BuildOutcome::Unknown(_) => {
+                false
+            }
+        }
+    }
+}
+
+impl fmt::Display for BuildOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl Serialize for BuildOutcome {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
 /// What kind of thing went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -350,6 +418,19 @@ mod tests {
             assert_eq!(serde_json::to_string(&state).unwrap(), format!("\"{state}\""));
             assert!(!state.is_there() || state.is_final());
         }
+    }
+
+    #[test]
+    fn outcomes_are_known_by_their_texts_and_unknown_ones_stay_readable() {
+        // Texts of stores that there are.
+        let texts = ["building", "built", "unchanged", "failed", "lost"];
+        assert_eq!(BuildOutcome::ALL.map(|outcome| outcome.to_string()), texts);
+        for outcome in BuildOutcome::ALL {
+            assert_eq!(BuildOutcome::parse(outcome.as_str()), outcome);
+        }
+        let newer = BuildOutcome::parse("revoked");
+        assert_eq!((newer.as_str(), newer.is_good()), ("revoked", false));
+        assert_eq!(serde_json::to_string(&newer).unwrap(), "\"revoked\"");
     }
 
     #[test]

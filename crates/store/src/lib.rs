@@ -7,9 +7,12 @@
 //!
 //! This crate is the contract alone: [`Store`], the rows and records that it takes and gives, and [`StoreError`]. It knows no
 //! database, so that the coordinator compiles without one; each store is a crate of its own that stands above this one.
+//! The feature `suite` adds the tests that every store has to pass, for its tests alone.
 
 mod error;
 mod rows;
+#[cfg(feature = "suite")]
+pub mod suite;
 
 pub use error::{Cause, StoreError};
 pub use rows::{

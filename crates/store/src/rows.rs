@@ -2,7 +2,7 @@
 
 use crate::Number;
 use kilnyard_model::order::{Key, Output, Stage};
-use kilnyard_model::result::{Failure, PackageState, StageResult};
+use kilnyard_model::result::{BuildOutcome, Failure, PackageState, StageResult};
 use serde::{Deserialize, Serialize};
 
 /// Whether a run goes on.
@@ -78,7 +78,7 @@ pub struct LastBuild {
     /// Its run.
     pub run: Number,
     /// As in [`BuildRow`].
-    pub outcome: String,
+    pub outcome: BuildOutcome,
 }
 
 /// A package of a run.
@@ -119,8 +119,8 @@ pub struct BuildRow {
     pub started_seconds: f64,
     /// When it ended; none while it goes on, and for ever if it was lost.
     pub ended_seconds: Option<f64>,
-    /// `building`, `built`, `unchanged`, `failed`, `lost`.
-    pub outcome: String,
+    /// How it ended, or that it has not.
+    pub outcome: BuildOutcome,
     /// Why it failed.
     pub failure: Option<Failure>,
     /// Whether a second build gave the same bytes.
@@ -280,7 +280,7 @@ pub enum Record {
         /// When.
         at_seconds: f64,
         /// How.
-        outcome: &'static str,
+        outcome: BuildOutcome,
         /// Why it failed.
         failure: Option<Failure>,
         /// Whether a second build gave the same bytes.
@@ -364,5 +364,45 @@ impl Measurement {
             disk_bytes: largest(|stage| stage.disk_bytes),
             is_out_of_memory,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kilnyard_model::result::Measures;
+
+    fn stage(stage: Stage, cpu_seconds: f64) -> StageResult {
+        StageResult {
+            stage,
+            started_seconds: 101.0,
+            wall_seconds: 2.0,
+            cpu_seconds,
+            memory_peak_bytes: 7,
+            work_bytes: None,
+            disk_bytes: None,
+            parallel_seconds: None,
+            is_ok: true,
+            log: None,
+            left_behind: Vec::new(),
+            measures: Measures::default(),
+        }
+    }
+
+    #[test]
+    fn the_last_of_several_times_of_a_stage_counts() {
+        let times = |stages: &[(Stage, f64)]| -> Vec<f64> {
+            let stages: Vec<StageResult> = stages.iter().map(|(name, cpu)| stage(*name, *cpu)).collect();
+            Measurement::of(&stages, 2, false).stages.iter().map(|stage| stage.cpu_seconds).collect()
+        };
+        let (depends, build, test) = (Stage::Depends, Stage::Build, Stage::Test);
+        // Layers that were made for it are no part of what the next build takes.
+        let cold =
+            [(Stage::Fetch, 9.0), (depends, 8.0), (depends, 1.0), (build, 5.0), (test, 6.0), (test, 2.0)];
+        assert_eq!(times(&cold), [1.0, 5.0, 2.0]);
+        assert_eq!(times(&[(depends, 1.0), (build, 5.0), (test, 2.0)]), [1.0, 5.0, 2.0]);
+        // It was built twice.
+        assert_eq!(times(&[(depends, 1.0), (build, 5.0), (depends, 1.5), (build, 6.0)]), [1.5, 6.0]);
+        assert!(times(&[]).is_empty());
     }
 }

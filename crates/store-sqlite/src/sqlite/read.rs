@@ -2,7 +2,7 @@
 
 use super::Sqlite;
 use kilnyard_model::order::Key;
-use kilnyard_model::result::PackageState;
+use kilnyard_model::result::{BuildOutcome, PackageState};
 use kilnyard_store::{
     BuildRow, Current, LastBuild, Measurement, Number, OutputRow, PackageRow, Plan, PlanRow, PlanRowSeen,
     RunRow, RunState, StoreError,
@@ -78,7 +78,7 @@ impl Sqlite {
                 package: row.get(0)?,
                 number: row.get::<_, i64>(1)? as Number,
                 run: row.get::<_, i64>(2)? as Number,
-                outcome: row.get(3)?,
+                outcome: BuildOutcome::parse(row.get_ref(3)?.as_str()?),
             })
         })
     }
@@ -145,7 +145,7 @@ impl Sqlite {
                 key: row.get(5)?,
                 started_seconds: row.get(6)?,
                 ended_seconds: row.get(7)?,
-                outcome: row.get(8)?,
+                outcome: BuildOutcome::parse(row.get_ref(8)?.as_str()?),
                 failure: None,
                 is_reproducible: row.get(10)?,
                 stages: Vec::new(),

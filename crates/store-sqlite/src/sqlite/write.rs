@@ -92,9 +92,9 @@ fn write(transaction: &Transaction, record: &Record) -> Result<()> {
             execute(
                 transaction,
                 "UPDATE build SET ended = ?2, outcome = ?3, failure = ?4, reproducible = ?5 WHERE number = ?1",
-                params![*build as i64, at_seconds, outcome, failure, is_reproducible],
+                params![*build as i64, at_seconds, outcome.as_str(), failure, is_reproducible],
             )?;
-            let is_good = matches!(*outcome, "built" | "unchanged");
+            let is_good = outcome.is_good();
             if is_good || is_out_of_memory {
                 measured(transaction, *build, is_out_of_memory)?;
             }
@@ -171,7 +171,7 @@ fn build_began(transaction: &Transaction, build: &BuildRow) -> Result<()> {
             build.slot,
             build.key,
             build.started_seconds,
-            build.outcome
+            build.outcome.as_str()
         ],
     )
 }

@@ -11,7 +11,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::plan;
 use crate::yard::{Yard, store_error};
 use kilnyard_model::order::Stage;
-use kilnyard_model::result::{Failure, FailureKind, Measures, PackageState, StageResult};
+use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, Measures, PackageState, StageResult};
 use kilnyard_process::Log;
 use kilnyard_store::{BuildRow, PackageRow, Plan, PlanRow, Record, RunRow, RunState, Store};
 use serde_json::{Map, Value, json};
@@ -183,7 +183,7 @@ fn log_path(run: u64, build: u64, number: usize, stage: Stage) -> String {
 
 fn build_records(run: u64, build: u64, number: usize, began: f64, state: PackageState) -> Vec<Record> {
     let is_failed = state == PackageState::Failed;
-    let outcome = if is_failed { "failed" } else { "built" };
+    let outcome = if is_failed { BuildOutcome::Failed } else { BuildOutcome::Built };
     let mut records = vec![Record::BuildBegan(BuildRow {
         number: build,
         run,
@@ -193,7 +193,7 @@ fn build_records(run: u64, build: u64, number: usize, began: f64, state: Package
         key: format!("{build:064x}"),
         started_seconds: began,
         ended_seconds: None,
-        outcome: "building".to_owned(),
+        outcome: BuildOutcome::Building,
         failure: None,
         is_reproducible: None,
         stages: Vec::new(),

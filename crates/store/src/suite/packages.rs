@@ -1,0 +1,144 @@
+//! Outputs of packages, and the times of their builds.
+
+use super::{Open, build_row, failure, output, run_row, stage};
+use crate::{Current, MEASURED_MAX, MeasuredStage, Record};
+use kilnyard_model::order::{Key, Stage};
+use kilnyard_model::result::{BuildOutcome, FailureKind, StageResult};
+
+pub(super) fn outputs_replace_those_of_the_same_package_alone(open: Open) {
+    let mut store = open();
+    let run = store.begin_run(&run_row(), &[]).unwrap();
+    let current = |package: &str, outputs: &[&str]| Current {
+        package: package.into(),
+        build: 1,
+        recipe_version: "1".into(),
+        revision: 1,
+        key: Key { digest: "k1".into(), lines: vec!["a b".into(), "c d".into()] },
+        outputs: outputs.iter().map(|name| output(name)).collect(),
+    };
+    store
+        .record(&[Record::Outputs(current("p", &["x", "y"])), Record::Outputs(current("q", &["z"]))])
+        .unwrap();
+    store.record(&[Record::Outputs(current("p", &["x"]))]).unwrap();
+    assert_eq!(store.current("p").unwrap(), Some(current("p", &["x"])));
+    assert_eq!(store.outputs().unwrap().len(), 2);
+    assert_eq!(store.all_current().unwrap().len(), 2);
+    let key = Key { digest: "k2".into(), lines: vec!["e f".into()] };
+    store.record(&[Record::KeyConfirmed { package: "p".into(), key: key.clone() }]).unwrap();
+    assert_eq!(store.current("p").unwrap().unwrap().key, key);
+    store
+        .record(&[
+            Record::BuildBegan(build_row(1, run, "p")),
+            Record::StageEnded { build: 1, stage: Box::new(stage(Stage::Build, 2.5)) },
+            Record::BuildEnded {
+                build: 1,
+                at_seconds: 111.0,
+                outcome: BuildOutcome::Built,
+                failure: None,
+                is_reproducible: Some(true),
+            },
+        ])
+        .unwrap();
+    assert_eq!(store.durations().unwrap(), [("p".to_owned(), 10.0, 2.5)]);
+}
+
+pub(super) fn imported_times_stand_in_until_a_package_is_built(open: Open) {
+    let mut store = open();
+    let time = |name: &str, wall, cpu| (name.to_owned(), wall, cpu);
+    store.import_durations(&[time("p", 30.0, 20.0), time("q", 3.0, 2.0)]).unwrap();
+    store.import_durations(&[time("q", 5.0, 4.0)]).unwrap();
+    assert_eq!(store.durations().unwrap(), [time("p", 30.0, 20.0), time("q", 5.0, 4.0)]);
+    let run = store.begin_run(&run_row(), &[]).unwrap();
+    let ended = |outcome| Record::BuildEnded {
+        build: 1,
+        at_seconds: 111.0,
+        outcome,
+        failure: None,
+        is_reproducible: None,
+    };
+    store.record(&[Record::BuildBegan(build_row(1, run, "p")), ended(BuildOutcome::Failed)]).unwrap();
+    assert_eq!(store.durations().unwrap()[0], time("p", 30.0, 20.0));
+    store.record(&[ended(BuildOutcome::Built)]).unwrap();
+    // An import later on does not hide what was measured here.
+    store.import_durations(&[time("p", 99.0, 99.0)]).unwrap();
+    assert_eq!(store.durations().unwrap(), [time("p", 10.0, 0.0), time("q", 5.0, 4.0)]);
+}
+
+pub(super) fn the_last_builds_are_measured_and_those_without_memory_too(open: Open) {
+    let mut store = open();
+    let run = store.begin_run(&run_row(), &[]).unwrap();
+    let end = |build, outcome, failure| Record::BuildEnded {
+        build,
+        at_seconds: 111.0,
+        outcome,
+        failure,
+        is_reproducible: None,
+    };
+    let ends = [
+        (BuildOutcome::Failed, Some(failure(FailureKind::Memory))),
+        (BuildOutcome::Failed, Some(failure(FailureKind::Command))),
+        (BuildOutcome::Built, None),
+        (BuildOutcome::Unchanged, None),
+    ];
+    for (number, (outcome, failure)) in (1..).zip(ends) {
+        let made = StageResult {
+            work_bytes: Some(number),
+            disk_bytes: Some(10 * number),
+            parallel_seconds: Some(1.5),
+            ..stage(Stage::Build, number as f64)
+        };
+        store
+            .record(&[
+                Record::BuildBegan(build_row(number, run, "p")),
+                Record::StageEnded { build: number, stage: Box::new(stage(Stage::Fetch, 9.0)) },
+                // It was made twice.
+                Record::StageEnded { build: number, stage: Box::new(stage(Stage::Build, 99.0)) },
+                Record::StageEnded { build: number, stage: Box::new(made) },
+                end(number, outcome, failure),
+            ])
+            .unwrap();
+    }
+    let measured = store.measured().unwrap();
+    assert_eq!(measured.len(), 1);
+    let (package, builds) = &measured[0];
+    let facts: Vec<_> = builds.iter().map(|b| (b.is_out_of_memory, b.work_bytes, b.disk_bytes)).collect();
+    assert_eq!((&package[..], &facts[..]), ("p", &[(true, 1, 10), (false, 3, 30), (false, 4, 40)][..]));
+    let last = MeasuredStage { wall_seconds: 2.0, cpu_seconds: 4.0, parallel_seconds: Some(1.5) };
+    assert_eq!((&builds[2].stages[..], builds[2].memory_peak_bytes), (&[last][..], 7), "without the fetch");
+    for number in 5..20 {
+        store
+            .record(&[
+                Record::BuildBegan(build_row(number, run, "p")),
+                end(number, BuildOutcome::Built, None),
+            ])
+            .unwrap();
+    }
+    assert_eq!(store.measured().unwrap()[0].1.len(), MEASURED_MAX);
+}
+
+pub(super) fn outputs_are_ordered_by_name_and_package(open: Open) {
+    let mut store = open();
+    let current = |package: &str, outputs: &[&str]| {
+        Record::Outputs(Current {
+            package: package.into(),
+            build: 1,
+            recipe_version: "1".into(),
+            revision: 1,
+            key: Key { digest: "k".into(), lines: Vec::new() },
+            outputs: outputs.iter().map(|name| output(name)).collect(),
+        })
+    };
+    store.record(&[current("q", &["y", "X", "a"]), current("p", &["y", "b"])]).unwrap();
+    let rows = store.outputs().unwrap();
+    let seen: Vec<_> = rows.iter().map(|row| (row.output.name.as_str(), row.package.as_str())).collect();
+    assert_eq!(seen, [("X", "q"), ("a", "q"), ("b", "p"), ("y", "p"), ("y", "q")]);
+    let mut all = store.all_current().unwrap();
+    all.sort_unstable_by(|one, other| one.package.cmp(&other.package));
+    let names: Vec<_> = all[1].outputs.iter().map(|output| output.name.as_str()).collect();
+    assert_eq!((all.len(), names), (2, vec!["X", "a", "y"]));
+    assert_eq!(store.current("unknown").unwrap(), None);
+    // Nothing is confirmed of a package that has no outputs.
+    let key = Key { digest: "k2".into(), lines: Vec::new() };
+    store.record(&[Record::KeyConfirmed { package: "unknown".into(), key }]).unwrap();
+    assert_eq!(store.current("unknown").unwrap(), None);
+}

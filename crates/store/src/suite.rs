@@ -14,8 +14,11 @@ use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, Measures, Packa
 /// Opens the one store of a test: the first call makes it, empty; each call gives a connection of its own.
 pub type Open<'a> = &'a (dyn Fn() -> Box<dyn Store> + Sync);
 
+/// A test of a store, which opens as many as it needs.
+pub type Trial = fn(Open);
+
 /// All tests by their names. A test panics where the store breaks its promise.
-pub const TESTS: &[(&str, fn(Open))] = &[
+pub const TESTS: &[(&str, Trial)] = &[
     ("a_run_comes_back_as_it_was_written", runs::a_run_comes_back_as_it_was_written),
     ("runs_are_listed_from_the_latest_on", runs::runs_are_listed_from_the_latest_on),
     ("packages_of_a_run_are_ordered_and_counted", runs::packages_of_a_run_are_ordered_and_counted),

@@ -94,7 +94,7 @@ fn output(name: &str) -> Output {
         name: name.into(),
         version: "1+bk1".into(),
         architecture: "amd64".into(),
-        file: format!("{name}.deb"),
+        file: format!("{name}.pkg"),
         sha256: "s".into(),
         size_bytes: 3,
         content: "c".into(),

@@ -46,7 +46,7 @@ impl Coordinator {
         self.finish(now_seconds, actions);
     }
 
-    /// Lengthens leases by the time in which nobody could renew them since this coordinator was away.
+    /// Lengthens leases by the time in which they could not be renewed, since this coordinator was away.
     fn forgive(&mut self, now_seconds: f64) {
         let away_seconds = now_seconds - self.ticked_seconds.replace(now_seconds).unwrap_or(now_seconds);
         if away_seconds > AWAY_SECONDS {

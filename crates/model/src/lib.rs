@@ -13,4 +13,5 @@ pub mod order;
 pub mod result;
 pub mod sha256;
 pub mod solver;
+pub mod target;
 pub mod text;

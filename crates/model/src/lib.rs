@@ -9,6 +9,7 @@ pub mod artifact;
 pub mod attempt;
 pub mod foreign;
 pub mod graph;
+mod key;
 pub mod order;
 pub mod result;
 pub mod sha256;

@@ -7,6 +7,7 @@ use crate::files::write_whole;
 use crate::yard::Yard;
 use kilnyard_ecosystem::debian::Base;
 use kilnyard_mirror::Sha256Hex;
+use kilnyard_model::artifact::Artifact;
 use kilnyard_model::order::{Account, CommandOrder};
 use kilnyard_root::sandbox::Task;
 use kilnyard_root::{Flushes, IdMap, Nesting, Sandbox, User, View, probe, remove_folder};
@@ -14,7 +15,13 @@ use kilnyard_worker::remove_or_set_aside;
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::slice;
 use std::sync::atomic::AtomicBool;
+
+/// The record of the base that is there.
+const RECORD: &str = "layers/base.json";
+/// What could not be done, where there is no better word.
+const FAILED: &str = "make the base root";
 
 /// Where a base is worked on.
 const WORK: &str = "roots/base";
@@ -26,21 +33,42 @@ const BUILDER: u32 = kilnyard_worker::BUILDER_ID;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Made {
     asked: String,
-    layer: String,
+    /// Its files; none of one that a version made which packed none.
+    #[serde(default)]
+    tree: Option<Artifact>,
+    /// The layer of such a one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    layer: Option<String>,
     digest: String,
     packages: Vec<(String, String)>,
 }
 
-/// The base as it is; none where there is none for this configuration.
-pub fn find(yard: &Yard) -> Option<Base> {
-    let made: Made = serde_json::from_slice(&fs_err::read(yard.path("layers/base.json")).ok()?).ok()?;
-    let is_right = made.asked == asked(yard) && is_whole(yard, &made.layer);
-    is_right.then_some(Base { layer: made.layer, digest: made.digest, packages: made.packages })
+impl Made {
+    /// The one for this configuration, if its files are there or in an archive.
+    fn find(yard: &Yard) -> Option<Made> {
+        let made: Made = serde_json::from_slice(&fs_err::read(yard.path(RECORD)).ok()?).ok()?;
+        let is_there = match (&made.tree, &made.layer) {
+            (Some(tree), _) => yard.trees().has(tree),
+            (None, Some(layer)) => yard.path(layer).is_dir(),
+            (None, None) => false,
+        };
+        (made.asked == asked(yard) && is_there).then_some(made)
+    }
+
+    fn keep(self, yard: &Yard) -> Result<Base> {
+        let text = serde_json::to_vec_pretty(&self).or_internal(FAILED)?;
+        write_whole(&yard.path(RECORD), &text)?;
+        Ok(self.base())
+    }
+
+    fn base(self) -> Base {
+        Base { tree: self.tree, digest: self.digest, packages: self.packages }
+    }
 }
 
-/// Whether a layer is there, and was not found damaged.
-pub fn is_whole(yard: &Yard, layer: &str) -> bool {
-    yard.path(layer).is_dir() && !kilnyard_worker::is_marked_damaged(&yard.folder, layer)
+/// The base as it is; none where there is none for this configuration.
+pub fn find(yard: &Yard) -> Option<Base> {
+    Made::find(yard).map(Made::base)
 }
 
 /// What a base is made from: a change asks for a new one.
@@ -67,8 +95,10 @@ fn owners(ids: &IdMap) -> &'static str {
 /// An error if the files of the base that is there belong to nobody whom a root has now: who changes `/etc/subuid` changes
 /// which ids these are.
 pub fn check_owners(yard: &Yard, ids: &IdMap) -> Result<()> {
-    let Some(base) = find(yard) else { return Ok(()) };
-    match strangers(&yard.path(&base.layer), ids) {
+    let layer =
+        Made::find(yard).and_then(|made| made.tree.map(|tree| yard.trees().layer(&tree)).or(made.layer));
+    let Some(layer) = layer.filter(|layer| yard.path(layer).is_dir()) else { return Ok(()) };
+    match strangers(&yard.path(&layer), ids) {
         None => Ok(()),
         Some((path, user, group)) => {
             let mut error =
@@ -107,26 +137,69 @@ fn strangers(base: &Path, ids: &IdMap) -> Option<(String, u32, u32)> {
 
 /// The base, made if it is not there.
 pub fn ensure(yard: &Yard, ids: &IdMap, cancel: &AtomicBool, say: &dyn Fn(&str)) -> Result<Base> {
-    if let Some(base) = find(yard) {
+    remove_parts(yard, ids)?;
+    if let Some(made) = Made::find(yard) {
         check_owners(yard, ids)?;
-        return Ok(base);
+        if let Some(made) = unpacked(yard, made, say)? {
+            return Ok(made);
+        }
     }
     say("making the base root, once (half a minute of CPU)");
-    let failed = "make the base root";
-    remove_parts(yard, ids)?;
     let layer_part = format!("layers/base-{}.part", std::process::id());
+    let made_since_seconds = kilnyard_process::now_seconds() as u64;
     bootstrap::bootstrap(yard, ids, &layer_part, cancel, say)?;
     let list = set_up(yard, ids, &layer_part)?;
     remove_or_set_aside(&yard.folder, Path::new(WORK), ids);
     let digest = Sha256Hex::of(list.as_bytes()).as_str().to_owned();
-    let layer = format!("layers/base-{}-{}{}", yard.config.root().release, &digest[..12], owners(ids));
-    put_layer(yard, ids, &layer_part, &layer)?;
+    let tree = keep_tree(yard, ids, &layer_part, Some(made_since_seconds))?;
     let packages =
         list.lines().filter_map(|line| line.split_once(' ')).map(|(n, v)| (n.to_owned(), v.to_owned()));
-    let made = Made { asked: asked(yard), layer, digest, packages: packages.collect() };
-    let text = serde_json::to_vec_pretty(&made).or_internal(failed)?;
-    write_whole(&yard.path("layers/base.json"), &text)?;
-    Ok(Base { layer: made.layer, digest: made.digest, packages: made.packages })
+    let packages = packages.collect();
+    Made { asked: asked(yard), tree: Some(tree), layer: None, digest, packages }.keep(yard)
+}
+
+/// A base that was made before, with its layer; none where it has to be made anew.
+fn unpacked(yard: &Yard, made: Made, say: &dyn Fn(&str)) -> Result<Option<Base>> {
+    let trees = yard.trees();
+    match (&made.tree, &made.layer) {
+        (Some(tree), _) => match trees.ensure(slice::from_ref(tree)) {
+            Ok(_) => Ok(Some(made.base())),
+            Err(error) => {
+                say(&format!(
+                    "the archive of the base root cannot be unpacked, so that it is made anew: {error}"
+                ));
+                trees
+                    .archives()
+                    .and_then(|archives| archives.remove(&tree.sha256))
+                    .context(Kind::Machine, FAILED)?;
+                Ok(None)
+            }
+        },
+        (None, Some(layer)) if kilnyard_worker::find_damage(&yard.folder, layer).is_none() => {
+            say("packing the base root that an earlier version made, once");
+            let tree = keep_tree(yard, &yard.ids(), layer, None)?;
+            Made { tree: Some(tree), layer: None, ..made }.keep(yard).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Packs a folder of the yard as a tree, and puts the tree in its place.
+pub fn keep_tree(
+    yard: &Yard,
+    ids: &IdMap,
+    folder: &str,
+    made_since_seconds: Option<u64>,
+) -> Result<Artifact> {
+    let trees = yard.trees();
+    let kept = trees.pack(folder, made_since_seconds).and_then(|tree| {
+        // What others get of it is what this machine has.
+        trees.ensure(slice::from_ref(&tree))?;
+        Ok(tree)
+    });
+    let tree = kept.context(Kind::Machine, format!("keep {folder}"))?;
+    remove(yard, ids, folder)?;
+    Ok(tree)
 }
 
 /// Removes layers that an earlier process was killed over.
@@ -148,27 +221,6 @@ pub fn make_layer(yard: &Yard, ids: &IdMap, layer: &str) -> Result<()> {
     let path = yard.path(layer);
     let made = fs_err::create_dir(&path).and_then(|()| probe::give_to_root(&path, ids));
     made.context(Kind::Machine, "make the folder of a layer")
-}
-
-/// Gives a layer that is whole its name.
-pub fn put_layer(yard: &Yard, ids: &IdMap, part: &str, layer: &str) -> Result<()> {
-    let failed = format!("keep {layer}");
-    // A record that says that the layer is there must not reach the disk before the layer.
-    let folder = fs_err::File::open(yard.path(part)).context(Kind::Machine, &failed)?;
-    rustix::fs::syncfs(folder.file()).context(Kind::Machine, &failed)?;
-    if yard.path(layer).exists() {
-        let is_known = kilnyard_worker::has_manifest(&yard.folder, layer);
-        if is_known && is_whole(yard, layer) && kilnyard_worker::find_damage(&yard.folder, layer).is_none() {
-            // Made before for another configuration with the same result.
-            return remove(yard, ids, part);
-        }
-        // Roots of running builds may show its files: the next search for parts removes it.
-        let aside = format!("{layer}.damaged.part");
-        remove_or_set_aside(&yard.folder, Path::new(&aside), ids);
-        fs_err::rename(yard.path(layer), yard.path(&aside)).context(Kind::Machine, &failed)?;
-    }
-    kilnyard_worker::write_manifest(&yard.folder, layer, part).context(Kind::Machine, &failed)?;
-    fs_err::rename(yard.path(part), yard.path(layer)).context(Kind::Machine, &failed)
 }
 
 /// A sandbox in which the root's ids reach the machine's own files, for what roots are made of.

@@ -7,7 +7,7 @@ pub mod pkgsrc;
 
 use crate::base;
 use crate::config::Family;
-use crate::error::{Context, Error, Kind, Result};
+use crate::error::{Context, Kind, Result};
 use crate::key::Key;
 use crate::words;
 use crate::yard::Yard;
@@ -17,13 +17,17 @@ use kilnyard_ecosystem::debian::{
     stages::source_pattern as debian_source_pattern,
 };
 use kilnyard_ecosystem::pkgsrc::{
-    Workshop as PkgsrcWorkshop, shown as pkgsrc_shown, source_pattern as pkgsrc_source_pattern,
+    DISTFILES_FOLDER, TREE_FOLDER, Workshop as PkgsrcWorkshop, shown as pkgsrc_shown,
+    source_pattern as pkgsrc_source_pattern,
 };
 use kilnyard_mirror::DistfileStore;
+use kilnyard_model::artifact::Artifact;
 use kilnyard_model::order::{Output, RootOrder};
 use kilnyard_publish::Publication;
 use kilnyard_root::IdMap;
 use kilnyard_store::{Current, Store};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -141,21 +145,22 @@ pub fn ensure_layers(yard: &Yard, ids: &IdMap, cancel: &AtomicBool, say: &dyn Fn
     }
 }
 
-/// Makes a layer that was found damaged anew. An error where that makes another one, since the archive has other packages now.
-pub fn remake_layer(yard: &Yard, layer: &str, cancel: &AtomicBool) -> Result<()> {
-    ensure_layers(yard, &yard.ids(), cancel, &|_| {})?;
-    match layers(yard).is_some_and(|layers| layers.iter().any(|other| other == layer)) {
-        true => Ok(()),
-        false => Err(Error::new(Kind::Machine, "the archive has other packages for it now")),
+/// The trees that roots begin with, the uppermost first; none if they are not all there.
+pub fn trees(yard: &Yard) -> Option<Vec<Artifact>> {
+    let base = base::find(yard)?;
+    match &yard.config.family {
+        Family::Debian(_) => Some(vec![base.tree?]),
+        Family::Pkgsrc(pkgsrc) => Some(vec![pkgsrc::kit::find(yard, pkgsrc, &base)?.tree?, base.tree?]),
     }
 }
 
-/// The layers that roots begin with, the uppermost first; none if they are not all there.
-pub fn layers(yard: &Yard) -> Option<Vec<String>> {
-    let base = base::find(yard)?;
+/// The folders of this machine that orders of the yard show, by their names.
+pub fn folders(yard: &Yard) -> BTreeMap<String, PathBuf> {
     match &yard.config.family {
-        Family::Debian(_) => Some(vec![base.layer]),
-        Family::Pkgsrc(pkgsrc) => Some(vec![pkgsrc::kit::find(yard, pkgsrc, &base)?.layer, base.layer]),
+        Family::Debian(_) => BTreeMap::new(),
+        Family::Pkgsrc(pkgsrc) => [(TREE_FOLDER, &pkgsrc.tree), (DISTFILES_FOLDER, &pkgsrc.distfiles)]
+            .map(|(name, folder)| (name.to_owned(), folder.clone()))
+            .into(),
     }
 }
 

@@ -24,4 +24,5 @@ pub mod report;
 pub mod shape;
 pub mod unpack;
 pub mod words;
+pub mod worker;
 pub mod yard;

@@ -314,7 +314,7 @@ fn compare(workshop: &dyn Ecosystem, id: PackageId, store: &dyn Store) -> Result
     };
     let kept = store.current(workshop.graph().name(id)).map_err(store_error)?;
     Ok(match kept {
-        Some(kept) if kept.key.digest == key.digest => {
+        Some(kept) if key.is_met_by(&kept.key, workshop.former_root()) => {
             (PackageState::UpToDate, "nothing that goes into it has changed".to_owned())
         }
         Some(kept) => (PackageState::Ready, reason_of(&key.differences(&kept.key))),

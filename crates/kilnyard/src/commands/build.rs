@@ -146,7 +146,7 @@ fn report_left_over(yard: &Yard) {
 /// An error for a name that is no package's, before minutes go into layers. Where they are there already the plan says so
 /// as soon.
 fn check_names(yard: &Yard, names: &[String]) -> Result<()> {
-    if names.is_empty() || family::layers(yard).is_some() || family::check_scanned(yard).is_err() {
+    if names.is_empty() || family::trees(yard).is_some() || family::check_scanned(yard).is_err() {
         return Ok(());
     }
     let (mut store, distfiles) = (yard.store()?, mirror::open_distfiles(yard)?);

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 pub fn plan(yard: &Yard, options: &cli::RootPlan) -> Result<ExitCode> {
     let name = &options.package;
-    if family::layers(yard).is_none() {
+    if family::trees(yard).is_none() {
         return Err(Error::usage("there is no base root yet").hint("kilnyard build"));
     }
     let mut store = yard.store()?;
@@ -25,13 +25,14 @@ pub fn plan(yard: &Yard, options: &cli::RootPlan) -> Result<ExitCode> {
         return Err(super::unknown_package(name, &known));
     };
     // No root depends on which of a package's revisions it is.
-    let order = planned.workshop.order(id, 1, planned.shape.jobs);
+    let order = planned.workshop.order(id, 1);
     let order = order.map_err(|impossible| Error::usage(impossible.explanation))?;
     let build = store.next_build().map_err(store_error)?;
     let facts = (yard.config.roots, yard.config.build.work_in_memory, planned.written_bytes(id));
-    let root = RootFolder::planned(&yard.folder, &build.to_string(), &yard.ids(), &order, facts);
+    let local = kilnyard_yard::worker::local(yard, &order.root, false)?;
+    let root = RootFolder::planned(&yard.folder, &build.to_string(), &yard.ids(), (&order, &local), facts);
     let plan = root.plan();
-    let image = RootFolder::planned_image(&yard.folder, &order, yard.config.roots);
+    let image = RootFolder::planned_image(&yard.folder, &local.layers, yard.config.roots);
     let parts = [
         ("image", "once for all roots of these layers", image.map_or(Vec::new(), |plan| plan.operations)),
         ("once", "once, by Kilnyard", plan.make.clone()),

@@ -5,7 +5,7 @@ use crate::cli;
 use crate::error::{Context, Error, Kind, Result};
 use crate::family;
 use crate::yard::{Yard, store_error};
-use kilnyard_model::order::{Account, CommandOrder};
+use kilnyard_model::order::{Account, CommandOrder, RootOrder};
 use kilnyard_root::Nesting;
 use kilnyard_store::Store;
 use kilnyard_worker::RootFolder;
@@ -28,10 +28,12 @@ pub fn run(yard: &Yard, options: &cli::Shell) -> Result<ExitCode> {
     base::check_owners(yard, &ids)?;
     let store = yard.store()?;
     let package = &options.package;
-    let layers = family::layers(yard)
+    let layers = family::trees(yard)
         .ok_or_else(|| Error::usage("there is no base root yet").hint("kilnyard build"))?;
+    let order = RootOrder { layers, ..family::shown(yard)? };
+    let local = kilnyard_yard::worker::local(yard, &order, true)?;
     let root =
-        RootFolder::of_failed(&yard.folder, package, &ids, &layers).of_root_order(&family::shown(yard)?);
+        RootFolder::of_failed(&yard.folder, package, &ids, &local.layers).of_root_order(&order, &local);
     let build = store.builds_of(package, 1).map_err(store_error)?.into_iter().next();
     if !root.path().is_dir() {
         let error = Error::usage(format!("no root of a failed build of {package} is kept"));

@@ -16,8 +16,9 @@ use tar::{Builder, EntryType, Header};
 /// The longest list of attributes' names, and the longest value (`XATTR_LIST_MAX` and `XATTR_SIZE_MAX`, linux/limits.h).
 const ATTRIBUTE_BYTES_MAX: usize = 65_536;
 
-/// Writes the tree in a folder. Times later than `newest_seconds` (since the epoch) are written as that.
-pub(crate) fn pack(folder: &Path, newest_seconds: Option<u64>, to: impl Write) -> io::Result<()> {
+/// Writes the tree in a folder. What has a time since its making began, in seconds since the epoch, gets the latest one before.
+pub(crate) fn pack(folder: &Path, made_since_seconds: Option<u64>, to: impl Write) -> io::Result<()> {
+    let newest_seconds = made_since_seconds.map(|since| latest_before(folder, since)).transpose()?;
     let mut packer = Packer {
         builder: Builder::new(to),
         newest_seconds: newest_seconds.unwrap_or(u64::MAX),
@@ -27,6 +28,31 @@ pub(crate) fn pack(folder: &Path, newest_seconds: Option<u64>, to: impl Write) -
     let metadata = fs::symlink_metadata(folder)?;
     packer.folder(folder, Path::new(""), &metadata)?;
     packer.builder.into_inner()?.flush()
+}
+
+/// The latest time of what is in a folder, of those before a time; 0 where all is newer.
+fn latest_before(folder: &Path, before_seconds: u64) -> io::Result<u64> {
+    let mut latest = 0;
+    let mut open = vec![folder.to_owned()];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(&folder).map_err(|error| at(&folder, error))? {
+            let path = entry?.path();
+            let metadata = fs::symlink_metadata(&path).map_err(|error| at(&path, error))?;
+            let seconds = seconds_of(&metadata);
+            if seconds < before_seconds {
+                latest = latest.max(seconds);
+            }
+            if metadata.is_dir() {
+                open.push(path);
+            }
+        }
+    }
+    Ok(latest)
+}
+
+/// When it was changed; what was changed before the epoch was so at its beginning.
+fn seconds_of(metadata: &Metadata) -> u64 {
+    u64::try_from(metadata.mtime()).unwrap_or(0)
 }
 
 struct Packer<Target: Write> {
@@ -102,7 +128,7 @@ impl<Target: Write> Packer<Target> {
         header.set_mode(if metadata.is_symlink() { 0o777 } else { metadata.mode() & 0o7777 });
         header.set_uid(metadata.uid().into());
         header.set_gid(metadata.gid().into());
-        header.set_mtime(u64::try_from(metadata.mtime()).unwrap_or(0).min(self.newest_seconds));
+        header.set_mtime(seconds_of(metadata).min(self.newest_seconds));
         header.set_size(0);
         header
     }

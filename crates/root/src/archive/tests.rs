@@ -5,9 +5,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use tar::{Builder, EntryType, Header};
 
-fn packed(folder: &Path, newest: Option<u64>) -> Vec<u8> {
+fn packed(folder: &Path, made_since: Option<u64>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    pack(folder, newest, &mut bytes).unwrap();
+    pack(folder, made_since, &mut bytes).unwrap();
     bytes
 }
 
@@ -55,7 +55,14 @@ fn tree() -> tempfile::TempDir {
 #[test]
 fn a_tree_is_the_same_bytes_wherever_it_lies() {
     let tree = tree();
-    let bytes = packed(tree.path(), Some(1_000_000_000));
+    let old = tree.path().join("usr/bin-x");
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_millis(1_000_000_000_500);
+    fs::File::options().write(true).open(&old).unwrap().set_modified(time).unwrap();
+    let bytes = packed(tree.path(), Some(1_000_000_001));
+    // Later, and made again.
+    fs::remove_file(tree.path().join("usr/link")).unwrap();
+    symlink("/nowhere", tree.path().join("usr/link")).unwrap();
+    assert_eq!(packed(tree.path(), Some(1_000_000_001)), bytes);
     let again = unpacked(&bytes).unwrap();
     let target = again.path().join("target");
     assert_eq!(packed(&target, None), bytes, "what was unpacked is another tree");

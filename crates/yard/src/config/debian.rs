@@ -2,7 +2,7 @@
 
 use super::root::{self, DebianRoot, Mirrors};
 use super::{ALL, COMMON_TEMPLATE, list_of, quoted};
-use kilnyard_ecosystem::debian::{Cycles, Settings, relation, source::Parts};
+use kilnyard_ecosystem::debian::{Cycles, FAMILY, Settings, relation, source::Parts};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -120,6 +120,8 @@ impl Debian {
         Settings {
             release: self.release.clone(),
             architecture: self.architecture(),
+            // `check` refuses a configuration where it is none.
+            target: self.root().target(FAMILY).expect("a checked release and architecture"),
             mirrors: self.mirror.all(),
             parts: self.parts,
             runs_checks: self.checks,

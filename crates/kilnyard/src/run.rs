@@ -15,7 +15,7 @@ use crate::shape::jobserver_style;
 use crate::signals;
 use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
-use kilnyard_coordinator::{Action, Attempts, Coordinator, Event, Kept, Notice, Prepared, Start};
+use kilnyard_coordinator::{Action, Attempts, Coordinator, Event, Granted, Kept, Notice, Prepared, Start};
 use kilnyard_mirror::DistfileStore;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::{BuildOrder, Stage};
@@ -23,7 +23,7 @@ use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, PackageState, S
 use kilnyard_process::jobserver::Style;
 use kilnyard_process::{LimitRules, pressure};
 use kilnyard_protocol::{BuildResult, Lease, Progress};
-use kilnyard_schedule::{Files, Pressure};
+use kilnyard_schedule::Pressure;
 use kilnyard_store::{
     BuildRow, Current, ForcedRun, Number, PackageRow, Record, Request, RequestKind, RunRow, RunState, Store,
 };
@@ -551,7 +551,7 @@ impl Driver<'_, '_> {
                         self.fetchers.fetch(package, order);
                     }
                 }
-                Action::Grant { build, package, slot, files, .. } => self.grant(build, package, slot, files),
+                Action::Grant(granted) => self.grant(granted),
                 Action::Allot(cores) => {
                     self.cores.allot(&cores).context(Kind::Machine, SHARING)?;
                     for seen in &mut self.snapshot.builds {
@@ -651,7 +651,8 @@ impl Driver<'_, '_> {
             && planned.is_some_and(|planned| planned.build == kept.build)
     }
 
-    fn grant(&mut self, build: Number, package: PackageId, slot: u32, files: Files) {
+    fn grant(&mut self, granted: Granted) {
+        let Granted { build, attempt, package, slot, files, rank_seconds, .. } = granted;
         let Some(order) = self.orders.get(&package) else { return };
         self.snapshot.builds.push(BuildSeen {
             build,
@@ -667,6 +668,8 @@ impl Driver<'_, '_> {
         });
         let lease = Lease {
             build,
+            attempt,
+            rank_seconds,
             run: self.snapshot.run,
             slot,
             files,

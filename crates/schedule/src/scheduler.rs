@@ -221,7 +221,18 @@ impl Scheduler {
 
     /// How many builds a machine can have at once.
     pub fn slots(&self, machine: MachineId) -> u32 {
-        self.machines[machine.index()].cores.min(self.limits.slots_max.unwrap_or(u32::MAX)).max(1)
+        self.slots_of(&self.machines[machine.index()])
+    }
+
+    /// How many builds a machine like this could have at once.
+    pub fn slots_of(&self, machine: &Machine) -> u32 {
+        machine.cores.min(self.limits.slots_max.unwrap_or(u32::MAX)).max(1)
+    }
+
+    /// The machines that are there, in the order of their numbers.
+    pub fn machines(&self) -> impl Iterator<Item = MachineId> {
+        let doors = (0..).map(MachineId).zip(&self.doors);
+        doors.filter(|(_, door)| **door != Door::Gone).map(|(machine, _)| machine)
     }
 
     /// What is being built on a machine, the highest rank first, with its cores.

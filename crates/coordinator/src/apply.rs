@@ -2,8 +2,8 @@
 
 use crate::retry::Failures;
 use crate::{
-    AWAY_SECONDS, Action, Coordinator, Ending, Event, Kept, LEASE_SECONDS, LeaseState, Manner,
-    Notice, PAUSE_SECONDS, Prepared, RetryPolicy,
+    AWAY_SECONDS, Action, Coordinator, Ending, Event, Kept, LEASE_SECONDS, LeaseState, Manner, Notice,
+    PAUSE_SECONDS, Prepared, RetryPolicy,
 };
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::Output;

@@ -206,10 +206,11 @@ impl Coordinator {
         let Some(lease) = self.leases.get_mut(&build) else { return };
         let attempt = lease.attempt;
         let Some(standing) = held.get(&attempt) else {
-            if lease.is_cancelled || lease.is_confirmed && !lease.is_revoked {
+            let is_given_back = lease.is_revoked || !takes_more && !lease.is_started;
+            if lease.is_cancelled || lease.is_confirmed && !is_given_back {
                 // It need not have it any more, or had it and has it no more.
                 self.lose(build, actions);
-            } else if lease.is_revoked || !takes_more {
+            } else if is_given_back {
                 self.give_back(build, actions);
             } else if now_seconds - lease.granted_seconds >= REGRANT_SECONDS {
                 lease.granted_seconds = now_seconds;
@@ -218,6 +219,7 @@ impl Coordinator {
             return;
         };
         lease.is_confirmed = true;
+        lease.is_started = *standing != Standing::Waiting;
         lease.ends_seconds = now_seconds + LEASE_SECONDS;
         // Once it has started, it is not taken back.
         lease.is_revoked = *standing == Standing::Waiting && (lease.is_revoked || !takes_more);

@@ -122,6 +122,7 @@ impl LeaseState {
             ends_seconds: now_seconds + LEASE_SECONDS,
             granted_seconds: now_seconds,
             is_confirmed: false,
+            is_started: false,
             is_revoked: false,
             reports: 0,
             recorded: Vec::new(),

@@ -330,6 +330,8 @@ struct LeaseState {
     granted_seconds: f64,
     /// Its worker said that it has it.
     is_confirmed: bool,
+    /// Its worker said that it has begun it.
+    is_started: bool,
     /// It is to be given back unless it has started.
     is_revoked: bool,
     /// How many reports were taken.
@@ -482,6 +484,7 @@ impl Coordinator {
             package.key = Some(key);
             let lease = LeaseState {
                 is_confirmed: true,
+                is_started: true,
                 recorded: stages,
                 ..LeaseState::new(id, attempt, None, Some(worker), slot, Files::Disk, now_seconds)
             };

@@ -23,7 +23,7 @@ use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, PackageState, S
 use kilnyard_process::jobserver::Style;
 use kilnyard_process::{LimitRules, pressure};
 use kilnyard_protocol::{BuildResult, Lease, Progress};
-use kilnyard_schedule::Pressure;
+use kilnyard_schedule::{MachineId, Pressure};
 use kilnyard_store::{
     BuildRow, Current, ForcedRun, Number, PackageRow, Record, Request, RequestKind, RunRow, RunState, Store,
 };
@@ -480,7 +480,7 @@ impl Driver<'_, '_> {
         if std::mem::replace(&mut self.is_pressed, is_pressed) == is_pressed {
             return Ok(None);
         }
-        self.apply(Event::Pressure(is_pressed), view)
+        self.apply(Event::Pressure { machine: MachineId(0), pressure: is_pressed }, view)
     }
 
     fn take_requests(&mut self, view: &mut dyn View) -> Result<Option<RunState>> {
@@ -560,6 +560,8 @@ impl Driver<'_, '_> {
                     }
                 }
                 Action::Cancel { build } => self.slots.cancel(build),
+                // The slots of this process say nothing by messages.
+                Action::Send { .. } | Action::Ask { .. } => {}
                 Action::Adopt { package, outputs } => self.run.planned.workshop.adopt(package, &outputs),
                 Action::Tell(notice) => {
                     if let Notice::State { package, state, .. } = &notice
@@ -697,37 +699,41 @@ impl Driver<'_, '_> {
     /// Keeps the picture of what is being built.
     fn note(&mut self, event: &Event, view: &mut dyn View) {
         match event {
-            Event::Progress { build, progress } => {
-                let Some(seen) = self.snapshot.builds.iter_mut().find(|seen| seen.build == *build) else {
-                    return;
-                };
-                match progress {
-                    Progress::StageBegan(stage) => {
-                        self.cores.stage_began(*build);
-                        seen.stage = Some(*stage);
-                        seen.stage_started = Instant::now();
-                        let seen = seen.clone();
-                        view.see(&Seen::StageBegan(&seen, *stage), &self.snapshot);
-                    }
-                    Progress::StageEnded(result) => {
-                        let seen = seen.clone();
-                        view.see(&Seen::StageEnded(&seen, result), &self.snapshot);
-                    }
-                    Progress::Alive => {}
-                    Progress::Sample { runnable, memory_bytes, .. } => {
-                        self.cores.counted(*build, *runnable);
-                        seen.memory_bytes = *memory_bytes;
-                    }
-                }
-            }
-            Event::Ended(result) => {
-                let ended = self.snapshot.builds.iter().position(|seen| seen.build == result.build);
-                if let Some(position) = ended {
-                    let seen = self.snapshot.builds.remove(position);
-                    view.see(&Seen::BuildEnded(&seen, result), &self.snapshot);
-                }
-            }
+            Event::Progress { build, progress } => self.note_progress(*build, progress, view),
+            Event::Ended(result) => self.note_end(result, view),
             _ => {}
+        }
+    }
+
+    fn note_progress(&mut self, build: Number, progress: &Progress, view: &mut dyn View) {
+        let Some(seen) = self.snapshot.builds.iter_mut().find(|seen| seen.build == build) else {
+            return;
+        };
+        match progress {
+            Progress::StageBegan(stage) => {
+                self.cores.stage_began(build);
+                seen.stage = Some(*stage);
+                seen.stage_started = Instant::now();
+                let seen = seen.clone();
+                view.see(&Seen::StageBegan(&seen, *stage), &self.snapshot);
+            }
+            Progress::StageEnded(result) => {
+                let seen = seen.clone();
+                view.see(&Seen::StageEnded(&seen, result), &self.snapshot);
+            }
+            Progress::Alive | Progress::Wants(_) => {}
+            Progress::Sample { runnable, memory_bytes, .. } => {
+                self.cores.counted(build, *runnable);
+                seen.memory_bytes = *memory_bytes;
+            }
+        }
+    }
+
+    fn note_end(&mut self, result: &BuildResult, view: &mut dyn View) {
+        let ended = self.snapshot.builds.iter().position(|seen| seen.build == result.build);
+        if let Some(position) = ended {
+            let seen = self.snapshot.builds.remove(position);
+            view.see(&Seen::BuildEnded(&seen, result), &self.snapshot);
         }
     }
 
@@ -738,6 +744,8 @@ impl Driver<'_, '_> {
                 self.snapshot.counts = self.coordinator.counts();
                 view.see(&Seen::State { package: name, state: *state, reason }, &self.snapshot);
             }
+            Notice::Progress { build, progress } => self.note_progress(*build, progress, view),
+            Notice::Ended(result) => self.note_end(result, view),
             Notice::Refused { request, reason } => {
                 view.see(&Seen::Refused { request, reason }, &self.snapshot);
             }

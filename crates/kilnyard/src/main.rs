@@ -11,6 +11,7 @@ mod causes;
 mod cli;
 mod commands;
 mod config;
+mod due;
 mod error;
 mod estimates;
 mod family;

@@ -1,8 +1,9 @@
 //! How leases are sent, and how they end without a result.
 
-use crate::{Action, Coordinator, Ending, Granted, LEASE_SECONDS, LeaseState, RetryPolicy};
+use crate::{Action, Coordinator, Ending, Granted, LEASE_SECONDS, LeaseState};
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::PackageId;
+use kilnyard_model::reason::{Again, Reason};
 use kilnyard_model::result::{BuildOutcome, FailureKind, PackageState};
 use kilnyard_protocol::ToWorker;
 use kilnyard_schedule::{Event as Heard, Files, MachineId, Outcome};
@@ -41,15 +42,15 @@ impl Coordinator {
     pub(crate) fn lose(&mut self, build: Number, actions: &mut Vec<Action>) {
         let Some(lease) = self.close_without_result(build, actions) else { return };
         let id = lease.package;
-        let why = RetryPolicy::reason(FailureKind::Lost);
         let mut outcome = Outcome::Lost;
         if !lease.is_cancelled {
             self.packages[id.index()].build = None;
             if self.again(id, FailureKind::Lost).is_none() {
-                self.fail(id, why, actions);
+                self.fail(id, Reason::WorkerLost, actions);
                 outcome = Outcome::Failed;
             } else {
-                self.ready_again(id, &format!("again, since {why}"), actions);
+                let (cause, how) = (FailureKind::Lost, Again::AtOnce);
+                self.ready_again(id, Reason::Again { cause, how, failed: None }, actions);
             }
         } else if self.packages[id.index()].state == PackageState::Skipped {
             outcome = Outcome::Failed;
@@ -62,7 +63,7 @@ impl Coordinator {
         let Some(lease) = self.close_without_result(build, actions) else { return };
         let id = lease.package;
         self.packages[id.index()].build = None;
-        self.ready_again(id, "its worker takes no more builds", actions);
+        self.ready_again(id, Reason::GivenBack, actions);
         self.hear(Heard::Ended { package: id, outcome: Outcome::Lost }, actions);
     }
 
@@ -91,7 +92,7 @@ impl Coordinator {
     }
 
     /// A package whose build came to nothing can be built again at once.
-    fn ready_again(&mut self, id: PackageId, reason: &str, actions: &mut Vec<Action>) {
+    fn ready_again(&mut self, id: PackageId, reason: Reason, actions: &mut Vec<Action>) {
         if self.packages[id.index()].is_prepared {
             self.move_to(id, PackageState::Ready, reason, None, actions);
         } else {

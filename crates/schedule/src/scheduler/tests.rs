@@ -524,8 +524,16 @@ proptest! {
                             watched.scheduler.apply(now_seconds, ended(package, Outcome::Failed), &mut actions);
                             watched.running.remove(&package);
                             for action in &actions {
-                                if let Action::Start { package, machine, cores, .. } = *action {
-                                    watched.running.insert(package, (machine, cores, 0, 0));
+                                match *action {
+                                    Action::Start { package, machine, cores, .. } => {
+                                        watched.running.insert(package, (machine, cores, 0, 0));
+                                    }
+                                    // Cores that others have from now on; whose they were is checked with the next event.
+                                    Action::Cores { package, cores } => {
+                                        if let Some(running) = watched.running.get_mut(&package) {
+                                            running.1 = cores;
+                                        }
+                                    }
                                 }
                             }
                             continue;

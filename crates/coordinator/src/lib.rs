@@ -32,6 +32,7 @@ pub use retry::{Manner, PAUSE_SECONDS, RETRIES_MAX, RetryPolicy};
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::{Graph, PackageId};
 use kilnyard_model::order::Output;
+use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{Failure, PackageState, StageResult};
 use kilnyard_protocol::{BuildResult, Progress};
 use kilnyard_schedule::{Files, MachineId, Pressure, Scheduler};
@@ -102,7 +103,7 @@ pub enum Prepared {
     /// It is to be built.
     Build {
         /// Why.
-        reason: String,
+        reason: Reason,
         /// The version of the outputs.
         version: String,
         /// The key.
@@ -164,7 +165,7 @@ pub enum Notice {
         /// Where it stands.
         state: PackageState,
         /// Why.
-        reason: String,
+        reason: Reason,
     },
     /// A request could not be granted.
     Refused {
@@ -192,7 +193,7 @@ pub struct Start {
     /// Where it stands: final ones stay, all others begin anew.
     pub state: PackageState,
     /// Why.
-    pub reason: String,
+    pub reason: Reason,
     /// Who is to blame, where another package is.
     pub blamed: Option<PackageId>,
     /// Whether this run is concerned with it.
@@ -209,7 +210,7 @@ pub struct Start {
 #[derive(Clone, Debug)]
 struct Package {
     state: PackageState,
-    reason: String,
+    reason: Reason,
     blamed: Option<PackageId>,
     is_in_run: bool,
     recipe_version: String,
@@ -332,7 +333,7 @@ impl Coordinator {
     }
 
     /// Why it stands there.
-    pub fn reason(&self, package: PackageId) -> &str {
+    pub fn reason(&self, package: PackageId) -> &Reason {
         &self.packages[package.index()].reason
     }
 

@@ -8,9 +8,10 @@ mod link;
 mod slots;
 pub mod view;
 
+use crate::due::{Due, Known};
 use crate::error::{Context, Kind, Result};
 use crate::family;
-use crate::plan::{FORCED, Forced, Planned, broken_reason, inputs_of, reason_of, unbuilt_reason};
+use crate::plan::{Forced, Planned, inputs_of};
 use crate::shape::jobserver_style;
 use crate::signals;
 use crate::words::now_seconds;
@@ -19,6 +20,7 @@ use kilnyard_coordinator::{Action, Attempts, Coordinator, Event, Kept, Notice, P
 use kilnyard_mirror::DistfileStore;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::{BuildOrder, Stage};
+use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, PackageState, StageSeen};
 use kilnyard_process::jobserver::Style;
 use kilnyard_process::{LimitRules, pressure};
@@ -214,7 +216,7 @@ impl Run<'_> {
             });
             Start {
                 state: if explanation.is_some() { PackageState::LeftOut } else { PackageState::Waiting },
-                reason: explanation.map_or(String::new(), |text| (*text).to_owned()),
+                reason: explanation.map_or(Reason::Undecided, |text| Reason::impossible(*text)),
                 blamed: None,
                 is_in_run: included.contains(&id),
                 recipe_version: workshop.version(id),
@@ -374,7 +376,7 @@ fn work_bytes(builds: &[BuildRow], guessed_bytes: u64) -> Option<u64> {
 
 fn left_out(rows: &[PackageRow]) -> Vec<(String, String)> {
     let left_out = rows.iter().filter(|row| row.state == PackageState::LeftOut);
-    left_out.map(|row| (row.name.clone(), row.reason.clone())).collect()
+    left_out.map(|row| (row.name.clone(), row.reason.to_string())).collect()
 }
 
 fn counts(rows: &[PackageRow]) -> Vec<(PackageState, u64)> {
@@ -614,9 +616,9 @@ impl Driver<'_, '_> {
         let workshop = &self.run.planned.workshop;
         let name = workshop.graph().name(package).to_owned();
         let revision = self.coordinator.next_revision(package);
+        let builds = self.run.store.builds_of(&name, BUILDS_LOOKED_AT).map_err(store_error)?;
         let order = match workshop.order(package, revision, self.run.planned.shape.jobs) {
             Ok(mut order) => {
-                let builds = self.run.store.builds_of(&name, BUILDS_LOOKED_AT).map_err(store_error)?;
                 self.seen.insert(package, StageSeen::of(builds.iter().flat_map(|build| &build.stages)));
                 if let Some(work) = &mut order.work
                     && let Some(bytes) = work_bytes(&builds, work.expected_bytes)
@@ -628,17 +630,16 @@ impl Driver<'_, '_> {
             Err(impossible) => return Ok(Prepared::Impossible(impossible.explanation)),
         };
         let kept = self.run.store.current(&name).map_err(store_error)?;
-        let reason = match kept {
-            _ if self.run.options.forced.contains(&name) => FORCED.to_owned(),
-            None => {
-                let last = self.run.store.builds_of(&name, 1).map_err(store_error)?.pop();
-                unbuilt_reason(last.as_ref().map(BuildRow::as_last).as_ref())
-            }
-            // What this run has made itself is whole.
-            Some(kept) if self.is_broken(&name, &kept) => broken_reason(&self.run.planned.broken[&name]),
-            Some(kept) if kept.key.digest == order.key.digest => return Ok(Prepared::UpToDate),
-            Some(kept) => reason_of(&order.key.differences(&kept.key)),
+        let last = builds.first().map(BuildRow::as_last);
+        // What this run has made itself is whole.
+        let is_broken = kept.as_ref().is_some_and(|kept| self.is_broken(&name, kept));
+        let known = Known {
+            is_forced: self.run.options.forced.contains(&name),
+            kept: kept.as_ref(),
+            broken: is_broken.then(|| self.run.planned.broken[&name].as_str()),
+            last: last.as_ref(),
         };
+        let Due::Build(reason) = known.with_key(&order.key) else { return Ok(Prepared::UpToDate) };
         let prepared = Prepared::Build { reason, version: order.version.clone(), key: order.key.clone() };
         self.orders.insert(package, order);
         Ok(prepared)

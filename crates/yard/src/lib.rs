@@ -10,6 +10,7 @@
 
 pub mod causes;
 pub mod config;
+pub mod due;
 pub mod environment;
 pub mod error;
 pub mod estimates;

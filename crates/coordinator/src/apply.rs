@@ -2,14 +2,15 @@
 
 use crate::retry::Failures;
 use crate::{
-    AWAY_SECONDS, Action, Coordinator, Event, Kept, LEASE_SECONDS, LeaseState, MACHINE, Manner, Notice,
+    AWAY_SECONDS, Action, Coordinator, Ending, Event, Kept, LEASE_SECONDS, LeaseState, Manner, Notice,
     PAUSE_SECONDS, Prepared, RetryPolicy,
 };
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::Output;
+use kilnyard_model::reason::{Again, Reason, StageFailed};
 use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, PackageState, StageResult};
-use kilnyard_protocol::{BuildResult, Progress};
-use kilnyard_schedule::{Event as Heard, Files, Outcome, Policy};
+use kilnyard_protocol::{BuildResult, Progress, ToWorker};
+use kilnyard_schedule::{Event as Heard, Files, MachineId, Outcome, Policy};
 use kilnyard_store::{BuildRow, Current, Number, Record, Request, RequestKind, RunState};
 use std::collections::BTreeMap;
 
@@ -25,14 +26,14 @@ impl Coordinator {
             }
             Event::Progress { build, progress } => self.progress(now_seconds, build, progress, actions),
             Event::Ended(result) => self.ended(now_seconds, result, actions),
-            Event::Wants { build, cores } => {
-                if let Some(lease) = self.leases.get_mut(&build) {
-                    lease.wants(now_seconds, cores);
-                    let package = lease.package;
-                    self.hear(Heard::Wants { package, cores }, actions);
-                }
+            Event::Wants { build, cores } => self.wants(now_seconds, build, cores, actions),
+            Event::Pressure { machine, pressure } => {
+                self.hear(Heard::Pressure { machine, pressure }, actions);
             }
-            Event::Pressure(pressure) => self.hear(Heard::Pressure { machine: MACHINE, pressure }, actions),
+            Event::Heard { from, message } => self.heard(from, *message, actions),
+            Event::Answered { build, is_repeated, answer } => {
+                self.answered(build, is_repeated, *answer, actions);
+            }
             Event::Requested(request) => self.requested(request, actions),
             Event::Stop => self.stop(actions),
             Event::Tick => {
@@ -53,17 +54,18 @@ impl Coordinator {
             for lease in self.leases.values_mut() {
                 lease.ends_seconds += away_seconds;
             }
+            self.seats.forgive(away_seconds);
         }
     }
 
     /// Tells the scheduler something, and grants what it starts.
-    fn hear(&mut self, event: Heard, actions: &mut Vec<Action>) {
+    pub(crate) fn hear(&mut self, event: Heard, actions: &mut Vec<Action>) {
         let mut decided = Vec::new();
         self.scheduler.apply(self.now_seconds, event, &mut decided);
         for decision in decided {
             // Cores are told all at once in the end.
-            if let kilnyard_schedule::Action::Start { package, files, .. } = decision {
-                self.grant(package, files, actions);
+            if let kilnyard_schedule::Action::Start { package, machine, files, .. } = decision {
+                self.grant(package, machine, files, actions);
             }
         }
     }
@@ -74,24 +76,25 @@ impl Coordinator {
             let mut leases = self.leases.iter().filter(|(_, lease)| lease.package == package);
             leases.next().map(|(build, _)| (*build, cores))
         };
-        let allotted: Vec<(Number, u32)> = self.scheduler.running(MACHINE).filter_map(build_of).collect();
+        let running = self.scheduler.machines().flat_map(|machine| self.scheduler.running(machine));
+        let allotted: Vec<(Number, u32)> = running.filter_map(build_of).collect();
         if allotted != self.allotted {
             self.allotted.clone_from(&allotted);
             actions.push(Action::Allot(allotted));
         }
     }
 
-    fn move_to(
+    pub(crate) fn move_to(
         &mut self,
         id: PackageId,
         state: PackageState,
-        reason: &str,
+        reason: Reason,
         blamed: Option<PackageId>,
         actions: &mut Vec<Action>,
     ) {
         self.set_state(id, state);
         let package = &mut self.packages[id.index()];
-        package.reason = reason.to_owned();
+        package.reason = reason.clone();
         package.blamed = blamed;
         if !package.is_in_run {
             return;
@@ -100,10 +103,10 @@ impl Coordinator {
             run: self.run,
             name: self.graph.name(id).to_owned(),
             state,
-            reason: reason.to_owned(),
+            reason: reason.clone(),
             blamed: blamed.map(|id| self.graph.name(id).to_owned()),
         }));
-        actions.push(Action::Tell(Notice::State { package: id, state, reason: reason.to_owned() }));
+        actions.push(Action::Tell(Notice::State { package: id, state, reason }));
     }
 
     fn begin(&mut self, actions: &mut Vec<Action>) {
@@ -130,7 +133,7 @@ impl Coordinator {
     }
 
     /// A waiting package becomes ready, or blocked, if what it depends on says so.
-    fn look_at(&mut self, id: PackageId, actions: &mut Vec<Action>) {
+    pub(crate) fn look_at(&mut self, id: PackageId, actions: &mut Vec<Action>) {
         if self.packages[id.index()].state != PackageState::Waiting || !self.packages[id.index()].is_in_run {
             return;
         }
@@ -144,18 +147,17 @@ impl Coordinator {
         let culprit = states().find(|(_, package)| gone(package.state));
         if let Some((dependency, package)) = culprit {
             let root = package.blamed.unwrap_or(dependency);
-            let (name, what) = (self.graph.name(root), self.packages[root.index()].state);
-            let mut reason = format!("it needs {name}, which is {what}");
-            if root != dependency {
-                reason =
-                    format!("it needs {}, which needs {name}, which is {what}", self.graph.name(dependency));
-            }
-            self.move_to(id, PackageState::Blocked, &reason, Some(root), actions);
+            let reason = Reason::Blocked {
+                dependency: self.graph.name(dependency).to_owned(),
+                culprit: self.graph.name(root).to_owned(),
+                state: self.packages[root.index()].state,
+            };
+            self.move_to(id, PackageState::Blocked, reason, Some(root), actions);
             for dependent in self.graph.dependents(id).clone() {
                 self.look_at(dependent, actions);
             }
         } else if states().all(|(_, package)| package.state.is_there()) && !self.is_stopping {
-            self.move_to(id, PackageState::Ready, "what it needs is there", None, actions);
+            self.move_to(id, PackageState::Ready, Reason::Prepares, None, actions);
             self.packages[id.index()].is_prepared = false;
             self.packages[id.index()].is_fetched = false;
             self.hear(Heard::Hold(id), actions);
@@ -178,9 +180,9 @@ impl Coordinator {
                     matches!(self.packages[d.index()].state, PackageState::Built | PackageState::Unchanged)
                 };
                 let reason = if self.graph.dependencies(id).iter().any(is_rebuilt) {
-                    "what it needs was rebuilt with the same content"
+                    Reason::SameDependencies
                 } else {
-                    "nothing that goes into it has changed"
+                    Reason::NothingChanged
                 };
                 self.arrive(id, PackageState::UpToDate, reason, actions);
                 self.hear(Heard::There(id), actions);
@@ -192,10 +194,10 @@ impl Coordinator {
                 package.key = Some(key);
                 // To prepare many takes its time; what is waited for is the fetch.
                 self.hear(Heard::Coming(id), actions);
-                self.move_to(id, PackageState::Ready, &reason, None, actions);
+                self.move_to(id, PackageState::Ready, reason, None, actions);
                 actions.push(Action::Fetch(id));
             }
-            Prepared::Impossible(explanation) => self.fail(id, &explanation, actions),
+            Prepared::Impossible(explanation) => self.fail(id, Reason::Impossible { explanation }, actions),
         }
     }
 
@@ -219,12 +221,12 @@ impl Coordinator {
                 self.hear(Heard::Release(id), actions);
             }
             Err(failure) if failure.kind == FailureKind::Cancelled => {
-                self.move_to(id, PackageState::Waiting, "its fetch was cancelled", None, actions);
+                self.move_to(id, PackageState::Waiting, Reason::FetchCancelled, None, actions);
                 self.look_at(id, actions);
             }
             Err(failure) => {
                 // A build that came no further than its first stage.
-                let reason = format!("{} failed: {}", failure.stage, failure.message);
+                let failed = StageFailed::from(&failure);
                 let kind = failure.kind;
                 let build = self.next_build;
                 self.next_build += 1;
@@ -239,22 +241,23 @@ impl Coordinator {
                 }));
                 match self.again(id, kind) {
                     Some((Manner::AtOnce, _)) => {
-                        let why = format!("again, since {}: {reason}", RetryPolicy::reason(kind));
-                        self.move_to(id, PackageState::Ready, &why, None, actions);
+                        let failed = Some(failed);
+                        let reason = Reason::Again { cause: kind, how: Again::AtOnce, failed };
+                        self.move_to(id, PackageState::Ready, reason, None, actions);
                         actions.push(Action::Fetch(id));
                     }
                     // Nobody fetches alone.
                     Some((Manner::Later | Manner::Alone, pause_seconds)) => {
-                        self.wait_to_try(id, kind, pause_seconds, &reason, actions);
+                        self.wait_to_try(id, kind, pause_seconds, failed, actions);
                     }
-                    None => self.fail(id, &reason, actions),
+                    None => self.fail(id, Reason::Failed(failed), actions),
                 }
             }
         }
     }
 
     /// Counts a failure. In what manner the package is tried again, if it is, and after which pause.
-    fn again(&mut self, id: PackageId, kind: FailureKind) -> Option<(Manner, f64)> {
+    pub(crate) fn again(&mut self, id: PackageId, kind: FailureKind) -> Option<(Manner, f64)> {
         let before = self.packages[id.index()].failures.count(kind, &self.retries)?;
         let is_wanted = !self.is_stopping;
         is_wanted.then(|| (RetryPolicy::manner(kind), PAUSE_SECONDS * f64::from(before + 1)))
@@ -266,13 +269,14 @@ impl Coordinator {
         id: PackageId,
         kind: FailureKind,
         pause_seconds: f64,
-        text: &str,
+        failed: StageFailed,
         actions: &mut Vec<Action>,
     ) {
-        let reason = format!("again in {pause_seconds} s, since {}: {text}", RetryPolicy::reason(kind));
+        let how = Again::After { pause_seconds };
+        let reason = Reason::Again { cause: kind, how, failed: Some(failed) };
         self.hear(Heard::Hold(id), actions);
         self.due_seconds.insert(id, self.now_seconds + pause_seconds);
-        self.move_to(id, PackageState::Ready, &reason, None, actions);
+        self.move_to(id, PackageState::Ready, reason, None, actions);
     }
 
     /// Goes on with packages whose pause is over.
@@ -323,14 +327,14 @@ impl Coordinator {
     }
 
     /// The package's outputs are there.
-    fn arrive(&mut self, id: PackageId, state: PackageState, reason: &str, actions: &mut Vec<Action>) {
+    fn arrive(&mut self, id: PackageId, state: PackageState, reason: Reason, actions: &mut Vec<Action>) {
         self.move_to(id, state, reason, None, actions);
         for dependent in self.graph.dependents(id).clone() {
             self.look_at(dependent, actions);
         }
     }
 
-    fn fail(&mut self, id: PackageId, reason: &str, actions: &mut Vec<Action>) {
+    pub(crate) fn fail(&mut self, id: PackageId, reason: Reason, actions: &mut Vec<Action>) {
         self.move_to(id, PackageState::Failed, reason, None, actions);
         self.hear(Heard::Gone(id), actions);
         for dependent in self.graph.dependents(id).clone() {
@@ -338,46 +342,61 @@ impl Coordinator {
         }
     }
 
-    /// Lets a slot build what the scheduler starts.
-    fn grant(&mut self, id: PackageId, files: Files, actions: &mut Vec<Action>) {
+    /// Lets a machine build what the scheduler starts there.
+    fn grant(&mut self, id: PackageId, machine: MachineId, files: Files, actions: &mut Vec<Action>) {
+        let seat = self.seats.get_mut(machine);
         // There are as many slots as the scheduler starts builds at most, and each of them has one.
-        let Some(slot) = self.slots_free.pop_first() else { return };
+        let Some(slot) = seat.slots_free.pop_first() else { return };
+        let worker = seat.worker.clone();
         let build = self.next_build;
         self.next_build += 1;
-        let ends_seconds = self.now_seconds + LEASE_SECONDS;
-        let lease = LeaseState {
-            package: id,
-            slot,
-            ends_seconds,
-            is_cancelled: false,
-            core_seconds: 0.0,
-            is_parallel_since: None,
-            parallel_seconds: 0.0,
-        };
+        let attempt = self.attempts.next();
+        let now_seconds = self.now_seconds;
+        let lease = LeaseState::new(id, attempt, Some(machine), worker, slot, files, now_seconds);
         self.leases.insert(build, lease);
+        self.open.insert(attempt, build);
         let reason = self.packages[id.index()].reason.clone();
         self.packages[id.index()].build = Some(build);
         self.begin_build(self.now_seconds, id, build, slot, actions);
-        self.move_to(id, PackageState::Building, &reason, None, actions);
-        let attempt = self.attempts.next();
-        actions.push(Action::Grant { build, attempt, package: id, slot, files });
+        self.move_to(id, PackageState::Building, reason, None, actions);
+        self.push_grant(build, actions);
     }
 
-    fn progress(&mut self, now_seconds: f64, build: Number, progress: Progress, actions: &mut Vec<Action>) {
-        let Some(lease) = self.leases.get_mut(&build) else { return };
-        lease.ends_seconds = now_seconds + LEASE_SECONDS;
-        if let Progress::StageEnded(mut stage) = progress {
-            stage.parallel_seconds = Some(lease.take_parallel_seconds(now_seconds).min(stage.wall_seconds));
-            // Waiting counts as work, as it does in estimates.
-            lease.core_seconds += stage.cpu_seconds.max(stage.wall_seconds);
-            actions.push(Action::Record(Record::StageEnded { build, stage }));
+    /// A build can use so many cores from now on.
+    fn wants(&mut self, now_seconds: f64, build: Number, cores: u32, actions: &mut Vec<Action>) {
+        if let Some(lease) = self.leases.get_mut(&build) {
+            lease.wants(now_seconds, cores);
+            let package = lease.package;
+            self.hear(Heard::Wants { package, cores }, actions);
         }
     }
 
-    fn ended(&mut self, now_seconds: f64, result: BuildResult, actions: &mut Vec<Action>) {
+    pub(crate) fn progress(
+        &mut self,
+        now_seconds: f64,
+        build: Number,
+        progress: Progress,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(lease) = self.leases.get_mut(&build) else { return };
+        lease.ends_seconds = now_seconds + LEASE_SECONDS;
+        match progress {
+            Progress::StageEnded(mut stage) => {
+                stage.parallel_seconds =
+                    Some(lease.take_parallel_seconds(now_seconds).min(stage.wall_seconds));
+                // Waiting counts as work, as it does in estimates.
+                lease.core_seconds += stage.cpu_seconds.max(stage.wall_seconds);
+                actions.push(Action::Record(Record::StageEnded { build, stage }));
+            }
+            Progress::Wants(cores) => self.wants(now_seconds, build, cores, actions),
+            Progress::StageBegan(_) | Progress::Alive | Progress::Sample { .. } => {}
+        }
+    }
+
+    pub(crate) fn ended(&mut self, now_seconds: f64, result: BuildResult, actions: &mut Vec<Action>) {
         // A result whose lease is over is nobody's: the build was given away or is not wanted any more.
-        let Some(lease) = self.leases.remove(&result.build) else { return };
-        self.slots_free.insert(lease.slot);
+        let worker = self.leases.get(&result.build).and_then(|lease| lease.worker.clone());
+        let Some(lease) = self.close(result.build, Ending::Acknowledged(worker)) else { return };
         let id = lease.package;
         let record = |outcome, failure| {
             Action::Record(Record::BuildEnded {
@@ -405,33 +424,32 @@ impl Coordinator {
                         let package = self.graph.name(id).to_owned();
                         actions.push(Action::Record(Record::KeyConfirmed { package, key }));
                     }
-                    let reason = "it was rebuilt with the same content; the outputs that were there stay";
-                    self.arrive(id, PackageState::Unchanged, reason, actions);
+                    self.arrive(id, PackageState::Unchanged, Reason::SameContent, actions);
                 } else {
                     actions.push(record(BuildOutcome::Built, None));
                     self.keep(id, result.build, &outputs, actions);
                     let reason = self.packages[id.index()].reason.clone();
                     actions.push(Action::Adopt { package: id, outputs });
-                    self.arrive(id, PackageState::Built, &reason, actions);
+                    self.arrive(id, PackageState::Built, reason, actions);
                 }
                 self.hear(Heard::Ended { package: id, outcome }, actions);
             }
             Err(failure) if failure.kind == FailureKind::Cancelled => {
                 actions.push(record(BuildOutcome::Lost, Some(failure)));
-                self.move_to(id, PackageState::Waiting, "its build was cancelled", None, actions);
+                self.move_to(id, PackageState::Waiting, Reason::BuildCancelled, None, actions);
                 self.look_at(id, actions);
                 self.hear(Heard::Ended { package: id, outcome: Outcome::Lost }, actions);
             }
             Err(failure) => {
                 let kind = failure.kind;
-                let text = format!("{} failed: {}", failure.stage, failure.message);
+                let failed = StageFailed::from(&failure);
                 actions.push(record(BuildOutcome::Failed, Some(failure)));
                 match self.again(id, kind) {
                     Some((manner, pause_seconds)) => {
-                        self.try_again(id, kind, manner, pause_seconds, &text, actions);
+                        self.try_again(id, kind, manner, pause_seconds, failed, actions);
                     }
                     None => {
-                        self.fail(id, &text, actions);
+                        self.fail(id, Reason::Failed(failed), actions);
                         self.hear(Heard::Ended { package: id, outcome: Outcome::Failed }, actions);
                     }
                 }
@@ -446,24 +464,24 @@ impl Coordinator {
         kind: FailureKind,
         manner: Manner,
         pause_seconds: f64,
-        text: &str,
+        failed: StageFailed,
         actions: &mut Vec<Action>,
     ) {
         let mut outcome = Outcome::Lost;
-        let why = RetryPolicy::reason(kind);
         match manner {
             Manner::AtOnce => {
-                self.move_to(id, PackageState::Ready, &format!("again, since {why}: {text}"), None, actions);
+                let reason = Reason::Again { cause: kind, how: Again::AtOnce, failed: Some(failed) };
+                self.move_to(id, PackageState::Ready, reason, None, actions);
             }
             Manner::Alone => {
                 // Once it is alone, it stays so.
                 if !std::mem::replace(&mut self.packages[id.index()].is_alone, true) {
                     outcome = Outcome::OutOfMemory;
                 }
-                let reason = format!("again, alone, since {why}: {text}");
-                self.move_to(id, PackageState::Ready, &reason, None, actions);
+                let reason = Reason::Again { cause: kind, how: Again::Alone, failed: Some(failed) };
+                self.move_to(id, PackageState::Ready, reason, None, actions);
             }
-            Manner::Later => self.wait_to_try(id, kind, pause_seconds, text, actions),
+            Manner::Later => self.wait_to_try(id, kind, pause_seconds, failed, actions),
         }
         self.hear(Heard::Ended { package: id, outcome }, actions);
     }
@@ -503,31 +521,10 @@ impl Coordinator {
             .collect();
         over.sort_unstable();
         for build in over {
-            let Some(lease) = self.leases.remove(&build) else { continue };
-            self.slots_free.insert(lease.slot);
-            actions.push(Action::Record(Record::BuildEnded {
-                build,
-                at_seconds: now_seconds,
-                outcome: BuildOutcome::Lost,
-                failure: None,
-                is_reproducible: None,
-            }));
-            actions.push(Action::Cancel { build });
-            let id = lease.package;
-            let why = RetryPolicy::reason(FailureKind::Lost);
-            let mut outcome = Outcome::Lost;
-            if !lease.is_cancelled {
-                self.packages[id.index()].build = None;
-                if self.again(id, FailureKind::Lost).is_some() {
-                    self.move_to(id, PackageState::Ready, &format!("again, since {why}"), None, actions);
-                } else {
-                    self.fail(id, why, actions);
-                    outcome = Outcome::Failed;
-                }
-            } else if self.packages[id.index()].state == PackageState::Skipped {
-                outcome = Outcome::Failed;
-            }
-            self.hear(Heard::Ended { package: id, outcome }, actions);
+            self.lose(build, actions);
+        }
+        for machine in self.seats.silent_since(now_seconds - LEASE_SECONDS) {
+            self.leave(machine, actions);
         }
     }
 
@@ -545,10 +542,16 @@ impl Coordinator {
             lease.is_cancelled = true;
             let id = lease.package;
             self.packages[id.index()].build = None;
+            let (machine, attempt) = (lease.machine, lease.attempt);
             if self.packages[id.index()].state == PackageState::Building {
-                self.move_to(id, PackageState::Waiting, "its build was cancelled", None, actions);
+                self.move_to(id, PackageState::Waiting, Reason::BuildCancelled, None, actions);
             }
-            actions.push(Action::Cancel { build });
+            match machine {
+                Some(machine) if self.seats.get(machine).worker.is_some() => {
+                    self.say(machine, |session| ToWorker::Cancel { session, attempt }, actions);
+                }
+                _ => actions.push(Action::Cancel { build }),
+            }
         }
     }
 
@@ -580,7 +583,7 @@ impl Coordinator {
                 if let Some(build) = self.packages[id.index()].build {
                     self.cancel(build, actions);
                 }
-                self.move_to(id, PackageState::Skipped, "somebody asked to skip it", None, actions);
+                self.move_to(id, PackageState::Skipped, Reason::SkipRequested, None, actions);
                 self.hear(Heard::Gone(id), actions);
                 for dependent in self.graph.dependents(id).clone() {
                     self.look_at(dependent, actions);
@@ -596,14 +599,14 @@ impl Coordinator {
         self.due_seconds.remove(&id);
         self.hear(Heard::Hold(id), actions);
         self.hear(Heard::Retry(id), actions);
-        self.move_to(id, PackageState::Waiting, "somebody asked to try it again", None, actions);
+        self.move_to(id, PackageState::Waiting, Reason::RetryRequested, None, actions);
         self.look_at(id, actions);
         // Whom it blocked waits for it again, unless somebody else blocks it too.
         let descendants = self.graph.descendants(id);
         for other in self.graph.order() {
             if descendants.contains(&other) && self.state(other) == PackageState::Blocked {
-                let reason = format!("it waits for {}", self.graph.name(id));
-                self.move_to(other, PackageState::Waiting, &reason, None, actions);
+                let reason = Reason::Waits { package: self.graph.name(id).to_owned() };
+                self.move_to(other, PackageState::Waiting, reason, None, actions);
                 self.look_at(other, actions);
             }
         }

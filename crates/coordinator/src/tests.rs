@@ -17,7 +17,7 @@ struct Run {
 fn start() -> Start {
     Start {
         state: PackageState::Waiting,
-        reason: String::new(),
+        reason: Reason::Undecided,
         blamed: None,
         is_in_run: true,
         recipe_version: "1".into(),
@@ -83,13 +83,14 @@ impl Run {
                 match action {
                     Action::Prepare(package) => {
                         let key = Key { digest: "k".into(), lines: Vec::new() };
-                        let prepared = Prepared::Build { reason: "new".into(), version: "1".into(), key };
+                        let prepared =
+                            Prepared::Build { reason: Reason::FirstBuild, version: "1".into(), key };
                         events.push_back(Event::Prepared { package: *package, prepared });
                     }
                     Action::Fetch(package) => {
                         events.push_back(Event::Fetched { package: *package, stage: None, outcome: Ok(()) })
                     }
-                    Action::Grant { build, package, .. } => {
+                    Action::Grant(Granted { build, package, .. }) => {
                         grants.push((*build, self.coordinator.graph.name(*package).to_owned()));
                     }
                     _ => {}
@@ -156,7 +157,10 @@ fn a_failure_stops_only_what_depends_on_it_and_is_blamed() {
     run.send(bad(1, FailureKind::Command));
     assert_eq!(run.state("attr"), PackageState::Failed);
     assert_eq!(run.state("acl"), PackageState::Blocked);
-    assert_eq!(run.coordinator.reason(run.id("rsync")), "it needs acl, which needs attr, which is failed");
+    assert_eq!(
+        run.coordinator.reason(run.id("rsync")).to_string(),
+        "it needs acl, which needs attr, which is failed"
+    );
     run.send(good(2));
     run.send(good(3));
     assert_eq!(run.state("jq"), PackageState::Built);
@@ -168,7 +172,7 @@ fn a_failed_package_is_retried_on_request_and_frees_whom_it_blocked() {
     let mut run = Run::new(&[("acl", "attr"), ("zlib", "zlib"), ("long", "zlib")], 2);
     run.send(Event::Begin);
     let attr = run.actions.iter().find_map(|action| match action {
-        Action::Grant { build, package, .. } if *package == run.id("attr") => Some(*build),
+        Action::Grant(Granted { build, package, .. }) if *package == run.id("attr") => Some(*build),
         _ => None,
     });
     run.send(bad(attr.unwrap(), FailureKind::Command));
@@ -275,7 +279,7 @@ fn what_a_signal_ended_waits_a_while() {
     let grants = run.send(bad(1, FailureKind::Signal));
     assert_eq!(grants, [(2, "c".to_owned())], "others go on");
     assert_eq!(
-        run.coordinator.reason(run.id("a")),
+        run.coordinator.reason(run.id("a")).to_string(),
         "again in 10 s, since a signal ended it: build failed: no"
     );
     run.send(good(2));
@@ -312,7 +316,7 @@ fn what_the_network_failed_is_fetched_again() {
     };
     apply(&mut run, Event::Begin);
     let key = Key { digest: "k".into(), lines: Vec::new() };
-    let prepared = Prepared::Build { reason: "new".into(), version: "1".into(), key };
+    let prepared = Prepared::Build { reason: Reason::FirstBuild, version: "1".into(), key };
     let package = run.id("a");
     apply(&mut run, Event::Prepared { package, prepared });
     assert_eq!(fetches(&run), 1);
@@ -374,7 +378,7 @@ fn a_build_without_memory_is_tried_alone_once() {
     run.send(Event::Begin);
     assert_eq!(run.send(bad(1, FailureKind::Memory)), [], "the other one goes on");
     assert_eq!(run.send(good(2)), [(3, "a".to_owned())], "alone, though `d` could be built");
-    assert!(run.coordinator.reason(run.id("a")).starts_with("again, alone"));
+    assert!(run.coordinator.reason(run.id("a")).to_string().starts_with("again, alone"));
     assert_eq!(run.send(bad(3, FailureKind::Memory)), [(4, "d".to_owned())]);
     assert_eq!(run.state("a"), PackageState::Failed);
     run.send(asked(RequestKind::Retry, "a"));
@@ -442,9 +446,12 @@ fn a_stage_is_told_for_how_long_it_could_use_several_cores() {
 #[test]
 fn pressure_holds_starts_back() {
     let mut run = Run::new(&[("a", "a"), ("b", "b")], 2);
-    run.send(Event::Pressure(Pressure::High));
+    run.send(Event::Pressure { machine: MachineId(0), pressure: Pressure::High });
     assert_eq!(run.send(Event::Begin), [(1, "a".to_owned())]);
-    assert_eq!(run.send(Event::Pressure(Pressure::Low)), [(2, "b".to_owned())]);
+    assert_eq!(
+        run.send(Event::Pressure { machine: MachineId(0), pressure: Pressure::Low }),
+        [(2, "b".to_owned())]
+    );
 }
 
 #[test]
@@ -509,7 +516,10 @@ fn in_every_seeded_run_dependencies_come_first_and_the_run_ends() {
                     bad(open.swap_remove(0).0, kinds[random.below(3) as usize])
                 }
                 12 => Event::Wants { build: random.below(60), cores: random.below(5) as u32 },
-                13 => Event::Pressure([Pressure::Low, Pressure::High][random.below(2) as usize]),
+                13 => Event::Pressure {
+                    machine: MachineId(0),
+                    pressure: [Pressure::Low, Pressure::High][random.below(2) as usize],
+                },
                 14 if !open.is_empty() => bad(open.swap_remove(0).0, FailureKind::Memory),
                 6 if !open.is_empty() => bad(open.swap_remove(0).0, FailureKind::Command),
                 _ if !open.is_empty() => {

@@ -8,21 +8,23 @@ mod link;
 mod slots;
 pub mod view;
 
+use crate::due::{Due, Known};
 use crate::error::{Context, Kind, Result};
-use crate::plan::{FORCED, Forced, Planned, broken_reason, inputs_of, reason_of, unbuilt_reason};
+use crate::plan::{Forced, Planned, inputs_of};
 use crate::shape::jobserver_style;
 use crate::signals;
 use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
-use kilnyard_coordinator::{Action, Attempts, Coordinator, Event, Kept, Notice, Prepared, Start};
+use kilnyard_coordinator::{Action, Attempts, Coordinator, Event, Granted, Kept, Notice, Prepared, Start};
 use kilnyard_mirror::DistfileStore;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::{BuildOrder, Stage};
+use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, PackageState, StageSeen};
 use kilnyard_process::jobserver::Style;
 use kilnyard_process::pressure;
 use kilnyard_protocol::{BuildResult, Lease, Progress};
-use kilnyard_schedule::{Files, Pressure};
+use kilnyard_schedule::{MachineId, Pressure};
 use kilnyard_store::{
     BuildRow, Current, ForcedRun, Number, PackageRow, Record, Request, RequestKind, RunRow, RunState, Store,
 };
@@ -211,7 +213,7 @@ impl Run<'_> {
             });
             Start {
                 state: if explanation.is_some() { PackageState::LeftOut } else { PackageState::Waiting },
-                reason: explanation.map_or(String::new(), |text| (*text).to_owned()),
+                reason: explanation.map_or(Reason::Undecided, |text| Reason::impossible(*text)),
                 blamed: None,
                 is_in_run: included.contains(&id),
                 recipe_version: workshop.version(id),
@@ -269,7 +271,7 @@ impl Run<'_> {
         coordinator: Coordinator,
         view: &mut dyn View,
     ) -> Result<Outcome> {
-        let worker = Worker::new(kilnyard_yard::worker::settings(self.yard), self.distfiles.clone());
+        let worker = Worker::new(crate::worker::settings(self.yard), self.distfiles.clone());
         for left in worker.sweep().context(Kind::Machine, "remove what an earlier run left")? {
             tell!("note: {left}");
         }
@@ -347,7 +349,7 @@ fn work_bytes(builds: &[BuildRow], guessed_bytes: u64) -> Option<u64> {
 
 fn left_out(rows: &[PackageRow]) -> Vec<(String, String)> {
     let left_out = rows.iter().filter(|row| row.state == PackageState::LeftOut);
-    left_out.map(|row| (row.name.clone(), row.reason.clone())).collect()
+    left_out.map(|row| (row.name.clone(), row.reason.to_string())).collect()
 }
 
 fn counts(rows: &[PackageRow]) -> Vec<(PackageState, u64)> {
@@ -453,7 +455,7 @@ impl Driver<'_, '_> {
         if std::mem::replace(&mut self.is_pressed, is_pressed) == is_pressed {
             return Ok(None);
         }
-        self.apply(Event::Pressure(is_pressed), view)
+        self.apply(Event::Pressure { machine: MachineId(0), pressure: is_pressed }, view)
     }
 
     fn take_requests(&mut self, view: &mut dyn View) -> Result<Option<RunState>> {
@@ -524,7 +526,7 @@ impl Driver<'_, '_> {
                         self.fetchers.fetch(package, order);
                     }
                 }
-                Action::Grant { build, package, slot, files, .. } => self.grant(build, package, slot, files),
+                Action::Grant(granted) => self.grant(granted),
                 Action::Allot(cores) => {
                     self.cores.allot(&cores).context(Kind::Machine, SHARING)?;
                     for seen in &mut self.snapshot.builds {
@@ -533,6 +535,8 @@ impl Driver<'_, '_> {
                     }
                 }
                 Action::Cancel { build } => self.slots.cancel(build),
+                // The slots of this process say nothing by messages.
+                Action::Send { .. } | Action::Ask { .. } => {}
                 Action::Adopt { package, outputs } => self.run.planned.workshop.adopt(package, &outputs),
                 Action::Tell(notice) => {
                     if let Notice::State { package, state, .. } = &notice
@@ -587,9 +591,9 @@ impl Driver<'_, '_> {
         let workshop = &self.run.planned.workshop;
         let name = workshop.graph().name(package).to_owned();
         let revision = self.coordinator.next_revision(package);
+        let builds = self.run.store.builds_of(&name, BUILDS_LOOKED_AT).map_err(store_error)?;
         let order = match workshop.order(package, revision) {
             Ok(mut order) => {
-                let builds = self.run.store.builds_of(&name, BUILDS_LOOKED_AT).map_err(store_error)?;
                 self.seen.insert(package, StageSeen::of(builds.iter().flat_map(|build| &build.stages)));
                 if let Some(work) = &mut order.work
                     && let Some(bytes) = work_bytes(&builds, work.expected_bytes)
@@ -601,18 +605,17 @@ impl Driver<'_, '_> {
             Err(impossible) => return Ok(Prepared::Impossible(impossible.explanation)),
         };
         let kept = self.run.store.current(&name).map_err(store_error)?;
-        let reason = match kept {
-            _ if self.run.options.forced.contains(&name) => FORCED.to_owned(),
-            None => {
-                let last = self.run.store.builds_of(&name, 1).map_err(store_error)?.pop();
-                unbuilt_reason(last.as_ref().map(BuildRow::as_last).as_ref())
-            }
-            // What this run has made itself is whole.
-            Some(kept) if self.is_broken(&name, &kept) => broken_reason(&self.run.planned.broken[&name]),
-            Some(kept) if order.key.is_met_by(&kept.key, workshop.former_root()) => {
-                return Ok(Prepared::UpToDate);
-            }
-            Some(kept) => reason_of(&order.key.differences(&kept.key)),
+        let last = builds.first().map(BuildRow::as_last);
+        // What this run has made itself is whole.
+        let is_broken = kept.as_ref().is_some_and(|kept| self.is_broken(&name, kept));
+        let known = Known {
+            is_forced: self.run.options.forced.contains(&name),
+            kept: kept.as_ref(),
+            broken: is_broken.then(|| self.run.planned.broken[&name].as_str()),
+            last: last.as_ref(),
+        };
+        let Due::Build(reason) = known.with_key(&order.key, workshop.former_root()) else {
+            return Ok(Prepared::UpToDate);
         };
         let prepared = Prepared::Build { reason, version: order.version.clone(), key: order.key.clone() };
         self.orders.insert(package, order);
@@ -626,7 +629,8 @@ impl Driver<'_, '_> {
             && planned.is_some_and(|planned| planned.build == kept.build)
     }
 
-    fn grant(&mut self, build: Number, package: PackageId, slot: u32, files: Files) {
+    fn grant(&mut self, granted: Granted) {
+        let Granted { build, attempt, package, slot, files, rank_seconds, .. } = granted;
         let Some(order) = self.orders.get(&package) else { return };
         self.snapshot.builds.push(BuildSeen {
             build,
@@ -642,6 +646,8 @@ impl Driver<'_, '_> {
         });
         let lease = Lease {
             build,
+            attempt,
+            rank_seconds,
             run: self.snapshot.run,
             slot,
             files,
@@ -669,37 +675,41 @@ impl Driver<'_, '_> {
     /// Keeps the picture of what is being built.
     fn note(&mut self, event: &Event, view: &mut dyn View) {
         match event {
-            Event::Progress { build, progress } => {
-                let Some(seen) = self.snapshot.builds.iter_mut().find(|seen| seen.build == *build) else {
-                    return;
-                };
-                match progress {
-                    Progress::StageBegan(stage) => {
-                        self.cores.stage_began(*build);
-                        seen.stage = Some(*stage);
-                        seen.stage_started = Instant::now();
-                        let seen = seen.clone();
-                        view.see(&Seen::StageBegan(&seen, *stage), &self.snapshot);
-                    }
-                    Progress::StageEnded(result) => {
-                        let seen = seen.clone();
-                        view.see(&Seen::StageEnded(&seen, result), &self.snapshot);
-                    }
-                    Progress::Alive => {}
-                    Progress::Sample { runnable, memory_bytes, .. } => {
-                        self.cores.counted(*build, *runnable);
-                        seen.memory_bytes = *memory_bytes;
-                    }
-                }
-            }
-            Event::Ended(result) => {
-                let ended = self.snapshot.builds.iter().position(|seen| seen.build == result.build);
-                if let Some(position) = ended {
-                    let seen = self.snapshot.builds.remove(position);
-                    view.see(&Seen::BuildEnded(&seen, result), &self.snapshot);
-                }
-            }
+            Event::Progress { build, progress } => self.note_progress(*build, progress, view),
+            Event::Ended(result) => self.note_end(result, view),
             _ => {}
+        }
+    }
+
+    fn note_progress(&mut self, build: Number, progress: &Progress, view: &mut dyn View) {
+        let Some(seen) = self.snapshot.builds.iter_mut().find(|seen| seen.build == build) else {
+            return;
+        };
+        match progress {
+            Progress::StageBegan(stage) => {
+                self.cores.stage_began(build);
+                seen.stage = Some(*stage);
+                seen.stage_started = Instant::now();
+                let seen = seen.clone();
+                view.see(&Seen::StageBegan(&seen, *stage), &self.snapshot);
+            }
+            Progress::StageEnded(result) => {
+                let seen = seen.clone();
+                view.see(&Seen::StageEnded(&seen, result), &self.snapshot);
+            }
+            Progress::Alive | Progress::Wants(_) => {}
+            Progress::Sample { runnable, memory_bytes, .. } => {
+                self.cores.counted(build, *runnable);
+                seen.memory_bytes = *memory_bytes;
+            }
+        }
+    }
+
+    fn note_end(&mut self, result: &BuildResult, view: &mut dyn View) {
+        let ended = self.snapshot.builds.iter().position(|seen| seen.build == result.build);
+        if let Some(position) = ended {
+            let seen = self.snapshot.builds.remove(position);
+            view.see(&Seen::BuildEnded(&seen, result), &self.snapshot);
         }
     }
 
@@ -710,6 +720,8 @@ impl Driver<'_, '_> {
                 self.snapshot.counts = self.coordinator.counts();
                 view.see(&Seen::State { package: name, state: *state, reason }, &self.snapshot);
             }
+            Notice::Progress { build, progress } => self.note_progress(*build, progress, view),
+            Notice::Ended(result) => self.note_end(result, view),
             Notice::Refused { request, reason } => {
                 view.see(&Seen::Refused { request, reason }, &self.snapshot);
             }

@@ -1,7 +1,6 @@
 //! What this machine's worker needs to know of a yard, and what orders of the yard are here.
 
 use crate::error::{Context, Kind, Result};
-use crate::family;
 use crate::shape::{Shape, jobserver_style};
 use crate::yard::Yard;
 use kilnyard_model::order::RootOrder;
@@ -23,7 +22,7 @@ pub fn settings(yard: &Yard) -> Settings {
     Settings {
         yard: yard.folder.clone(),
         ids: yard.ids(),
-        folders: family::folders(yard),
+        folders: yard.config.family.folders(),
         limits,
         package_limits: yard.config.limits_of_builds.of_packages(limits),
         output_bounds: yard.config.limits_of_builds.output_bounds(),
@@ -46,5 +45,5 @@ pub fn local(yard: &Yard, order: &RootOrder, unpack: bool) -> Result<Local> {
     if unpack {
         trees.ensure(&order.layers).context(Kind::Machine, failed)?;
     }
-    Local::of(order, &trees, &yard.folder, &family::folders(yard)).context(Kind::Machine, failed)
+    Local::of(order, &trees, &yard.folder, &yard.config.family.folders()).context(Kind::Machine, failed)
 }

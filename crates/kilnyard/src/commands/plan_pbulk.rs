@@ -2,10 +2,10 @@
 
 use super::{print, print_json};
 use crate::error::{Error, Result};
-use crate::family::{Set, pkgsrc::pbulk};
 use crate::mirror::open_distfiles;
 use crate::plan::{self, Forced};
 use crate::yard::Yard;
+use kilnyard_family::pkgsrc::{Pkgsrc, TreeSet, pbulk};
 use kilnyard_model::result::PackageState;
 use serde_json::json;
 use std::fmt::Write;
@@ -15,10 +15,10 @@ pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
     let distfiles = open_distfiles(yard)?;
     let mut store = yard.store()?;
     let planned = plan::make(yard, &distfiles, &mut store, &Forced::Nothing)?;
-    let Set::Pkgsrc(workshop) = &planned.set else {
+    let (Some(set), Some(pkgsrc)) = (planned.set.of::<TreeSet>(), yard.config.family.of::<Pkgsrc>()) else {
         return Err(Error::usage("pbulk builds pkgsrc, and this is a yard of Debian"));
     };
-    let verdicts = pbulk::verdicts(yard, workshop, &planned.current, &distfiles);
+    let verdicts = pbulk::verdicts(pkgsrc, set.workshop(), &planned.current, &distfiles);
     let rows = planned.plan.packages.iter().filter_map(|row| {
         let verdict = verdicts.get(&row.package.name)?;
         Some((&row.package, verdict.as_ref().map(ToString::to_string)))
@@ -29,7 +29,7 @@ pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
                 "name": package.name,
                 "version": package.version,
                 "state": package.state,
-                "reason": package.reason,
+                "reason": package.reason.to_string(),
                 "pbulk_up_to_date": stale.is_none(),
                 "pbulk_reason": stale,
             })
@@ -44,7 +44,7 @@ pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
         }
         differing += 1;
         let theirs = stale.unwrap_or_else(|| "up to date".to_owned());
-        let ours = package.reason.lines().next().unwrap_or("");
+        let ours = package.reason.first_line();
         let _ = writeln!(text, "{}\n  pbulk: {theirs}\n  here:  {ours}", package.name);
     }
     print(&text)?;

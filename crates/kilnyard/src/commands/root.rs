@@ -5,7 +5,7 @@ use crate::cli;
 use crate::error::{Error, Result};
 use crate::plan::{self, Forced};
 use crate::yard::{Yard, store_error};
-use crate::{family, mirror};
+use crate::{mirror, worker};
 use kilnyard_root::Operation;
 use kilnyard_store::Store;
 use kilnyard_worker::RootFolder;
@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 pub fn plan(yard: &Yard, options: &cli::RootPlan) -> Result<ExitCode> {
     let name = &options.package;
-    if family::trees(yard).is_none() {
+    if yard.config.family.trees(yard).is_none() {
         return Err(Error::usage("there is no base root yet").hint("kilnyard build"));
     }
     let mut store = yard.store()?;
@@ -29,7 +29,7 @@ pub fn plan(yard: &Yard, options: &cli::RootPlan) -> Result<ExitCode> {
     let order = order.map_err(|impossible| Error::usage(impossible.explanation))?;
     let build = store.next_build().map_err(store_error)?;
     let facts = (yard.config.roots, yard.config.build.work_in_memory, planned.written_bytes(id));
-    let local = kilnyard_yard::worker::local(yard, &order.root, false)?;
+    let local = worker::local(yard, &order.root, false)?;
     let root = RootFolder::planned(&yard.folder, &build.to_string(), &yard.ids(), (&order, &local), facts);
     let plan = root.plan();
     let image = RootFolder::planned_image(&yard.folder, &local.layers, yard.config.roots);

@@ -1,0 +1,230 @@
+//! The yard's repository: everything that is there, with its sources, signed by the yard's key.
+
+use crate::debian::Debian;
+use kilnyard_ecosystem::Ecosystem;
+use kilnyard_ecosystem::debian::Workshop;
+use kilnyard_ecosystem::debian::deb822;
+use kilnyard_ecosystem::debian::source::{OutputKind, Source};
+use kilnyard_mirror::{DistfileStore, Sha256Hex};
+use kilnyard_publish::{BinaryEntry, BinaryIndex, KEYRING_FILE, ReleaseFacts, SourceEntry, SourceFile};
+use kilnyard_store::{Current, OutputRow, Store};
+use kilnyard_yard::error::{Context, Kind, Result};
+use kilnyard_yard::family::{ToPublish, broken_remark};
+use kilnyard_yard::key::Key;
+use kilnyard_yard::words::now_seconds;
+use kilnyard_yard::yard::{Yard, store_error};
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+/// The component of everything that is published.
+const COMPONENT: &str = "main";
+
+fn pool_folder(source: &str) -> String {
+    let prefix = match source.strip_prefix("lib").and_then(|rest| rest.chars().next()) {
+        Some(letter) => format!("lib{letter}"),
+        None => source.chars().take(1).collect(),
+    };
+    format!("pool/{COMPONENT}/{prefix}/{source}")
+}
+
+/// What is to be published.
+pub fn make(
+    yard: &Yard,
+    debian: &Debian,
+    store: &dyn Store,
+    workshop: &Workshop,
+    distfiles: &DistfileStore,
+    key: &Key,
+) -> Result<ToPublish> {
+    // What is not in the set any more is not published any more; what is, but could not be built, stays.
+    let left_out: HashSet<&str> = workshop.left_out().iter().map(|left| left.name.as_str()).collect();
+    let is_in_set = |name: &str| workshop.graph().find(name).is_some() || left_out.contains(name);
+    let mut outputs = store.outputs().map_err(store_error)?;
+    outputs.retain(|row| is_in_set(&row.package));
+    // A name that another source has taken over is still among the last outputs of the one that had it. It stays
+    // published until the new owner has made it.
+    let owned: HashSet<String> = outputs
+        .iter()
+        .filter(|row| workshop.is_owner(&row.output.name, &row.package))
+        .map(|row| row.output.name.clone())
+        .collect();
+    outputs
+        .retain(|row| workshop.is_owner(&row.output.name, &row.package) || !owned.contains(&row.output.name));
+    let (mut binaries, mut remarks) = (Vec::new(), Vec::new());
+    for row in &outputs {
+        let entry = binary(row, distfiles)?.or_else(|| {
+            let entry = published_binary(yard, debian, row);
+            let file = entry.as_ref().map(|entry| entry.pool_path.rsplit('/').next().unwrap_or_default());
+            remarks.push(broken_remark(&row.output, &row.package, file));
+            entry
+        });
+        binaries.extend(entry);
+    }
+    let published = published_sources(yard, debian);
+    let mut current = store.all_current().map_err(store_error)?;
+    current.retain(|current| is_in_set(&current.package));
+    let sources: Vec<SourceEntry> =
+        current.iter().filter_map(|current| source(yard, current, workshop, distfiles, &published)).collect();
+    let facts = ReleaseFacts {
+        origin: yard.config.repository.origin.clone(),
+        label: yard.config.repository.origin.clone(),
+        suite: debian.release.clone(),
+        codename: debian.release.clone(),
+        description: format!("Rebuilt from {} by Kilnyard", debian.release),
+        architectures: vec![debian.architecture()],
+        components: vec![COMPONENT.to_owned()],
+        date_seconds: now_seconds() as i64,
+        valid_until_seconds: None,
+    };
+    let public_key = key.public_armored()?;
+    let planned = kilnyard_publish::plan(&yard.path("repository"), &facts, &binaries, &sources, &public_key);
+    let repository = yard.path("repository");
+    Ok(ToPublish {
+        publication: planned.context(Kind::Machine, "plan the repository")?,
+        packages: binaries.len() as u64,
+        remarks,
+        line_for: "sources.list",
+        line: format!(
+            "deb [signed-by={0}/{KEYRING_FILE}] file:{0} {1} {COMPONENT}",
+            repository.display(),
+            debian.release
+        ),
+    })
+}
+
+/// An output as it is published; none where its file is gone, or is not whole.
+fn binary(row: &OutputRow, distfiles: &DistfileStore) -> Result<Option<BinaryEntry>> {
+    let output = &row.output;
+    let hash = Sha256Hex::parse(&output.sha256).or_internal("read an output")?;
+    if distfiles.size_bytes(&hash) != Some(output.size_bytes) {
+        return Ok(None);
+    }
+    Ok(Some(BinaryEntry {
+        stanza: output.description.trim_end().to_owned(),
+        pool_path: format!("{}/{}", pool_folder(&row.package), output.file),
+        file: distfiles.path(&hash),
+        sha256: output.sha256.clone(),
+        size_bytes: output.size_bytes,
+        architecture: output.architecture.clone(),
+        component: COMPONENT.to_owned(),
+        index: index_of(&output.file),
+    }))
+}
+
+/// The package of an output as it is published now, of whatever version, if its file is whole.
+fn published_binary(yard: &Yard, debian: &Debian, row: &OutputRow) -> Option<BinaryEntry> {
+    let (repository, output) = (yard.path("repository"), &row.output);
+    let indexes = indexes_of_binaries(yard, debian);
+    let texts: Vec<String> = indexes.iter().filter_map(|index| fs_err::read_to_string(index).ok()).collect();
+    let mut stanzas = texts.iter().flat_map(|text| deb822::stanzas(text));
+    let stanza = stanzas.find(|stanza| {
+        stanza.get("Package") == Some(&output.name)
+            && stanza.get("Architecture") == Some(&output.architecture)
+    })?;
+    let pool_path =
+        stanza.get("Filename").filter(|path| path.starts_with("pool/") && !path.contains(".."))?;
+    let file = repository.join(pool_path);
+    let bytes = fs_err::read(&file).ok()?;
+    let hash = Sha256Hex::of(&bytes);
+    let is_whole = stanza.get("SHA256") == Some(hash.as_str());
+    // What the index has of its own stands at the end.
+    let (text, _) = stanza.text().split_once("\nFilename: ").filter(|_| is_whole)?;
+    Some(BinaryEntry {
+        stanza: text.to_owned(),
+        pool_path: pool_path.to_owned(),
+        file,
+        sha256: hash.as_str().to_owned(),
+        size_bytes: bytes.len() as u64,
+        architecture: output.architecture.clone(),
+        component: COMPONENT.to_owned(),
+        index: index_of(&output.file),
+    })
+}
+
+/// The source that the outputs were made from: from the index where that has this version, else as it was
+/// published before. None where neither has it, or a file was cleaned away.
+fn source(
+    yard: &Yard,
+    current: &Current,
+    workshop: &Workshop,
+    distfiles: &DistfileStore,
+    published: &str,
+) -> Option<SourceEntry> {
+    let package = current.package.as_str();
+    let indexed = workshop.graph().find(package).map(|id| workshop.source(id));
+    let Some(source) = indexed.filter(|source| source.version() == current.recipe_version) else {
+        let mut stanzas = deb822::stanzas(published).map(Source::new);
+        let source = stanzas.find(|s| s.name() == package && s.version() == current.recipe_version)?;
+        let files = source.files().ok()?.into_iter().map(|file| {
+            let pool_path = format!("{}/{}", source.directory(), file.name);
+            let path = yard.path("repository").join(&pool_path);
+            SourceFile { pool_path, file: path, size_bytes: file.size_bytes, sha256: file.sha256 }
+        });
+        let stanza = source.stanza().text().trim_end().to_owned();
+        return Some(SourceEntry { stanza, component: COMPONENT.to_owned(), files: files.collect() });
+    };
+    let mut folder = pool_folder(package);
+    if source.directory().is_empty() {
+        // A source of this machine can change under its version; a path of the pool never changes its content.
+        let files = source.files().ok()?;
+        let dsc = files.iter().find(|file| file.name.ends_with(".dsc"))?;
+        folder.push_str(&format!("/{}", dsc.sha256.get(..12)?));
+    }
+    let mut stanza = format!("Package: {package}\n");
+    for (field, value) in source.stanza().fields() {
+        match field {
+            "Package" => {}
+            "Directory" => continue,
+            _ if value.starts_with(|c: char| c.is_ascii_hexdigit()) && value.contains('\n') => {
+                stanza.push_str(&format!("{field}:\n {value}\n"));
+            }
+            "Files" | "Checksums-Sha1" | "Checksums-Sha256" | "Package-List" => {
+                stanza.push_str(&format!("{field}:\n {value}\n"));
+            }
+            _ => stanza.push_str(&format!("{field}: {value}\n")),
+        }
+    }
+    stanza.push_str(&format!("Directory: {folder}"));
+    let mut files = Vec::new();
+    for file in source.files().ok()? {
+        let hash = Sha256Hex::parse(&file.sha256).ok()?;
+        if !distfiles.contains(&hash) {
+            return None;
+        }
+        files.push(SourceFile {
+            pool_path: format!("{folder}/{}", file.name),
+            file: distfiles.path(&hash),
+            size_bytes: file.size_bytes,
+            sha256: file.sha256,
+        });
+    }
+    Some(SourceEntry { stanza, component: COMPONENT.to_owned(), files })
+}
+
+/// The index that lists an output of this file.
+fn index_of(file: &str) -> BinaryIndex {
+    match OutputKind::of_file(file) {
+        OutputKind::Deb => BinaryIndex::Machine,
+        OutputKind::Udeb => BinaryIndex::Installer,
+    }
+}
+
+/// The indexes of binary packages that the repository offers now.
+pub fn indexes_of_binaries(yard: &Yard, debian: &Debian) -> Vec<PathBuf> {
+    let folder = yard.path("repository/dists").join(&debian.release).join(COMPONENT);
+    let of_architecture = format!("binary-{}/Packages", debian.architecture());
+    vec![folder.join(&of_architecture), folder.join("debian-installer").join(of_architecture)]
+}
+
+/// The index of sources as it is published now.
+fn published_sources(yard: &Yard, debian: &Debian) -> String {
+    let folder = yard.path("repository/dists").join(&debian.release).join(COMPONENT).join("source");
+    fs_err::read_to_string(folder.join("Sources")).unwrap_or_default()
+}
+
+/// Hashes of the files that the repository shares with the distfiles.
+pub fn published_files(yard: &Yard, debian: &Debian) -> HashSet<String> {
+    let text = published_sources(yard, debian);
+    let files = deb822::stanzas(&text).flat_map(|stanza| Source::new(stanza).files().unwrap_or_default());
+    files.map(|file| file.sha256).collect()
+}

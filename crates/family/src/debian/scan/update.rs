@@ -1,0 +1,195 @@
+//! One suite of an archive, brought up to date: its `InRelease` verified, its index files fetched and kept.
+
+use super::KeptSuite;
+use super::release::{Dates, Refused, parse};
+use super::text::{INDEX_BYTES_MAX, keep};
+use crate::debian::Debian;
+use crate::debian::mirror::{Asked, RELEASE_BYTES_MAX, unreachable_mirror};
+use jiff::Timestamp;
+use kilnyard_ecosystem::debian::deb822::{self, Stanza};
+use kilnyard_mirror::{Client, Condition, Fetched, Sha256Hex, Wanted};
+use kilnyard_model::foreign::Foreign;
+use kilnyard_sign::Keyring;
+use kilnyard_yard::error::{Context, Error, Kind, Result};
+use kilnyard_yard::yard::Yard;
+use std::sync::atomic::AtomicBool;
+
+/// What a suite is brought up to date with.
+pub struct Update<'a> {
+    pub yard: &'a Yard,
+    pub debian: &'a Debian,
+    pub client: &'a Client,
+    pub keyring: &'a Keyring,
+    pub cancel: &'a AtomicBool,
+    pub say: &'a dyn Fn(&str),
+    pub suite: &'a str,
+    /// The `Date` of the latest `Release` file of this suite that was accepted, whatever the mirror and the components
+    /// were then.
+    pub seen: Option<&'a str>,
+}
+
+impl Update<'_> {
+    /// The new index of the suite; none where the known one still holds.
+    pub fn run(&self, known: Option<&KeptSuite>) -> Result<Option<KeptSuite>> {
+        let debian = self.debian;
+        let mirrors = debian.mirror.all();
+        // By its hash: an address may have a password, and the index is readable by others.
+        let wanted = format!("{mirrors:?} {:?} {}", debian.components, debian.architecture());
+        let wanted = Sha256Hex::of(wanted.as_bytes()).as_str().to_owned();
+        let known = known.filter(|known| known.wanted == wanted);
+        let condition = known
+            .map(|known| Condition { etag: known.etag.clone(), last_modified: known.last_modified.clone() });
+        let urls: Vec<String> =
+            mirrors.iter().map(|m| format!("{m}/dists/{}/InRelease", self.suite)).collect();
+        let name = format!("the Release file of {}", self.suite);
+        let fetched = self
+            .client
+            .fetch_bytes(&name, &urls, RELEASE_BYTES_MAX, condition.as_ref(), self.cancel)
+            .map_err(|error| unreachable_mirror(error, self.yard, Asked::Suite(self.suite)))?;
+        let (bytes, etag, last_modified) = match (fetched, known) {
+            (Fetched::Body { bytes, etag, last_modified, .. }, _) => (bytes, etag, last_modified),
+            (Fetched::NotModified, Some(known)) => return self.unchanged(known),
+            // Nothing was known, so that nothing was asked about; no mirror can say so.
+            (Fetched::NotModified, None) => {
+                return Err(Error::new(Kind::Machine, format!("the mirror gives no {name}"))
+                    .hint("another mirror in kilnyard.toml"));
+            }
+        };
+        let release = Sha256Hex::of(&bytes).as_str().to_owned();
+        if let Some(known) = known.filter(|known| known.release == release) {
+            return self.unchanged(known);
+        }
+        let verified = self
+            .keyring
+            .verify_clearsigned(&bytes)
+            .context(Kind::Machine, format!("verify {name} from {}", debian.mirror.shown()))
+            .map_err(|error| error.hint("keyring in kilnyard.toml, which names the keys of the archive"))?;
+        let text = deb822::text_of(verified.text);
+        let stanza = Stanza::new(&text);
+        self.check(stanza)?;
+        let date = |field| stanza.get(field).map(str::to_owned);
+        let mut kept = KeptSuite {
+            suite: self.suite.to_owned(),
+            wanted,
+            etag,
+            last_modified,
+            release,
+            date: date("Date").unwrap_or_default(),
+            valid_until: date("Valid-Until"),
+            packages: Vec::new(),
+            sources: Vec::new(),
+        };
+        let architecture = self.debian.architecture();
+        for component in &debian.components {
+            let packages = format!("{component}/binary-{architecture}/Packages");
+            kept.packages.push(self.file(stanza, &packages)?);
+            kept.sources.push(self.file(stanza, &format!("{component}/source/Sources"))?);
+        }
+        Ok(Some(kept))
+    }
+
+    /// The same `Release` file as before may have passed its time since.
+    fn unchanged(&self, known: &KeptSuite) -> Result<Option<KeptSuite>> {
+        if let (Some(date), valid_until) = (parse(&known.date), known.valid_until.as_deref().and_then(parse))
+        {
+            self.judge(Dates { date, valid_until }.check_expiry(Timestamp::now()))?;
+        }
+        Ok(None)
+    }
+
+    /// A mirror must not give another suite, an older state than was seen, nor one whose time is over.
+    fn check(&self, release: Stanza) -> Result<()> {
+        let name = self.suite.rsplit('/').next().unwrap_or(self.suite);
+        let names = [release.get("Codename"), release.get("Suite")];
+        if !names.contains(&Some(name)) && !names.contains(&Some(self.suite)) {
+            let names = names.into_iter().flatten().map(|name| Foreign(name).to_string());
+            let given = names.collect::<Vec<_>>().join(" or ");
+            let message = format!("the mirror gives {given} where {} was asked", self.suite);
+            return Err(Error::new(Kind::Machine, message)
+                .hint("release, suites and mirror in kilnyard.toml; a release goes by its codename"));
+        }
+        self.judge(
+            Dates::of(release).and_then(|dates| dates.check(self.seen.and_then(parse), Timestamp::now())),
+        )
+    }
+
+    /// What comes of the dates: an error with what helps, or a warning where the configuration accepts it.
+    fn judge(&self, judged: std::result::Result<(), Refused>) -> Result<()> {
+        let Err(refused) = judged else { return Ok(()) };
+        let message = format!("the Release file of {} {refused}", self.suite);
+        let error = Error::new(Kind::Machine, message);
+        Err(match refused {
+            Refused::Expired { .. } if !self.debian.check_valid_until => {
+                (self.say)(&format!(
+                    "warning: {}: newer packages, security fixes among them, may be held back \
+                     (check-valid-until = false in kilnyard.toml)",
+                    error.message
+                ));
+                return Ok(());
+            }
+            Refused::Expired { .. } => error
+                .hint("another mirror, or this machine's clock: date -u")
+                .hint("check-valid-until = false in kilnyard.toml, for a snapshot or a mirror that is frozen on purpose"),
+            Refused::Older { .. } => error.hint(
+                "another mirror; or, to accept the older state on purpose, kilnyard clean --index, which forgets what was seen",
+            ),
+            Refused::Ahead { .. } => error.hint("this machine's clock: date -u; or another mirror"),
+            Refused::NoDate | Refused::NotADate { .. } => error.hint("another mirror in kilnyard.toml"),
+        })
+    }
+
+    /// Fetches an index file, checks it, and keeps it compressed in our own way; its name in `index`.
+    fn file(&self, release: Stanza, path: &str) -> Result<String> {
+        let list = release.get("SHA256").unwrap_or("");
+        let entry = |path: &str| {
+            list.lines().find_map(|line| {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                let [hash, size, name] = words[..] else { return None };
+                (name == path).then(|| Some((Sha256Hex::parse(hash).ok()?, size.parse::<u64>().ok()?)))?
+            })
+        };
+        let plain = entry(path);
+        let (suffix, (sha256, size_bytes)) = [".xz", ".gz", ""]
+            .into_iter()
+            .find_map(|suffix| Some((suffix, entry(&format!("{path}{suffix}"))?)))
+            .ok_or_else(|| {
+                let message = format!("the Release file of {} lists no {path}", self.suite);
+                Error::usage(message).hint("components and architecture in kilnyard.toml")
+            })?;
+        let largest = size_bytes.max(plain.as_ref().map_or(0, |(_, bytes)| *bytes));
+        if largest > INDEX_BYTES_MAX {
+            let message =
+                format!("{path} of {} has {largest} bytes, and {INDEX_BYTES_MAX} is the limit", self.suite);
+            return Err(Error::new(Kind::Machine, message).hint("another mirror, or fewer components"));
+        }
+        let stem = format!("{}-{}", self.suite, path).replace('/', "-");
+        let name = format!("{stem}-{}.zst", &sha256.as_str()[..16]);
+        let target = self.yard.path("index").join(&name);
+        if target.exists() {
+            return Ok(name);
+        }
+        (self.say)(&format!("fetching {path} of {} ({:.1} MB)", self.suite, size_bytes as f64 / 1e6));
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let mirrors = self.debian.mirror.all();
+        let by_hash = release.get("Acquire-By-Hash") == Some("yes");
+        let mut urls = Vec::new();
+        for mirror in &mirrors {
+            let base = format!("{mirror}/dists/{}", self.suite);
+            if by_hash {
+                urls.push(format!("{base}/{folder}/by-hash/SHA256/{sha256}"));
+            }
+            urls.push(format!("{base}/{path}{suffix}"));
+        }
+        let fetched = self.yard.path("index").join(format!("{stem}{suffix}"));
+        let shown = format!("{path}{suffix} of {}", self.suite);
+        let wanted = Wanted { urls, sha256, size_bytes, name: shown.clone() };
+        self.client
+            .fetch_checked(&wanted, &fetched, &|_| {}, self.cancel)
+            .map_err(|error| unreachable_mirror(error, self.yard, Asked::File(self.suite)))?;
+        let kept = keep(&fetched, suffix, plain.as_ref().map(|(hash, _)| hash), &target);
+        // Also where it cannot be used: on a full disk it would keep the disk full.
+        let _ = fs_err::remove_file(&fetched);
+        kept.map_err(|error| Error { message: format!("failed to unpack {shown}"), ..error })?;
+        Ok(name)
+    }
+}

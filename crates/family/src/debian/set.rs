@@ -1,0 +1,161 @@
+//! The set of a Debian yard: sources of its index, and sources of this machine.
+
+use super::publish::indexes_of_binaries;
+use super::scan::Index;
+use crate::debian::Debian;
+use kilnyard_ecosystem::LeftOut;
+use kilnyard_ecosystem::debian::deb822::Stanza;
+use kilnyard_ecosystem::debian::relation;
+use kilnyard_ecosystem::debian::source::Sources;
+use kilnyard_ecosystem::debian::universe::Universe;
+use kilnyard_ecosystem::debian::version;
+use kilnyard_ecosystem::debian::{Base, Published, Workshop};
+use kilnyard_mirror::DistfileStore;
+use kilnyard_yard::error::{Context, Error, Kind, Result};
+use kilnyard_yard::yard::Yard;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Reads the index and resolves the set.
+pub fn resolve(yard: &Yard, debian: &Debian, base: Base, distfiles: &DistfileStore) -> Result<Workshop> {
+    let settings = debian.settings();
+    let mut universe = Universe::new(settings.context());
+    let mut sources = Sources::default();
+    Index::open(yard)?.read(yard, &mut universe, &mut sources)?;
+    let mut left_out = Vec::new();
+    let names: Vec<String> = match yard.config.package_names(&yard.folder)? {
+        None => {
+            let all = sources.all().into_iter();
+            let built = all.filter(|source| source.builds_on(&settings.architecture, settings.parts));
+            built.map(|source| source.name().to_owned()).collect()
+        }
+        Some(names) => {
+            // One that cannot be read takes no other one with it.
+            let names = names.into_iter().filter_map(|name| {
+                if !name.ends_with(".dsc") {
+                    return Some(name);
+                }
+                match add_local(&mut sources, distfiles, &yard.path(&name)) {
+                    Ok(name) => Some(name),
+                    Err(error) => {
+                        let explanation = std::iter::once(error.message).chain(error.causes);
+                        let explanation = explanation.collect::<Vec<_>>().join(": ");
+                        left_out.push(LeftOut { name: presumed(&name), explanation });
+                        None
+                    }
+                }
+            });
+            names.collect()
+        }
+    };
+    let published = published(yard, debian)?;
+    Ok(Workshop::new(settings, universe, sources, &names, base, published).without(left_out))
+}
+
+/// What the yard's repository offers now; nothing before the first publication. An index that cannot be read is an
+/// error: without it a lower version could be published, or a name of another source.
+fn published(yard: &Yard, debian: &Debian) -> Result<Published> {
+    let mut published = Published::default();
+    for index in indexes_of_binaries(yard, debian) {
+        match fs_err::read_to_string(&index) {
+            Ok(text) => published.add(&text, &debian.version_suffix),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => {
+                return Err(error).context(Kind::Machine, "read what the repository offers");
+            }
+        }
+    }
+    Ok(published)
+}
+
+/// See [`kilnyard_yard::family::Family::inputs`].
+pub fn inputs(yard: &Yard, base: Option<&Base>, names: Option<&[String]>) -> Result<String> {
+    let mut text = format!("{}\n{}\n", Index::open(yard)?.identity, base.map_or("", |base| &base.digest));
+    for name in names.into_iter().flatten().filter(|name| name.ends_with(".dsc")) {
+        text.push_str(&local_inputs(&yard.path(name)));
+    }
+    Ok(text)
+}
+
+/// The package of a `.dsc` that cannot be read, by its file's name (Policy 5.4: `NAME_VERSION.dsc`): what was built of it
+/// before stays published.
+fn presumed(path: &str) -> String {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    let name = file.split('_').next().unwrap_or(file).trim_end_matches(".dsc");
+    if relation::is_name(name) { name.to_owned() } else { path.to_owned() }
+}
+
+/// What follows from a `.dsc` and the files beside it that it may list: its text, and the size and time of each word of
+/// it that is a file there.
+fn local_inputs(path: &Path) -> String {
+    let bytes = fs_err::read(path).ok();
+    let mut text = format!("{} ", bytes.is_some());
+    text.push_str(&String::from_utf8_lossy(&bytes.unwrap_or_default()));
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let words: BTreeSet<String> =
+        text.split_whitespace().filter(|word| !word.contains('/')).map(str::to_owned).collect();
+    for word in words {
+        if let Some(metadata) = std::fs::metadata(folder.join(&word)).ok().filter(std::fs::Metadata::is_file)
+        {
+            text.push_str(&format!("\n{word} {} {:?}", metadata.len(), metadata.modified().ok()));
+        }
+    }
+    text
+}
+
+/// Adds a source that lies on this machine, its `.dsc` and the files beside it; its name.
+fn add_local(sources: &mut Sources, distfiles: &DistfileStore, path: &Path) -> Result<String> {
+    let failed = format!("read {}", path.display());
+    let bytes = fs_err::read(path).context(Kind::Usage, &failed)?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let line =
+            error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
+        Error::usage(format!("{} is not UTF-8 in line {line}", path.display()))
+    })?;
+    // A signed .dsc has its stanza between the first empty line and the signature.
+    let body = match text.strip_prefix("-----BEGIN PGP SIGNED MESSAGE-----") {
+        Some(rest) => rest.split_once("\n\n").map_or(rest, |(_, body)| body),
+        None => &text,
+    };
+    let body = body.split("-----BEGIN PGP SIGNATURE-----").next().unwrap_or(body).trim_end();
+    let stanza = Stanza::new(body);
+    let missing = |field: &str| Error::usage(format!("{} has no usable field {field}", path.display()));
+    let name = stanza.get("Source").ok_or_else(|| missing("Source"))?;
+    if !relation::is_name(name) {
+        return Err(Error::usage(format!("{} is of `{name}`, which cannot be a source", path.display())));
+    }
+    let _ = stanza.get("Version").filter(|text| version::is_valid(text)).ok_or_else(|| missing("Version"))?;
+    let listed = stanza.get("Checksums-Sha256").ok_or_else(|| missing("Checksums-Sha256"))?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    for line in listed.lines().filter(|line| !line.trim().is_empty()) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [hash, _, file] = words[..] else { return Err(missing("Checksums-Sha256")) };
+        if file.contains('/') {
+            return Err(Error::usage(format!(
+                "{} lists `{file}`, which is in another folder",
+                path.display()
+            )));
+        }
+        let (sha256, _) =
+            distfiles.insert(&folder.join(file)).context(Kind::Usage, format!("read {file}"))?;
+        if sha256.as_str() != hash {
+            return Err(Error::usage(format!(
+                "{file} is not what {} says: its SHA-256 is {sha256}",
+                path.display()
+            )));
+        }
+    }
+    let (sha256, size) = distfiles.insert(path).context(Kind::Usage, &failed)?;
+    let file = path.file_name().unwrap_or_default().to_string_lossy();
+    let mut source = String::new();
+    for (field, value) in stanza.fields() {
+        match field {
+            "Source" => source.push_str(&format!("Package: {value}\n")),
+            "Checksums-Sha256" => source
+                .push_str(&format!("Checksums-Sha256:\n {sha256} {size} {file}\n {}\n", value.trim_start())),
+            _ => source.push_str(&format!("{field}: {value}\n")),
+        }
+    }
+    sources.put(source.into()).context(Kind::Usage, &failed)?;
+    Ok(name.to_owned())
+}

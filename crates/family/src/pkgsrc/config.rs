@@ -1,0 +1,263 @@
+//! The table `pkgsrc`: packages of a pkgsrc tree.
+
+use crate::debian::DebianRoot;
+use kilnyard_ecosystem::pkgsrc::moving::{Key, Wanted};
+use kilnyard_ecosystem::pkgsrc::tree::MINUTES_MAX;
+use kilnyard_yard::config::{COMMON_TEMPLATE, check_minutes, list_of, quoted};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The table `pkgsrc`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Pkgsrc {
+    /// The tree's folder.
+    pub tree: PathBuf,
+    /// A bootstrap kit: an archive with the prefix, the database of packages and make. Without one, the tree's own
+    /// `bootstrap/bootstrap` makes it, once.
+    pub bootstrap_kit: Option<PathBuf>,
+    /// Variables for the tree's `bootstrap/bootstrap`, such as `CFLAGS`.
+    #[serde(default)]
+    pub bootstrap_environment: BTreeMap<String, String>,
+    /// Where packages are installed.
+    #[serde(default = "prefix")]
+    pub prefix: String,
+    /// The make program, inside a root; that of the prefix by default.
+    pub make: Option<String>,
+    /// Settings that make reads after those of the kit.
+    pub mk_conf: Option<PathBuf>,
+    /// Where the tree's distfiles are kept; a folder of the yard by default.
+    #[serde(default = "distfiles")]
+    pub distfiles: PathBuf,
+    /// The longest that make may take for one directory when the tree is scanned.
+    #[serde(default = "scan_minutes_max")]
+    pub scan_minutes_max: f64,
+    /// What builds happen in.
+    pub root: DebianRoot,
+}
+
+fn prefix() -> String {
+    "/usr/pkg".to_owned()
+}
+fn distfiles() -> PathBuf {
+    "distfiles/pkgsrc".into()
+}
+fn scan_minutes_max() -> f64 {
+    MINUTES_MAX
+}
+
+impl Pkgsrc {
+    /// What is wrong with it, if anything.
+    pub fn check_table(&self) -> Result<(), String> {
+        self.root.check()?;
+        check_minutes("scan-minutes-max", self.scan_minutes_max)?;
+        let is_path = |path: &str| {
+            path.starts_with('/')
+                && path.len() > 1
+                && path
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'/' | b'-' | b'.' | b'_' | b'+'))
+                && !path.split('/').any(|part| part == "..")
+        };
+        for (key, path) in [("prefix", Some(&self.prefix)), ("make", self.make.as_ref())] {
+            if let Some(path) = path.filter(|path| !is_path(path)) {
+                return Err(format!(
+                    "{key} `{path}` must be a path inside a root, from / on, of plain characters"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The make program, inside a root.
+    pub fn make(&self) -> String {
+        self.make.clone().unwrap_or_else(|| format!("{}/bin/bmake", self.prefix))
+    }
+
+    /// Makes relative paths ones of the yard.
+    pub fn locate(&mut self, yard: &Path) {
+        let paths = [Some(&mut self.tree), self.bootstrap_kit.as_mut(), self.mk_conf.as_mut()];
+        for path in paths.into_iter().flatten().chain([&mut self.distfiles, &mut self.root.keyring]) {
+            *path = yard.join(&*path);
+        }
+    }
+}
+
+/// What `kilnyard init pkgsrc` fills in.
+#[derive(Clone, Debug, Default)]
+pub struct Template {
+    /// Which packages; none where nobody could tell.
+    pub wanted: Option<Wanted>,
+    /// Values of keys, that of the tree among them.
+    pub values: Vec<(Key, String)>,
+    /// The release of the root.
+    pub release: String,
+    /// The archive that the root comes from.
+    pub mirror: String,
+    /// Lines for a person to read; they stand at the end, as comments.
+    pub remarks: Vec<String>,
+}
+
+/// The keys of the table, each with what is shown of it where it is not filled in.
+const KEYS: [(Key, &str, &str); 6] = [
+    (Key::Tree, "/usr/pkgsrc", ""),
+    (Key::BootstrapKit, "bootstrap.tar.gz", "else the tree's bootstrap/bootstrap makes it, once"),
+    (Key::Prefix, "/usr/pkg", ""),
+    (Key::Make, "/usr/pkg/bin/bmake", "inside a root"),
+    (Key::MkConf, "mk.conf", "read after that of the kit"),
+    (Key::Distfiles, "distfiles/pkgsrc", ""),
+];
+
+/// What `kilnyard init pkgsrc` writes.
+pub fn template(filled: &Template) -> String {
+    let (packages, file) = match &filled.wanted {
+        Some(Wanted::All) => ("\"all\"".to_owned(), None),
+        Some(Wanted::Some(packages)) => (format!("[\n{}]", list_of(packages)), None),
+        Some(Wanted::File(file)) => ("[\n]".to_owned(), Some(file)),
+        None => ("[\n]".to_owned(), None),
+    };
+    let file = match file {
+        Some(file) => format!("packages-file = {}", quoted(file)),
+        None => "# packages-file = \"packages.txt\"".to_owned(),
+    };
+    let file = remarked(&file, "more of them, one a line");
+    let value = |key: Key| filled.values.iter().find(|(other, _)| *other == key).map(|(_, value)| value);
+    let lines = KEYS.map(|(key, shown, remark)| match value(key) {
+        Some(value) => remarked(&format!("{} = {}", key.name(), quoted(value)), remark),
+        None => remarked(&format!("# {} = {}", key.name(), quoted(shown)), remark),
+    });
+    let common = COMMON_TEMPLATE.lines().map(|line| {
+        let (shown, remark) = line.trim_start_matches("# ").split_once('#').unwrap_or((line, ""));
+        let is_line_of =
+            |key: &Key| shown.strip_prefix(key.name()).is_some_and(|rest| rest.starts_with(" ="));
+        let key = [Key::Slots, Key::Jobs].into_iter().find(is_line_of);
+        match key.and_then(|key| Some((key, value(key)?))) {
+            Some((key, value)) => remarked(&format!("{} = {value}", key.name()), remark.trim()),
+            None => format!("{line}\n"),
+        }
+    });
+    let common: String = common.collect();
+    let remarks: String = filled.remarks.iter().map(|remark| format!("# {}\n", one_line(remark))).collect();
+    let gap = if remarks.is_empty() { "" } else { "\n" };
+    format!(
+        r#"# A yard of Kilnyard. `kilnyard build` builds it; `kilnyard doctor` checks this machine.
+
+# Directories of the tree, such as "mail/mutt", and categories, such as "mail", with all that they need; "all" for the
+# whole tree.
+packages = {packages}
+{file}
+[pkgsrc]
+{lines}# scan-minutes-max = 15               # the longest that make may take for one directory in a scan
+# bootstrap-environment = {{ CFLAGS = "-O2" }} # variables of the tree's bootstrap/bootstrap, where it makes the kit
+
+# Builds happen in a root of Debian, so that what the system has is the same in every build.
+[pkgsrc.root]
+release = {release}
+mirror = {mirror}
+# packages = ["zlib1g-dev"]        # besides the build-essential ones
+# keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+# check-valid-until = true         # false for a snapshot, or a mirror frozen on purpose
+
+{common}{gap}{remarks}"#,
+        lines = lines.concat(),
+        release = quoted(&filled.release),
+        mirror = quoted(&filled.mirror),
+    )
+}
+
+/// A line with a remark behind it.
+fn remarked(line: &str, remark: &str) -> String {
+    if remark.is_empty() { format!("{line}\n") } else { format!("{line:34} # {remark}\n") }
+}
+
+/// A text that ends neither a comment nor a line of the terminal, and does nothing else there.
+pub fn one_line(text: &str) -> String {
+    text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FAMILIES;
+    use kilnyard_yard::config::Config;
+
+    const HOSTILE: &str = "/a \"b\"\\ '''\u{1}\r\n\"\"\"\n[build]\nslots = 9 # \u{2028}";
+
+    fn filled(values: Vec<(Key, String)>) -> Template {
+        let (release, mirror) = ("bookworm".to_owned(), "http://deb.example/debian".to_owned());
+        Template { values, release, mirror, ..Template::default() }
+    }
+
+    fn read(filled: &Template) -> toml::Table {
+        template(filled).parse().unwrap()
+    }
+
+    #[test]
+    fn every_key_is_written_where_its_path_says() {
+        let mut values: Vec<(Key, String)> = KEYS.map(|(key, _, _)| (key, HOSTILE.to_owned())).into();
+        values.extend([(Key::Slots, "3".to_owned()), (Key::Jobs, "4".to_owned())]);
+        let table = read(&filled(values.clone()));
+        for (key, value) in &values {
+            let (outer, name) = key.path().split_once('.').unwrap();
+            let expected = if key.is_number() {
+                toml::Value::Integer(value.parse().unwrap())
+            } else {
+                toml::Value::from(&value[..])
+            };
+            assert_eq!(table[outer][name], expected, "{key:?}");
+        }
+        assert_eq!(table["pkgsrc"].as_table().unwrap().len(), KEYS.len() + 1, "the root is a table in it");
+        assert_eq!(table["build"].as_table().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn packages_are_written_as_they_are_asked_for() {
+        let wanted = |wanted| read(&Template { wanted, ..filled(Vec::new()) });
+        assert_eq!(wanted(Some(Wanted::All))["packages"].as_str(), Some("all"));
+        let some = wanted(Some(Wanted::Some(vec!["a/b".into(), HOSTILE.into()])));
+        assert_eq!(some["packages"], toml::Value::from(vec!["a/b", HOSTILE]));
+        let file = wanted(Some(Wanted::File(HOSTILE.into())));
+        assert_eq!(file["packages-file"].as_str(), Some(HOSTILE));
+        for empty in [file, wanted(None)] {
+            assert_eq!(empty["packages"].as_array().map(Vec::len), Some(0));
+        }
+    }
+
+    #[test]
+    fn the_comments_of_keys_are_their_defaults() {
+        let parse = |text: &str| {
+            let config = Config::parse(text, Path::new("kilnyard.toml"), FAMILIES).unwrap();
+            let table = config.family.of::<Pkgsrc>().unwrap_or_else(|| panic!("{text}"));
+            (table.clone(), config.build)
+        };
+        let text = template(&filled(vec![(Key::Tree, "/usr/pkgsrc".to_owned())]));
+        let uncommented: String = text
+            .lines()
+            .map(|line| match line.strip_prefix("# ").filter(|rest| rest.contains(" = ")) {
+                Some(rest) => format!("{rest}\n"),
+                None => format!("{line}\n"),
+            })
+            .collect();
+        let ((default, _), (shown, build)) = (parse(&text), parse(&uncommented));
+        assert_eq!((&shown.tree, &shown.prefix), (&default.tree, &default.prefix));
+        assert_eq!((shown.make(), &shown.distfiles), (default.make(), &default.distfiles));
+        assert_eq!(shown.scan_minutes_max, default.scan_minutes_max);
+        assert!(shown.root.check_valid_until && default.root.check_valid_until);
+        assert_eq!((default.bootstrap_kit, default.mk_conf), (None, None));
+        assert!(shown.bootstrap_kit.is_some() && shown.mk_conf.is_some());
+        assert_eq!((build.slots, build.jobs), (Some(2), Some(2)));
+    }
+
+    #[test]
+    fn nothing_of_a_remark_becomes_a_setting() {
+        let with = |remarks: &[&str]| {
+            let remarks = remarks.iter().map(|remark| (*remark).to_owned()).collect();
+            Template { remarks, ..filled(Vec::new()) }
+        };
+        let hostile = with(&["a\nslots = 9", "b\rpackages = \"all\"\n[x]", HOSTILE]);
+        assert_eq!(read(&hostile), read(&with(&[])));
+        let text = template(&hostile);
+        assert!(text.contains("\n\n# a slots = 9\n# b packages = \"all\" [x]\n# /a"), "{text}");
+    }
+}

@@ -1,0 +1,134 @@
+//! The repository of a pkgsrc yard: everything that is there and may be given away, for `pkg_add` and its kin.
+//!
+//! A package that may not be given away (`NO_BIN_ON_FTP`), and all that stand on one, are built and stay in the yard.
+
+use kilnyard_ecosystem::Ecosystem;
+use kilnyard_ecosystem::pkgsrc::{Workshop, description};
+use kilnyard_mirror::{DistfileStore, Sha256Hex};
+use kilnyard_model::order::Key as BuildKey;
+use kilnyard_publish::{PackageEntry, PublishedPackages, plan_packages};
+use kilnyard_store::{Current, OutputRow, Store};
+use kilnyard_yard::error::{Context, Kind, Result};
+use kilnyard_yard::family::{Recovered, ToPublish, broken_remark};
+use kilnyard_yard::key::Key;
+use kilnyard_yard::yard::{Yard, store_error};
+use std::collections::HashSet;
+
+/// What is to be published.
+pub fn make(
+    yard: &Yard,
+    store: &dyn Store,
+    workshop: &Workshop,
+    distfiles: &DistfileStore,
+    key: &Key,
+) -> Result<ToPublish> {
+    // What is not in the set any more is not published any more; what is, but could not be built, stays.
+    let left_out: HashSet<&str> = workshop.left_out().iter().map(|left| left.name.as_str()).collect();
+    let (mut entries, mut withheld, mut remarks) = (Vec::new(), HashSet::new(), Vec::new());
+    let mut published = None;
+    for row in store.outputs().map_err(store_error)? {
+        let id = workshop.graph().find(&row.package);
+        // Both the recipe as it is now and the one that the file was made by have to allow it.
+        let is_restricted = description::is_restricted(&row.output.description)
+            || id.is_some_and(|id| workshop.restricted(id).is_some());
+        // While a part of the tree is not known, nobody can tell what has left the set.
+        let is_in_set =
+            id.is_some() || left_out.contains(row.package.as_str()) || workshop.has_failed_scans();
+        if is_restricted {
+            withheld.insert(row.output.file);
+        } else if is_in_set {
+            let entry = entry(&row, distfiles)?.or_else(|| {
+                let published =
+                    published.get_or_insert_with(|| PublishedPackages::read(&yard.path("repository")));
+                let entry = published.find(|stanza| is_of(stanza, &row));
+                let file = entry.as_ref().map(|entry| entry.file_name.as_str());
+                remarks.push(broken_remark(&row.output, &row.package, file));
+                entry
+            });
+            entries.extend(entry);
+        }
+    }
+    let planned = plan_packages(&yard.path("repository"), &entries, &withheld, &key.public_armored()?);
+    Ok(ToPublish {
+        publication: planned.context(Kind::Machine, "plan the repository")?,
+        packages: entries.len() as u64,
+        line_for: "pkg_add",
+        remarks,
+        line: format!("PKG_PATH=file://{}/packages/All", yard.path("repository").display()),
+    })
+}
+
+/// Packages of the repository that the store does not have. Such as another version of the tree made are lost.
+pub fn recover(
+    yard: &Yard,
+    store: &dyn Store,
+    workshop: &Workshop,
+    distfiles: &DistfileStore,
+) -> Result<Recovered> {
+    let mut recovered = Recovered::default();
+    let entries = match fs_err::read_dir(yard.path("repository/packages/All")) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(recovered),
+        Err(error) => return Err(error).context(Kind::Machine, "read what the repository offers"),
+    };
+    for entry in entries {
+        let path = entry.context(Kind::Machine, "read what the repository offers")?.path();
+        if path.extension().is_none_or(|ending| ending != "tgz") {
+            continue;
+        }
+        let (package, output) = match workshop.published_output(&path) {
+            Ok(Some(found)) => found,
+            Ok(None) => {
+                recovered.remarks.push(format!("{} is lost: the set has no such package", path.display()));
+                continue;
+            }
+            Err(error) => {
+                recovered.remarks.push(format!("{} is lost: {error}", path.display()));
+                continue;
+            }
+        };
+        // A backup may know an earlier version, and the published one must not fall behind it.
+        let known = store.current(&package).map_err(store_error)?;
+        if known.is_some_and(|known| known.outputs.iter().any(|other| other.sha256 == output.sha256)) {
+            continue;
+        }
+        distfiles.insert(&path).context(Kind::Machine, "keep a published package")?;
+        recovered.packages.push(Current {
+            package,
+            build: 0,
+            recipe_version: output.version.clone(),
+            revision: 1,
+            key: BuildKey { digest: String::new(), lines: Vec::new() },
+            outputs: vec![output],
+        });
+    }
+    Ok(recovered)
+}
+
+/// Whether a stanza of the repository is of the package that made an output, of whatever version.
+fn is_of(stanza: &str, row: &OutputRow) -> bool {
+    let field = |text: &str, key: &str| {
+        text.lines().find_map(|line| Some(line.strip_prefix(key)?.strip_prefix('=')?.to_owned()))
+    };
+    let name = field(stanza, "PKGNAME").unwrap_or_default();
+    name.rsplit_once('-').is_some_and(|(base, _)| base == row.output.name)
+        && field(stanza, "PKGPATH") == field(&row.output.description, "PKGPATH")
+}
+
+/// An output as it is published; none where its file is gone, or is not whole.
+fn entry(row: &OutputRow, distfiles: &DistfileStore) -> Result<Option<PackageEntry>> {
+    let output = &row.output;
+    let hash = Sha256Hex::parse(&output.sha256).or_internal("read an output")?;
+    if distfiles.size_bytes(&hash) != Some(output.size_bytes) {
+        return Ok(None);
+    }
+    let sha512 = description::sha512(&output.description).unwrap_or_default();
+    Ok(Some(PackageEntry {
+        name: format!("{}-{}", output.name, output.version),
+        file_name: output.file.clone(),
+        file: distfiles.path(&hash),
+        sha512: sha512.to_owned(),
+        size_bytes: output.size_bytes,
+        summary: description::summary(&output.description),
+    }))
+}

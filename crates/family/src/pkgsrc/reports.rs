@@ -1,0 +1,163 @@
+//! The reports that pbulk writes, beside ours: for collectors of bulk builds and for mails.
+//!
+//! `report/pbulk/report.txt` is for people, and names the folder of the run, `report/pbulk/TIME/meta`. There `report` (and
+//! `report.xz`) has a stanza for every package, `status` the facts of the build, and `report.html` leads to our page.
+
+use kilnyard_ecosystem::Ecosystem;
+use kilnyard_ecosystem::pkgsrc::report::{
+    Header, Package, REPORT_FILE, Status, depths, write_package, write_text,
+};
+use kilnyard_ecosystem::pkgsrc::scan_file::ScanFile;
+use kilnyard_ecosystem::pkgsrc::{LeftOutStanza, Workshop};
+use kilnyard_model::result::PackageState;
+use kilnyard_store::{RunRow, Store};
+use kilnyard_yard::error::{Context, Kind, Result};
+use kilnyard_yard::files::{write_whole, write_whole_by};
+use kilnyard_yard::words::now_seconds;
+use kilnyard_yard::yard::{Yard, store_error};
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+/// Writes the reports after the last run. They are of the whole set: a package that this run did not contain stands where
+/// the latest run that did contain it left it.
+pub fn write(yard: &Yard, store: &dyn Store, workshop: &Workshop) -> Result<()> {
+    let failed = "write the reports for pbulk's readers";
+    let Some(run) = store.last_run().map_err(store_error)? else { return Ok(()) };
+    let graph = workshop.graph();
+    let states = states(store, workshop)?;
+    let depths = depths(graph);
+    let left_out: Vec<(Vec<u8>, bool)> = workshop.left_out_stanzas().map(left_out_stanza).collect();
+    let mut packages: Vec<Package> = graph
+        .packages()
+        .map(|id| Package {
+            stanza: workshop.stanza(id),
+            status: states.get(graph.name(id)).map_or(Status::Open, |state| status(*state)),
+            depth: depths[id.index()],
+        })
+        .collect();
+    packages.extend(left_out.iter().map(|(stanza, is_indirect)| Package {
+        stanza,
+        status: if *is_indirect { Status::IndirectPrefailed } else { Status::Prefailed },
+        depth: 1,
+    }));
+    let header = header(yard, store, &run)?;
+    let folder = yard.path("report/pbulk");
+    let meta = folder.join(header.folder()).join("meta");
+    fs_err::create_dir_all(&meta).context(Kind::Machine, failed)?;
+    // That of a whole tree has 160 MB: one package after the other is resolved, written and forgotten.
+    let (in_graph, others) = packages.split_at(graph.len());
+    write_whole_by(&meta.join("report"), |out| {
+        for (id, package) in graph.packages().zip(in_graph) {
+            write_package(out, package, &stanza_of(workshop, id))?;
+        }
+        others.iter().try_for_each(|package| write_package(out, package, package.stanza))
+    })?;
+    write_whole_by(&meta.join(REPORT_FILE), |out| {
+        let mut packed = liblzma::write::XzEncoder::new(out, XZ_LEVEL);
+        std::io::copy(&mut fs_err::File::open(meta.join("report"))?, &mut packed)?;
+        packed.finish().map(|_| ())
+    })?;
+    write_whole_by(&meta.join("status"), |out| header.write_status(out))?;
+    write_whole(&meta.join("report.html"), PAGE.as_bytes())?;
+    write_whole_by(&folder.join("report.txt"), |out| write_text(out, &header, &packages))?;
+    remove_old(&folder)
+}
+
+/// How many folders of earlier runs are kept, the last one included. That of a whole tree has 160 MB.
+const FOLDERS_MAX: usize = 5;
+
+/// Removes the oldest folders of runs. Their names are times, so that they sort by age; others are not ours.
+fn remove_old(folder: &Path) -> Result<()> {
+    let entries = fs_err::read_dir(folder).into_iter().flatten().flatten();
+    let is_of_run = |path: &PathBuf| path.join("meta").is_dir();
+    let mut runs: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_of_run).collect();
+    runs.sort();
+    for old in &runs[..runs.len().saturating_sub(FOLDERS_MAX)] {
+        fs_err::remove_dir_all(old).context(Kind::Machine, "remove an old report for pbulk's readers")?;
+    }
+    Ok(())
+}
+
+/// How many runs are read to find where each package stands. Runs of a part are small, and the first of the whole set ends
+/// the search.
+const RUNS_MAX: usize = 100;
+
+/// Where each package of the set stands by the latest run that contained this version of it.
+fn states(store: &dyn Store, workshop: &Workshop) -> Result<HashMap<String, PackageState>> {
+    let graph = workshop.graph();
+    let mut states = HashMap::new();
+    let mut missing: HashSet<&str> = graph.packages().map(|id| graph.name(id)).collect();
+    for run in store.runs().map_err(store_error)?.iter().take(RUNS_MAX) {
+        for row in store.packages(run.number).map_err(store_error)? {
+            let Some(id) = graph.find(&row.name).filter(|_| missing.remove(row.name.as_str())) else {
+                continue;
+            };
+            if workshop.version(id) == row.version {
+                states.insert(row.name, row.state);
+            }
+        }
+        if missing.is_empty() {
+            break;
+        }
+    }
+    Ok(states)
+}
+
+/// A page that leads to ours.
+const PAGE: &str = "<!doctype html><meta http-equiv=\"refresh\" content=\"0; url=../../../index.html\">\n";
+/// Enough for a text that repeats itself, and fast.
+const XZ_LEVEL: u32 = 1;
+
+/// A package's stanza with its exact dependencies.
+fn stanza_of(workshop: &Workshop, id: kilnyard_model::graph::PackageId) -> Vec<u8> {
+    let names = workshop.graph().dependencies(id).iter().map(|id| workshop.package_name(*id));
+    resolved(workshop.stanza(id), names, None)
+}
+
+/// The stanza of a package that was left out, with the reason that a resolver found, and whether another one is to blame.
+fn left_out_stanza(left_out: LeftOutStanza) -> (Vec<u8>, bool) {
+    (resolved(left_out.text, std::iter::empty(), left_out.fail_reason), left_out.is_indirect)
+}
+
+/// A stanza with what a resolver found.
+fn resolved<'a>(text: &[u8], names: impl Iterator<Item = &'a str>, fail_reason: Option<&str>) -> Vec<u8> {
+    let mut resolved = Vec::with_capacity(text.len());
+    let written = match ScanFile::parse(text).unwrap_or_default().stanzas.first() {
+        Some(stanza) => stanza.write_resolved(&mut resolved, names, fail_reason),
+        None => Ok(()),
+    };
+    // Writing into memory cannot fail, and a stanza that was read once can be read again.
+    written.map_or_else(|_| text.to_vec(), |()| resolved)
+}
+
+fn status(state: PackageState) -> Status {
+    match state {
+        PackageState::Built | PackageState::Unchanged | PackageState::UpToDate => Status::Done,
+        PackageState::Failed => Status::Failed,
+        PackageState::Blocked => Status::IndirectFailed,
+        PackageState::LeftOut => Status::Prefailed,
+        PackageState::Waiting | PackageState::Ready | PackageState::Building | PackageState::Skipped => {
+            Status::Open
+        }
+    }
+}
+
+/// What the report says of the build; of the platform what the packages themselves say.
+fn header(yard: &Yard, store: &dyn Store, run: &RunRow) -> Result<Header> {
+    let outputs = store.outputs().map_err(store_error)?;
+    let said = |key: &str| {
+        let mut lines = outputs.iter().flat_map(|row| row.output.description.lines());
+        lines.find_map(|line| line.strip_prefix(key)).map(str::to_owned)
+    };
+    let kernel =
+        || fs_err::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
+    Ok(Header {
+        platform: said("OPSYS=").unwrap_or_else(|| "Linux".to_owned()),
+        version: said("OS_VERSION=").unwrap_or_else(kernel),
+        architecture: said("MACHINE_ARCH=").unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+        compiler: "gcc".to_owned(),
+        start_seconds: run.started_seconds as i64,
+        end_seconds: run.ended_seconds.unwrap_or_else(now_seconds) as i64,
+        base_url: format!("file://{}", yard.path("report/pbulk").display()),
+    })
+}

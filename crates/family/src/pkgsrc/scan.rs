@@ -1,0 +1,315 @@
+//! The index of a pkgsrc yard: what the tree's directories say of their packages, asked in a root.
+//!
+//! `index/scan` is the journal of answers, by which the next scan asks only what changed; `index/index.json` and the
+//! scan file that it names are the index, replaced as a whole when a scan is done.
+
+use super::asking::{Found, Work, check_categories, expand, locations, locations_of_categories};
+use super::root_make::RootMake;
+use super::set::settings;
+use crate::debian::base;
+use crate::pkgsrc::Pkgsrc;
+use kilnyard_ecosystem::pkgsrc::kept::{Journal, Kept, Places};
+use kilnyard_ecosystem::pkgsrc::recipe_files::of_tree;
+use kilnyard_ecosystem::pkgsrc::scan_file::{ScanFile, is_category};
+use kilnyard_ecosystem::pkgsrc::stages::TREE;
+use kilnyard_ecosystem::pkgsrc::tree::Tree;
+use kilnyard_ecosystem::pkgsrc::{Scan, Settings};
+use kilnyard_mirror::Sha256Hex;
+use kilnyard_yard::error::{Context, Error, Kind, Result};
+use kilnyard_yard::family::{Family, Scanned};
+use kilnyard_yard::files::write_whole;
+use kilnyard_yard::shape::Shape;
+use kilnyard_yard::unpack;
+use kilnyard_yard::yard::Yard;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The index of a yard.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+pub struct Index {
+    /// The scan file, in the yard's folder of the index.
+    file: String,
+    /// Its hash.
+    pub identity: String,
+    /// The directories and categories that were asked for; none for the whole tree.
+    wanted: Option<Vec<String>>,
+    /// The directories of each category that was asked for.
+    #[serde(default)]
+    categories: BTreeMap<String, Vec<String>>,
+    /// Directories that could not be scanned, and what they said.
+    pub failed: Vec<(String, String)>,
+    /// Folders of the tree that something was read from.
+    folders: Vec<String>,
+}
+
+/// Brings the index up to date.
+pub fn scan(
+    yard: &Yard,
+    pkgsrc: &Pkgsrc,
+    cancel: &AtomicBool,
+    say: &(dyn Fn(&str) + Sync),
+) -> Result<Scanned> {
+    if !pkgsrc.tree.join("mk").is_dir() {
+        return Err(Error::usage(format!("{} is no pkgsrc tree: it has no mk", pkgsrc.tree.display()))
+            .hint("tree in kilnyard.toml: the folder that mk and the categories are in"));
+    }
+    let wanted = yard.config.package_names(&yard.folder)?;
+    check_categories(&pkgsrc.tree, wanted.as_deref().unwrap_or_default())?;
+    let ids = yard.ids();
+    pkgsrc.ensure_layers(yard, &ids, cancel, say)?;
+    let settings = settings(yard, pkgsrc, &base::find(yard, &pkgsrc.root).unwrap_or_default())?;
+    let is_missing = |location: &&String| !pkgsrc.tree.join(location).is_dir();
+    let missing: Vec<String> = wanted.iter().flatten().filter(is_missing).cloned().collect();
+    if let (Some(first), true) = (missing.first(), wanted.as_ref().is_some_and(|w| w.len() == missing.len()))
+    {
+        return Err(Error::usage(format!("{first} is no directory of {}", pkgsrc.tree.display()))
+            .hint("packages in kilnyard.toml: directories such as mail/mutt"));
+    }
+    let cores = Shape::of(yard).machine.cores;
+    let make = RootMake::new(yard, pkgsrc, &settings, &ids, cores)?;
+    let there = wanted.as_ref().map(|wanted| {
+        wanted.iter().filter(|location| !missing.contains(location)).cloned().collect::<Vec<_>>()
+    });
+    let asked = ask(yard, pkgsrc, &settings, &make, there.as_deref(), cores, say);
+    make.remove(yard, &ids);
+    keep(yard, pkgsrc, (wanted, missing), asked?, say)
+}
+
+/// What the tree answered.
+struct Asked {
+    /// All locations in their order.
+    order: Vec<String>,
+    /// The locations of each category that was asked for.
+    categories: BTreeMap<String, Vec<String>>,
+    found: Found,
+}
+
+/// Asks the tree for these directories and categories, or for everything.
+fn ask(
+    yard: &Yard,
+    pkgsrc: &Pkgsrc,
+    settings: &Settings,
+    make: &RootMake,
+    wanted: Option<&[String]>,
+    jobs: u32,
+    say: &dyn Fn(&str),
+) -> Result<Asked> {
+    let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128);
+    let Settings { layers_digest, make: program, prefix, architecture, mk_conf, .. } = settings;
+    let text = format!("{layers_digest} {program} {prefix} {architecture} {mk_conf}");
+    let facts = Sha256Hex::of(text.as_bytes()).as_str().to_owned();
+    let places = Places { tree: pkgsrc.tree.clone(), inside: Some(TREE) };
+    let path = yard.path("index/scan");
+    let failed = "keep what was scanned";
+    let kept = Kept::read(&path, &facts).context(Kind::Machine, failed)?.current(&places);
+    let mut journal = Journal::begin(&path, &places, &facts, &kept, began).context(Kind::Machine, failed)?;
+    let tree = Tree { make };
+    let mut categories = BTreeMap::new();
+    let first = match wanted {
+        Some(wanted) => {
+            categories = locations_of_categories(&tree, wanted, jobs)?;
+            expand(wanted, &categories)
+        }
+        None => {
+            say(&format!("listing the categories of {}", pkgsrc.tree.display()));
+            locations(&tree, jobs)?
+        }
+    };
+    let mut work = Work::new(tree, &pkgsrc.tree, kept.stanzas, wanted.is_some());
+    let mut order = work.scan(first, jobs, &mut journal, failed, say)?;
+    if wanted.is_some() {
+        order.sort_unstable();
+    }
+    Ok(Asked { order, categories, found: work.found })
+}
+
+/// Writes the index. `missing` are directories that are wanted and not there: they are left out, and the rest is built.
+fn keep(
+    yard: &Yard,
+    pkgsrc: &Pkgsrc,
+    (wanted, missing): (Option<Vec<String>>, Vec<String>),
+    Asked { order, categories, found }: Asked,
+    say: &dyn Fn(&str),
+) -> Result<Scanned> {
+    let asked = order.len() as u64 - found.reused;
+    let stanzas: Vec<u8> =
+        order.iter().filter_map(|location| found.stanzas.get(location)).flatten().copied().collect();
+    let mut failed: Vec<(String, String)> =
+        found.failed.into_iter().map(|(location, error)| (location, error.to_string())).collect();
+    let absent = format!("it is no directory of {}", pkgsrc.tree.display());
+    failed.extend(missing.into_iter().map(|location| (location, absent.clone())));
+    say(&format!(
+        "{} directories: {asked} asked, {} as before, {} failed",
+        order.len(),
+        found.reused,
+        failed.len()
+    ));
+    if let (true, Some((location, error))) = (stanzas.is_empty(), failed.first()) {
+        // Something is wrong with all of them: the index that is there is better than none.
+        let mut nothing = Error::new(Kind::Packages, "no directory of the tree could be scanned");
+        nothing.causes.push(format!("{location}: {error}"));
+        return Err(nothing.hint("mk-conf and the kit, if they are new; the index stays as it was"));
+    }
+    put(yard, pkgsrc, (wanted, categories), &order, &stanzas, failed)
+}
+
+/// Takes a scan file as the index.
+pub fn import(yard: &Yard, pkgsrc: &Pkgsrc, text: Vec<u8>) -> Result<Scanned> {
+    // Where the tree is seen in our roots, so that it is known what of it was read.
+    let elsewhere = tree_of(&ScanFile::parse(&text).context(Kind::Usage, "read the scan")?);
+    let text = match elsewhere {
+        Some(elsewhere) => replaced(&text, format!("{elsewhere}/").as_bytes(), format!("{TREE}/").as_bytes()),
+        None => text,
+    };
+    let file = ScanFile::parse(&text).context(Kind::Usage, "read the scan")?;
+    let mut order: Vec<String> = file.stanzas.iter().map(|stanza| stanza.location.to_owned()).collect();
+    order.sort_unstable();
+    order.dedup();
+    let wanted = yard.config.package_names(&yard.folder)?;
+    let names = wanted.as_deref().unwrap_or_default();
+    check_categories(&pkgsrc.tree, names)?;
+    // Their make is not asked: a category is what the file has of it.
+    let of_category = |category: &String| {
+        let is_of = |location: &&String| location.split_once('/').is_some_and(|(first, _)| first == category);
+        (category.clone(), order.iter().filter(is_of).cloned().collect())
+    };
+    let categories = names.iter().filter(|name| is_category(name)).map(of_category).collect();
+    put(yard, pkgsrc, (wanted, categories), &order, &text, Vec::new())
+}
+
+/// A text with other words in the place of some.
+fn replaced(text: &[u8], words: &[u8], others: &[u8]) -> Vec<u8> {
+    let mut new = Vec::with_capacity(text.len());
+    let mut start = 0;
+    for found in memchr::memmem::find_iter(text, words) {
+        new.extend(&text[start..found]);
+        new.extend(others);
+        start = found + words.len();
+    }
+    new.extend(&text[start..]);
+    new
+}
+
+/// Makes stanzas of these directories the index.
+fn put(
+    yard: &Yard,
+    pkgsrc: &Pkgsrc,
+    (wanted, categories): (Option<Vec<String>>, BTreeMap<String, Vec<String>>),
+    order: &[String],
+    stanzas: &[u8],
+    failed: Vec<(String, String)>,
+) -> Result<Scanned> {
+    let before = Index::open(yard).unwrap_or_default();
+    let identity = Sha256Hex::of(stanzas).as_str().to_owned();
+    let file = format!("scan-{}.zst", &identity[..16]);
+    let folders = read_folders(order, stanzas).into_iter().collect();
+    let index = Index { file, identity, wanted, categories, failed, folders };
+    let names = vec![pkgsrc.tree.display().to_string()];
+    // A scan file that somebody removed is written again.
+    if index == before && yard.path("index").join(&index.file).is_file() {
+        return Ok(Scanned { unchanged: names, ..Scanned::default() });
+    }
+    let packed = zstd::encode_all(stanzas, 1).or_internal("pack the scan")?;
+    write_whole(&yard.path("index").join(&index.file), &packed)?;
+    let text = serde_json::to_vec_pretty(&index).or_internal("write the index")?;
+    write_whole(&yard.path("index/index.json"), &text)?;
+    if before.file != index.file && !before.file.is_empty() {
+        // What stays is removed with the index.
+        let _ = fs_err::remove_file(yard.path("index").join(before.file));
+    }
+    Ok(Scanned { changed: names, ..Scanned::default() })
+}
+
+/// Folders of the tree that files were read from, besides those of the packages themselves: the top ones, such as
+/// `mk`, and those of other packages.
+fn read_folders(order: &[String], stanzas: &[u8]) -> BTreeSet<String> {
+    let mut folders: BTreeSet<String> = order.iter().cloned().collect();
+    // Nearly all that a package reads is of the infrastructure, and was seen before in the same words.
+    let mut seen = HashSet::new();
+    let mut location = "";
+    for line in stanzas.split(|byte| *byte == b'\n') {
+        if let Some(value) = line.strip_prefix(b"PKG_LOCATION=") {
+            location = std::str::from_utf8(value).unwrap_or("");
+        }
+        let Some(files) = line.strip_prefix(b"SCAN_DEPENDS=") else { continue };
+        for file in files.split(u8::is_ascii_whitespace) {
+            // Only such a path is the same file for every package.
+            if file.starts_with(b"../../") && !seen.insert(file) {
+                continue;
+            }
+            let Some(path) = std::str::from_utf8(file).ok().and_then(|file| of_tree(location, file)) else {
+                continue;
+            };
+            let mut parts = path.splitn(3, '/');
+            match (parts.next(), parts.next(), parts.next()) {
+                (Some("mk"), ..) => folders.insert("mk".to_owned()),
+                (Some(category), Some(directory), Some(_)) => {
+                    folders.insert(format!("{category}/{directory}"))
+                }
+                _ => false,
+            };
+        }
+    }
+    folders
+}
+
+/// Where a scan of somebody else had the tree, told by a file that it read of a package's own directory.
+fn tree_of(file: &ScanFile) -> Option<String> {
+    file.stanzas.iter().find_map(|stanza| {
+        let inside = format!("/{}/", stanza.location);
+        let read = stanza.get("SCAN_DEPENDS")?;
+        let tree =
+            read.split_ascii_whitespace().find_map(|path| Some(path.split_once(&inside)?.0.to_owned()));
+        tree.filter(|tree| tree.starts_with('/') && tree != TREE)
+    })
+}
+
+impl Index {
+    /// The index as the last scan left it; cheap, nothing is read yet.
+    pub fn open(yard: &Yard) -> Result<Index> {
+        let read = fs_err::read(yard.path("index/index.json")).ok();
+        read.and_then(|bytes| serde_json::from_slice(&bytes).ok()).ok_or_else(|| {
+            Error::usage(format!("the yard {} was not scanned yet", yard.folder.display()))
+                .hint("kilnyard scan")
+        })
+    }
+
+    /// What the index and the files of the tree are now, as a text to be hashed; no file's content is read.
+    pub fn inputs(&self, pkgsrc: &Pkgsrc) -> String {
+        let fingerprint = fingerprint(&pkgsrc.tree, &self.folders);
+        format!("{} {:?} {:?} {fingerprint}", self.identity, self.failed, self.categories)
+    }
+
+    /// The directories that these names of directories and categories stand for, as the last scan found them.
+    pub fn expand(&self, names: &[String]) -> Vec<String> {
+        expand(names, &self.categories)
+    }
+
+    /// What was scanned.
+    pub fn read(self, yard: &Yard) -> Result<Scan> {
+        let path = yard.path("index").join(&self.file);
+        let text = unpack::read(&path)
+            .context(Kind::Machine, format!("read the index {}", self.file))
+            .map_err(|error| error.hint("kilnyard clean --index && kilnyard scan"))?;
+        Ok(Scan { text, failed: self.failed })
+    }
+}
+
+/// A hash of what the files of a tree's folders are, by their times and sizes alone.
+fn fingerprint(tree: &Path, folders: &[String]) -> String {
+    let mut text = String::new();
+    let mut open: Vec<PathBuf> = folders.iter().map(|folder| tree.join(folder)).collect();
+    while let Some(path) = open.pop() {
+        let Ok(metadata) = fs_err::symlink_metadata(&path) else { continue };
+        let (size, seconds, nanoseconds) = (metadata.size(), metadata.mtime(), metadata.mtime_nsec());
+        text.push_str(&format!("{} {size} {seconds} {nanoseconds} {}\n", path.display(), metadata.ino()));
+        if metadata.is_dir() {
+            open.extend(fs_err::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
+        }
+    }
+    Sha256Hex::of(text.as_bytes()).as_str().to_owned()
+}

@@ -11,6 +11,7 @@ pub mod fakeroot;
 mod history;
 pub mod index;
 mod init;
+mod lease;
 mod log;
 mod manual;
 mod plan;
@@ -27,6 +28,7 @@ mod simulate;
 mod status;
 mod tune;
 mod why;
+mod worker;
 
 use crate::cli::{self, Arguments, Command};
 use crate::error::{Context, Error, Kind, Result};
@@ -69,6 +71,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Root(cli::Root::Plan(options)) => root::plan(&yard()?, &options),
         Command::Publish(options) => publish::run(&yard()?, &options),
         Command::Clean(options) => clean::run(&yard()?, &options),
+        Command::Lease(options) => lease::run(&yard()?, &options),
+        Command::Worker(options) => worker::run(&options),
         Command::Restore(options) => restore::run(&yard()?, &options),
         Command::Index(options) => index::run(&options),
         Command::Simulate(options) => simulate::run(yard, &options),

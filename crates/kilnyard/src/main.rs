@@ -15,8 +15,8 @@ mod signals;
 use clap::Parser;
 // The rooms of a yard are the commands' too, by the same names.
 use kilnyard_yard::{
-    causes, config, due, environment, error, estimates, family, files, layers, mirror, plan, report, shape,
-    words, worker, yard,
+    causes, config, due, environment, error, estimates, family, files, layers, lease, mirror, plan, report,
+    shape, words, worker, yard,
 };
 use std::process::ExitCode;
 

@@ -112,6 +112,9 @@ pub struct SharedFolder {
     pub name: String,
     /// Where it is shown, inside.
     pub inside: String,
+    /// The files of it that the build needs; absent where that is all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub names: Option<Vec<String>>,
     /// What is in it, for a machine that does not have it by its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<FolderContent>,

@@ -60,11 +60,13 @@ fn root() -> RootOrder {
             SharedFolder {
                 name: "tree".to_owned(),
                 inside: "/usr/pkgsrc".to_owned(),
+                names: None,
                 content: Some(FolderContent::Tree(artifact(Media::Tree))),
             },
             SharedFolder {
                 name: "distfiles".to_owned(),
                 inside: "/distfiles".to_owned(),
+                names: Some(vec!["a/two.tar.gz".to_owned()]),
                 content: Some(FolderContent::Files(vec![FolderFile {
                     name: "a/two.tar.gz".to_owned(),
                     artifact: artifact(Media::Bytes),
@@ -134,6 +136,7 @@ fn lease() -> Lease {
             folder: SharedFolder {
                 name: "distfiles".to_owned(),
                 inside: "/distfiles".to_owned(),
+                names: None,
                 content: None,
             },
             files: vec![FetchFile { name: "a/two.tar.gz".to_owned(), size_bytes: None }],

@@ -16,6 +16,7 @@ mod pack;
 mod unpack;
 
 pub(crate) use pack::pack;
+pub use pack::pack_shared;
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};

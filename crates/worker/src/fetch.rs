@@ -302,6 +302,7 @@ mod tests {
             folder: kilnyard_model::order::SharedFolder {
                 name: "kept".to_owned(),
                 inside: "/x".to_owned(),
+                names: None,
                 content: None,
             },
             files: files(&["link", "sub/a", "good", "absent", "other"]),

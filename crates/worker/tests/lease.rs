@@ -224,7 +224,7 @@ printf 'Package: one\\nVersion: 1+bk1\\nArchitecture: all\\nMaintainer: A <a@b.c
 dpkg-deb --root-owner-group --build p one_1+bk1_all.deb";
 
 fn lease(script: &str) -> Lease {
-    let usr = SharedFolder { name: "usr".to_owned(), inside: "/usr".to_owned(), content: None };
+    let usr = SharedFolder { name: "usr".to_owned(), inside: "/usr".to_owned(), names: None, content: None };
     Lease {
         build: 7,
         attempt: Attempt::from_bytes([7; 16]),

@@ -20,6 +20,7 @@ pub mod finding;
 pub mod interrupt;
 pub mod key;
 pub mod layers;
+pub mod lease;
 pub mod mirror;
 pub mod plan;
 pub mod report;

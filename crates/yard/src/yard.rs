@@ -267,11 +267,12 @@ impl Yard {
 
     /// How commands that fetch reach others from this machine.
     pub fn network(&self) -> Network {
-        let variable = |name: &&str| Some(((*name).to_owned(), self.environment.get(name)?.to_owned()));
-        Network {
-            resolv_conf: fs_err::read_to_string("/etc/resolv.conf").unwrap_or_default(),
-            environment: FETCH_VARIABLES.iter().filter_map(variable).collect(),
-        }
+        network(&self.environment)
+    }
+
+    /// The ids that roots of a folder have, for the user who runs this: it is a yard, or a worker's own.
+    pub fn ids_of(folder: &Path) -> IdMap {
+        folders::ids(folder)
     }
 
     /// Whether this machine has what roots need that are made as the configuration says, as far as it is seen without trying.
@@ -317,4 +318,13 @@ pub fn store_error(error: StoreError) -> Error {
         error.hints.push(hint.to_owned());
     }
     error
+}
+
+/// How commands that fetch reach others from this machine.
+pub(crate) fn network(environment: &Environment) -> Network {
+    let variable = |name: &&str| Some(((*name).to_owned(), environment.get(name)?.to_owned()));
+    Network {
+        resolv_conf: fs_err::read_to_string("/etc/resolv.conf").unwrap_or_default(),
+        environment: FETCH_VARIABLES.iter().filter_map(variable).collect(),
+    }
 }

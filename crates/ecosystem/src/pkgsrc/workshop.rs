@@ -196,7 +196,7 @@ impl Workshop {
         };
         (!distfiles.iter().all(is_there)).then(|| FetchOrder {
             stage: self.commands(package).fetch(depends),
-            folder: distfiles_folder(),
+            folder: distfiles_folder(None),
             files: distfiles
                 .into_iter()
                 .map(|file| FetchFile { name: file.name, size_bytes: file.size_bytes })
@@ -282,15 +282,24 @@ pub const TREE_FOLDER: &str = "tree";
 /// The name of the folder with the distfiles.
 pub const DISTFILES_FOLDER: &str = "distfiles";
 
-fn distfiles_folder() -> SharedFolder {
-    SharedFolder { name: DISTFILES_FOLDER.to_owned(), inside: stages::DISTFILES.to_owned(), content: None }
+/// The folder of distfiles, with the names of those that are needed; all where none are given.
+fn distfiles_folder(names: Option<Vec<String>>) -> SharedFolder {
+    SharedFolder {
+        name: DISTFILES_FOLDER.to_owned(),
+        inside: stages::DISTFILES.to_owned(),
+        names,
+        content: None,
+    }
+}
+
+fn tree_folder() -> SharedFolder {
+    SharedFolder { name: TREE_FOLDER.to_owned(), inside: stages::TREE.to_owned(), names: None, content: None }
 }
 
 /// What every root of this family shows besides its layers and inputs.
 pub fn shown(settings: &Settings) -> RootOrder {
-    let tree = SharedFolder { name: TREE_FOLDER.to_owned(), inside: stages::TREE.to_owned(), content: None };
     RootOrder {
-        folders: vec![tree, distfiles_folder()],
+        folders: vec![tree_folder(), distfiles_folder(None)],
         sealed: stages::sealed(settings),
         ..RootOrder::default()
     }
@@ -377,6 +386,7 @@ impl Ecosystem for Workshop {
             .filter_map(|id| Some(stock[id.index()].as_ref()?.output.file.clone()))
             .collect();
         let fetch = self.fetch(package, &direct);
+        let distfiles = self.distfiles(package).into_iter().map(|file| file.name).collect();
         let mut texts = stages::texts(&self.settings);
         texts.push(stages::unpack_mk());
         Ok(BuildOrder {
@@ -384,7 +394,10 @@ impl Ecosystem for Workshop {
             version: split(&known.name).1.to_owned(),
             family: Rules::order(&self.settings),
             key,
-            root: self.root(&installed, &stock, texts),
+            root: RootOrder {
+                folders: vec![tree_folder(), distfiles_folder(Some(distfiles))],
+                ..self.root(&installed, &stock, texts)
+            },
             work: Some(WorkOrder {
                 inside: stages::BUILD.to_owned(),
                 expected_bytes: self.source_bytes(package).saturating_mul(WORK_BYTES_OF_SOURCE),

@@ -104,6 +104,8 @@ useradd --uid 1000 --gid 1000 --home-dir /nonexistent --no-create-home --shell /
 echo 'man-db man-db/auto-update boolean false' | debconf-set-selections
 printf '127.0.0.1 localhost kilnyard\n::1 localhost kilnyard\n' > /etc/hosts
 rm -f /etc/apt/sources.list /etc/apt/sources.list.d/* /etc/resolv.conf /var/lib/apt/lists/*_* /var/cache/apt/archives/*.deb
+# They have times of this machine.
+rm -f /var/cache/apt/*.bin
 mkdir -p /build /kilnyard/inputs /kilnyard/texts
 chown builder:builder /build
 dpkg-query --show --showformat '${Package} ${Version}\n'

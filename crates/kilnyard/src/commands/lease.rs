@@ -33,12 +33,17 @@ pub fn run(yard: &Yard, options: &cli::Lease) -> Result<ExitCode> {
         let known: Vec<String> = set.graph().packages().map(|id| set.graph().name(id).to_owned()).collect();
         return Err(super::unknown_package(package, &known));
     };
+    for needed in set.graph().ancestors(id) {
+        let name = set.graph().name(needed);
+        if store.current(name).map_err(store_error)?.is_none() {
+            return Err(Error::usage(format!("{package} needs {name}, which is not built"))
+                .hint(format!("kilnyard build {package}, which builds that first")));
+        }
+    }
     let kept = store.current(package).map_err(store_error)?;
     let kept = kept.filter(|kept| kept.recipe_version == set.version(id)).map_or(0, |kept| kept.revision);
-    let order = set.order(id, kept.max(set.published_revision(id)) + 1).map_err(|impossible| {
-        Error::usage(impossible.explanation)
-            .hint(format!("kilnyard build {package}, which builds what it needs"))
-    })?;
+    let order = set.order(id, kept.max(set.published_revision(id)) + 1);
+    let order = order.map_err(|impossible| Error::usage(impossible.explanation))?;
     for input in order.root.inputs.iter().filter(|input| !input.urls.is_empty()) {
         let sha256 =
             Sha256Hex::parse(&input.sha256).context(Kind::Machine, format!("find {}", input.name))?;

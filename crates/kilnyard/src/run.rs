@@ -16,7 +16,7 @@ use crate::shape::jobserver_style;
 use crate::signals;
 use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
-use kilnyard_coordinator::{Action, Attempts, Coordinator, Event, Kept, Notice, Prepared, Start};
+use kilnyard_coordinator::{Action, Attempts, Coordinator, Event, Granted, Kept, Notice, Prepared, Start};
 use kilnyard_mirror::DistfileStore;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::{BuildOrder, Stage};
@@ -25,7 +25,7 @@ use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, PackageState, S
 use kilnyard_process::jobserver::Style;
 use kilnyard_process::{LimitRules, pressure};
 use kilnyard_protocol::{BuildResult, Lease, Progress};
-use kilnyard_schedule::{Files, Pressure};
+use kilnyard_schedule::{MachineId, Pressure};
 use kilnyard_store::{
     BuildRow, Current, ForcedRun, Number, PackageRow, Record, Request, RequestKind, RunRow, RunState, Store,
 };
@@ -482,7 +482,7 @@ impl Driver<'_, '_> {
         if std::mem::replace(&mut self.is_pressed, is_pressed) == is_pressed {
             return Ok(None);
         }
-        self.apply(Event::Pressure(is_pressed), view)
+        self.apply(Event::Pressure { machine: MachineId(0), pressure: is_pressed }, view)
     }
 
     fn take_requests(&mut self, view: &mut dyn View) -> Result<Option<RunState>> {
@@ -553,7 +553,7 @@ impl Driver<'_, '_> {
                         self.fetchers.fetch(package, order);
                     }
                 }
-                Action::Grant { build, package, slot, files, .. } => self.grant(build, package, slot, files),
+                Action::Grant(granted) => self.grant(granted),
                 Action::Allot(cores) => {
                     self.cores.allot(&cores).context(Kind::Machine, SHARING)?;
                     for seen in &mut self.snapshot.builds {
@@ -562,6 +562,8 @@ impl Driver<'_, '_> {
                     }
                 }
                 Action::Cancel { build } => self.slots.cancel(build),
+                // The slots of this process say nothing by messages.
+                Action::Send { .. } | Action::Ask { .. } => {}
                 Action::Adopt { package, outputs } => self.run.planned.workshop.adopt(package, &outputs),
                 Action::Tell(notice) => {
                     if let Notice::State { package, state, .. } = &notice
@@ -652,7 +654,8 @@ impl Driver<'_, '_> {
             && planned.is_some_and(|planned| planned.build == kept.build)
     }
 
-    fn grant(&mut self, build: Number, package: PackageId, slot: u32, files: Files) {
+    fn grant(&mut self, granted: Granted) {
+        let Granted { build, attempt, package, slot, files, rank_seconds, .. } = granted;
         let Some(order) = self.orders.get(&package) else { return };
         self.snapshot.builds.push(BuildSeen {
             build,
@@ -668,6 +671,8 @@ impl Driver<'_, '_> {
         });
         let lease = Lease {
             build,
+            attempt,
+            rank_seconds,
             run: self.snapshot.run,
             slot,
             files,
@@ -695,37 +700,41 @@ impl Driver<'_, '_> {
     /// Keeps the picture of what is being built.
     fn note(&mut self, event: &Event, view: &mut dyn View) {
         match event {
-            Event::Progress { build, progress } => {
-                let Some(seen) = self.snapshot.builds.iter_mut().find(|seen| seen.build == *build) else {
-                    return;
-                };
-                match progress {
-                    Progress::StageBegan(stage) => {
-                        self.cores.stage_began(*build);
-                        seen.stage = Some(*stage);
-                        seen.stage_started = Instant::now();
-                        let seen = seen.clone();
-                        view.see(&Seen::StageBegan(&seen, *stage), &self.snapshot);
-                    }
-                    Progress::StageEnded(result) => {
-                        let seen = seen.clone();
-                        view.see(&Seen::StageEnded(&seen, result), &self.snapshot);
-                    }
-                    Progress::Alive => {}
-                    Progress::Sample { runnable, memory_bytes, .. } => {
-                        self.cores.counted(*build, *runnable);
-                        seen.memory_bytes = *memory_bytes;
-                    }
-                }
-            }
-            Event::Ended(result) => {
-                let ended = self.snapshot.builds.iter().position(|seen| seen.build == result.build);
-                if let Some(position) = ended {
-                    let seen = self.snapshot.builds.remove(position);
-                    view.see(&Seen::BuildEnded(&seen, result), &self.snapshot);
-                }
-            }
+            Event::Progress { build, progress } => self.note_progress(*build, progress, view),
+            Event::Ended(result) => self.note_end(result, view),
             _ => {}
+        }
+    }
+
+    fn note_progress(&mut self, build: Number, progress: &Progress, view: &mut dyn View) {
+        let Some(seen) = self.snapshot.builds.iter_mut().find(|seen| seen.build == build) else {
+            return;
+        };
+        match progress {
+            Progress::StageBegan(stage) => {
+                self.cores.stage_began(build);
+                seen.stage = Some(*stage);
+                seen.stage_started = Instant::now();
+                let seen = seen.clone();
+                view.see(&Seen::StageBegan(&seen, *stage), &self.snapshot);
+            }
+            Progress::StageEnded(result) => {
+                let seen = seen.clone();
+                view.see(&Seen::StageEnded(&seen, result), &self.snapshot);
+            }
+            Progress::Alive | Progress::Wants(_) => {}
+            Progress::Sample { runnable, memory_bytes, .. } => {
+                self.cores.counted(build, *runnable);
+                seen.memory_bytes = *memory_bytes;
+            }
+        }
+    }
+
+    fn note_end(&mut self, result: &BuildResult, view: &mut dyn View) {
+        let ended = self.snapshot.builds.iter().position(|seen| seen.build == result.build);
+        if let Some(position) = ended {
+            let seen = self.snapshot.builds.remove(position);
+            view.see(&Seen::BuildEnded(&seen, result), &self.snapshot);
         }
     }
 
@@ -736,6 +745,8 @@ impl Driver<'_, '_> {
                 self.snapshot.counts = self.coordinator.counts();
                 view.see(&Seen::State { package: name, state: *state, reason }, &self.snapshot);
             }
+            Notice::Progress { build, progress } => self.note_progress(*build, progress, view),
+            Notice::Ended(result) => self.note_end(result, view),
             Notice::Refused { request, reason } => {
                 view.see(&Seen::Refused { request, reason }, &self.snapshot);
             }

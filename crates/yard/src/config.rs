@@ -434,6 +434,14 @@ impl Config {
         }
     }
 
+    /// The name of the package family.
+    pub fn family_name(&self) -> &'static str {
+        match &self.family {
+            Family::Debian(_) => kilnyard_ecosystem::debian::FAMILY,
+            Family::Pkgsrc(_) => kilnyard_ecosystem::pkgsrc::FAMILY,
+        }
+    }
+
     /// From what limits of each command follow; how much memory there is is not the configuration's to say.
     pub fn limits(&self) -> LimitRules {
         let rules = LimitRules {

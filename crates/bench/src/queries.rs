@@ -198,7 +198,7 @@ fn log_path(run: u64, build: u64, number: usize, stage: Stage) -> String {
 fn build_records(run: u64, build: u64, number: usize, began: f64, state: PackageState) -> Vec<Record> {
     let is_failed = state == PackageState::Failed;
     let outcome = if is_failed { BuildOutcome::Failed } else { BuildOutcome::Built };
-    let mut records = vec![Record::BuildBegan(BuildRow {
+    let mut records = vec![Record::BuildBegan(Box::new(BuildRow {
         number: build,
         attempt: Some(Attempt::from_bytes(u128::from(build).to_be_bytes())),
         run,
@@ -214,7 +214,7 @@ fn build_records(run: u64, build: u64, number: usize, began: f64, state: Package
         failure: None,
         is_reproducible: None,
         stages: Vec::new(),
-    })];
+    }))];
     let all = [Stage::Unpack, Stage::Depends, Stage::Build, Stage::Collect, Stage::Test];
     let stages = if is_failed { &all[..3] } else { &all[..] };
     records.extend(stages.iter().map(|stage| {

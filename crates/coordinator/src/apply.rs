@@ -312,7 +312,7 @@ impl Coordinator {
     ) {
         let now_seconds = self.now_seconds;
         let package = &mut self.packages[id.index()];
-        actions.push(Action::Record(Record::BuildBegan(BuildRow {
+        actions.push(Action::Record(Record::BuildBegan(Box::new(BuildRow {
             number: build,
             attempt: Some(attempt),
             run: self.run,
@@ -328,7 +328,7 @@ impl Coordinator {
             failure: None,
             is_reproducible: None,
             stages: Vec::new(),
-        })));
+        }))));
         if let Some(stage) = package.fetch.take() {
             actions.push(Action::Record(Record::StageEnded { build, at_seconds: now_seconds, stage }));
         }

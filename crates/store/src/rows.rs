@@ -277,7 +277,7 @@ pub enum Record {
         at_seconds: f64,
     },
     /// A build begins.
-    BuildBegan(BuildRow),
+    BuildBegan(Box<BuildRow>),
     /// A stage of a build ended.
     StageEnded {
         /// The build.

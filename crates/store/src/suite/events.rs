@@ -22,7 +22,7 @@ fn decide(store: &mut dyn Store) -> u64 {
     let build = store.next_build().unwrap();
     store
         .record(&[
-            Record::BuildBegan(build_row(build, run, "a")),
+            Record::BuildBegan(Box::new(build_row(build, run, "a"))),
             moved(PackageState::Building, Reason::FirstBuild, None, 101.5),
         ])
         .unwrap();
@@ -124,12 +124,12 @@ pub(super) fn events_come_with_their_decision_alone(open: Open) {
         at_seconds: 120.0,
     };
     // The number of the build is used.
-    store.record(&[change.clone(), Record::BuildBegan(build_row(1, run, "a"))]).unwrap_err();
+    store.record(&[change.clone(), Record::BuildBegan(Box::new(build_row(1, run, "a")))]).unwrap_err();
     assert_eq!(store.events_since(0, ALL).unwrap(), before);
     let mut other = leading(open);
-    store.record(&[change.clone()]).unwrap_err();
+    store.record(std::slice::from_ref(&change)).unwrap_err();
     assert_eq!(other.events_since(0, ALL).unwrap(), before);
-    other.record(&[change]).unwrap();
+    other.record(std::slice::from_ref(&change)).unwrap();
     let after = other.events_since(before.last().unwrap().seq, ALL).unwrap();
     assert_eq!(after.iter().map(|event| event.epoch).collect::<Vec<_>>(), [2]);
 }

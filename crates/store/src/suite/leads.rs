@@ -14,11 +14,11 @@ pub(super) fn a_lead_fences_those_before_it(open: Open) {
     let lead = first.lead().unwrap();
     assert_eq!((lead.epoch, lead.next_build), (1, 1));
     let run = first.begin_run(&run_row(), &[package_row("a", PackageState::Ready)]).unwrap();
-    first.record(&[Record::BuildBegan(build_row(4, run, "a"))]).unwrap();
+    first.record(&[Record::BuildBegan(Box::new(build_row(4, run, "a")))]).unwrap();
     let lead = second.lead().unwrap();
     assert_eq!((lead.epoch, lead.next_build), (2, 5));
     // Whatever the earlier one had in mind comes too late.
-    let late = first.record(&[Record::BuildBegan(build_row(5, run, "a"))]).unwrap_err();
+    let late = first.record(&[Record::BuildBegan(Box::new(build_row(5, run, "a")))]).unwrap_err();
     assert!(matches!(late, StoreError::Fenced { own: 1, latest: 2, .. }), "{late:?}");
     let late = first.begin_run(&run_row(), &[]).unwrap_err();
     assert!(matches!(late, StoreError::Fenced { own: 1, latest: 2, .. }), "{late:?}");
@@ -27,7 +27,7 @@ pub(super) fn a_lead_fences_those_before_it(open: Open) {
     assert!(matches!(refused, StoreError::Fenced { own: 0, latest: 2, .. }), "{refused:?}");
     // Requests may come from anywhere.
     never.request(RequestKind::Retry, "a", 7.0).unwrap();
-    second.record(&[Record::BuildBegan(build_row(5, run, "a"))]).unwrap();
+    second.record(&[Record::BuildBegan(Box::new(build_row(5, run, "a")))]).unwrap();
     // One that comes back is a new one.
     assert_eq!(first.lead().unwrap().epoch, 3);
     second.record(&[]).unwrap_err();
@@ -37,12 +37,12 @@ pub(super) fn a_lead_fences_those_before_it(open: Open) {
 pub(super) fn numbers_and_attempts_are_used_once(open: Open) {
     let mut store = leading(open);
     let run = store.begin_run(&run_row(), &[]).unwrap();
-    store.record(&[Record::BuildBegan(build_row(3, run, "a"))]).unwrap();
+    store.record(&[Record::BuildBegan(Box::new(build_row(3, run, "a")))]).unwrap();
     assert_eq!(store.next_build().unwrap(), 4);
     let begin = |number, of| {
         let mut row = build_row(number, run, "b");
         row.attempt = Some(attempt(of));
-        Record::BuildBegan(row)
+        Record::BuildBegan(Box::new(row))
     };
     for (number, of) in [(3, 9), (2, 9), (4, 3)] {
         let used = store.record(&[begin(number, of)]).unwrap_err();
@@ -85,7 +85,9 @@ pub(super) fn each_target_has_rows_of_its_own(open: Open) {
             key: Key { digest: name.into(), lines: Vec::new() },
             outputs: vec![output(name)],
         };
-        store.record(&[Record::BuildBegan(build_row(build, run, "p")), Record::Outputs(current)]).unwrap();
+        store
+            .record(&[Record::BuildBegan(Box::new(build_row(build, run, "p"))), Record::Outputs(current)])
+            .unwrap();
         store.import_durations(&[("q".to_owned(), build as f64, 1.0)]).unwrap();
         store.save_plan(&plan(name)).unwrap();
         store.request(RequestKind::Skip, name, 1.0).unwrap();

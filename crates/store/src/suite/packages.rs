@@ -28,7 +28,7 @@ pub(super) fn outputs_replace_those_of_the_same_package_alone(open: Open) {
     assert_eq!(store.current("p").unwrap().unwrap().key, key);
     store
         .record(&[
-            Record::BuildBegan(build_row(1, run, "p")),
+            Record::BuildBegan(Box::new(build_row(1, run, "p"))),
             Record::StageEnded { build: 1, at_seconds: 103.0, stage: Box::new(stage(Stage::Build, 2.5)) },
             Record::BuildEnded {
                 build: 1,
@@ -56,7 +56,9 @@ pub(super) fn imported_times_stand_in_until_a_package_is_built(open: Open) {
         failure: None,
         is_reproducible: None,
     };
-    store.record(&[Record::BuildBegan(build_row(1, run, "p")), ended(BuildOutcome::Failed)]).unwrap();
+    store
+        .record(&[Record::BuildBegan(Box::new(build_row(1, run, "p"))), ended(BuildOutcome::Failed)])
+        .unwrap();
     assert_eq!(store.durations().unwrap()[0], time("p", 30.0, 20.0));
     store.record(&[ended(BuildOutcome::Built)]).unwrap();
     // An import later on does not hide what was measured here.
@@ -89,7 +91,7 @@ pub(super) fn the_last_builds_are_measured_and_those_without_memory_too(open: Op
         };
         store
             .record(&[
-                Record::BuildBegan(build_row(number, run, "p")),
+                Record::BuildBegan(Box::new(build_row(number, run, "p"))),
                 Record::StageEnded {
                     build: number,
                     at_seconds: 103.0,
@@ -116,7 +118,7 @@ pub(super) fn the_last_builds_are_measured_and_those_without_memory_too(open: Op
     for number in 5..20 {
         store
             .record(&[
-                Record::BuildBegan(build_row(number, run, "p")),
+                Record::BuildBegan(Box::new(build_row(number, run, "p"))),
                 end(number, BuildOutcome::Built, None),
             ])
             .unwrap();
@@ -158,7 +160,7 @@ pub(super) fn a_build_has_its_own_worker_and_its_cores(open: Open) {
     let mut builds = [build_row(1, run, "p"), build_row(2, run, "q")];
     (builds[0].worker, builds[0].cores) = (Some("a".into()), 64);
     (builds[1].worker, builds[1].cores) = (Some("b".into()), 7);
-    let begin = builds.clone().map(Record::BuildBegan);
+    let begin = builds.clone().map(|build| Record::BuildBegan(Box::new(build)));
     store.record(&begin).unwrap();
     assert_eq!(store.builds_in(run).unwrap(), builds);
     for build in [1, 2] {

@@ -14,7 +14,7 @@ pub(super) fn a_run_comes_back_as_it_was_written(open: Open) {
     let failure = failure(FailureKind::Command);
     store
         .record(&[
-            Record::BuildBegan(build_row(number, run, "b")),
+            Record::BuildBegan(Box::new(build_row(number, run, "b"))),
             Record::StageEnded {
                 build: number,
                 at_seconds: 103.0,
@@ -59,7 +59,7 @@ pub(super) fn a_run_comes_back_as_it_was_written(open: Open) {
 pub(super) fn a_decision_that_fails_half_way_leaves_nothing(open: Open) {
     let mut store = leading(open);
     let run = store.begin_run(&run_row(), &[package_row("a", PackageState::Ready)]).unwrap();
-    store.record(&[Record::BuildBegan(build_row(1, run, "a"))]).unwrap();
+    store.record(&[Record::BuildBegan(Box::new(build_row(1, run, "a")))]).unwrap();
     let change = Record::Package {
         run,
         name: "a".into(),
@@ -69,7 +69,7 @@ pub(super) fn a_decision_that_fails_half_way_leaves_nothing(open: Open) {
         at_seconds: 104.0,
     };
     // The same number of a build twice is refused, and with it the change before.
-    store.record(&[change, Record::BuildBegan(build_row(1, run, "a"))]).unwrap_err();
+    store.record(&[change, Record::BuildBegan(Box::new(build_row(1, run, "a")))]).unwrap_err();
     assert_eq!(store.package(run, "a").unwrap().unwrap().state, PackageState::Ready);
 }
 
@@ -125,7 +125,7 @@ pub(super) fn builds_are_ordered_as_promised(open: Open) {
     let begin = |at: u64, run, package: &str, slot| {
         let mut row = build_row(first + at, run, package);
         row.slot = slot;
-        Record::BuildBegan(row)
+        Record::BuildBegan(Box::new(row))
     };
     let end = |at: u64, outcome| Record::BuildEnded {
         build: first + at,
@@ -226,7 +226,7 @@ pub(super) fn texts_and_numbers_come_back_as_they_were(open: Open) {
         (1 << 62, Some(hostile.into()), vec![hostile.into()]);
     store
         .record(&[
-            Record::BuildBegan(build.clone()),
+            Record::BuildBegan(Box::new(build.clone())),
             Record::StageEnded { build: number, at_seconds: 103.0, stage: Box::new(made.clone()) },
             Record::BuildEnded {
                 build: number,

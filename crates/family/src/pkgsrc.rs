@@ -19,6 +19,7 @@ use kilnyard_ecosystem::pkgsrc::scan_file::{is_category, is_location};
 use kilnyard_ecosystem::pkgsrc::{self as rules, Workshop};
 use kilnyard_mirror::DistfileStore;
 use kilnyard_model::order::RootOrder;
+use kilnyard_model::target::{Target, TargetError};
 use kilnyard_root::IdMap;
 use kilnyard_store::Store;
 use kilnyard_yard::error::{Error, Result};
@@ -68,6 +69,10 @@ impl Family for Pkgsrc {
 
     fn title(&self) -> &'static str {
         TITLE
+    }
+
+    fn target(&self) -> std::result::Result<Target, TargetError> {
+        self.root.target(rules::FAMILY)
     }
 
     fn check(&self) -> std::result::Result<(), String> {

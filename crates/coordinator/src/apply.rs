@@ -286,10 +286,13 @@ impl Coordinator {
         for id in due {
             self.due_seconds.remove(&id);
             // Somebody may have skipped it, or asked for it anew, meanwhile.
-            if !self.is_expected(id) || !self.packages[id.index()].is_prepared || self.is_stopping {
+            if !self.is_expected(id) || self.is_stopping {
                 continue;
             }
-            if self.packages[id.index()].is_fetched {
+            if !self.packages[id.index()].is_prepared {
+                let reason = self.packages[id.index()].reason.clone();
+                self.ready_again(id, reason, actions);
+            } else if self.packages[id.index()].is_fetched {
                 self.hear(Heard::Release(id), actions);
             } else {
                 actions.push(Action::Fetch(id));
@@ -471,7 +474,7 @@ impl Coordinator {
         match manner {
             Manner::AtOnce => {
                 let reason = Reason::Again { cause: kind, how: Again::AtOnce, failed: Some(failed) };
-                self.move_to(id, PackageState::Ready, reason, None, actions);
+                self.ready_again(id, reason, actions);
             }
             Manner::Alone => {
                 // Once it is alone, it stays so.
@@ -479,7 +482,7 @@ impl Coordinator {
                     outcome = Outcome::OutOfMemory;
                 }
                 let reason = Reason::Again { cause: kind, how: Again::Alone, failed: Some(failed) };
-                self.move_to(id, PackageState::Ready, reason, None, actions);
+                self.ready_again(id, reason, actions);
             }
             Manner::Later => self.wait_to_try(id, kind, pause_seconds, failed, actions),
         }

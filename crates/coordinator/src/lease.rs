@@ -92,7 +92,7 @@ impl Coordinator {
     }
 
     /// A package whose build came to nothing can be built again at once.
-    fn ready_again(&mut self, id: PackageId, reason: Reason, actions: &mut Vec<Action>) {
+    pub(crate) fn ready_again(&mut self, id: PackageId, reason: Reason, actions: &mut Vec<Action>) {
         if self.packages[id.index()].is_prepared {
             self.move_to(id, PackageState::Ready, reason, None, actions);
         } else {

@@ -6,7 +6,9 @@ use crate::config::Config;
 use crate::environment::Environment;
 use crate::error::{Context, Error, Kind, ROOM_HINT, Result, WRITABLE_HINT};
 use crate::family::Entry;
+use crate::host;
 use kilnyard_model::order::Stage;
+use kilnyard_model::target::Target;
 use kilnyard_root::{Form, IdMap, block};
 use kilnyard_store::{BuildRow, StoreError};
 use kilnyard_store_sqlite::Sqlite;
@@ -45,6 +47,8 @@ const RESTORE_HINT: &str =
     "kilnyard restore, which takes the last good backup, and the rest from the repository";
 /// What helps against a store that another version wrote.
 const NEWER_HINT: &str = "the version of Kilnyard that wrote the store, or a newer one";
+/// What helps against a store that another process has begun to lead.
+const FENCED_HINT: &str = "kilnyard status, which shows the run of the process that has it now";
 /// What helps against a store that stayed locked.
 const BUSY_HINT: &str = "the same command again, when the process that writes the store is done";
 /// How much of the lock's file is read.
@@ -198,6 +202,14 @@ impl Yard {
         Some(Holder { process: lines.next().unwrap_or_default(), phase: lines.next().unwrap_or_default() })
     }
 
+    /// What the yard builds for.
+    pub fn target(&self) -> Result<Target> {
+        self.config
+            .family
+            .target()
+            .map_err(|error| Error::usage(format!("the configuration's root: {error}")))
+    }
+
     /// Opens the store, or makes the first one.
     pub fn store(&self) -> Result<Sqlite> {
         let path = self.path(STORE);
@@ -211,14 +223,14 @@ impl Yard {
                 format!("the store {} is gone or empty, and the repository has packages", path.display());
             return Err(Error::new(Kind::Machine, message).hint(RESTORE_HINT));
         }
-        match Sqlite::open(&path) {
+        let target = self.target()?;
+        match Sqlite::open(&path, &target) {
             // Questions have answers on a read-only file system too; what writes fails where it does.
-            Err(error) if error.is_read_only() && path.exists() => {
-                Sqlite::open_to_read(&path).map_err(|reading| match reading {
+            Err(error) if error.is_read_only() && path.exists() => Sqlite::open_to_read(&path, &target)
+                .map_err(|reading| match reading {
                     StoreError::TooOld { .. } | StoreError::TooNew { .. } => store_error(reading),
                     _ => store_error(error),
-                })
-            }
+                }),
             other => other.map_err(store_error),
         }
     }
@@ -281,8 +293,14 @@ impl Yard {
         let Some(lack) = block::lack(device.file_system) else { return Ok(()) };
         let mut error = Error::new(Kind::Machine, "roots on a block device cannot be made here");
         error.causes.push(lack.to_string());
-        Err(error.hint(lack.help()))
+        Err(error.hint(remedy_for(&lack)))
     }
+}
+
+/// What helps where roots on devices cannot be made.
+pub fn remedy_for(lack: &block::Lack) -> String {
+    let packages: Vec<&str> = lack.package().into_iter().collect();
+    lack.help().map_or_else(|| host::remedy(&packages), str::to_owned)
 }
 
 /// The ids of roots without a yard, for the user who runs this.
@@ -311,6 +329,8 @@ pub fn store_error(error: StoreError) -> Error {
         StoreError::ReadOnly { .. } | StoreError::TooOld { .. } => (Kind::Machine, Some(WRITABLE_HINT)),
         StoreError::Busy { .. } => (Kind::Machine, Some(BUSY_HINT)),
         StoreError::Damaged { .. } | StoreError::Unreadable { .. } => (Kind::Machine, Some(RESTORE_HINT)),
+        StoreError::Fenced { .. } => (Kind::Machine, Some(FENCED_HINT)),
+        StoreError::Used { .. } => (Kind::Internal, None),
         StoreError::Other { .. } => (Kind::Machine, None),
     };
     let mut error = Err::<(), _>(error).context(kind, "use the yard's store").unwrap_err();

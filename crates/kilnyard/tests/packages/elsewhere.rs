@@ -5,6 +5,8 @@ use crate::support::Yard;
 use crate::support::elsewhere::{Made, kept, perform};
 use std::fs;
 
+const TARGET: &str = "debian/linux/bookworm/amd64";
+
 pub const CASES: &[Trial] =
     &[("a_lease_and_artifacts_are_enough_for_libmd", libmd), ("a_lease_says_what_it_lacks", lacking)];
 
@@ -20,12 +22,12 @@ fn libmd(shared: &Shared) {
         .exits(2)
         .says(&["two needs one, which is not built", "build two"]);
     yard.build().exits(0);
-    assert_eq!(of_libmd, kept(&yard, "libmd"));
+    assert_eq!(of_libmd, kept(&yard, TARGET, "libmd"));
     assert!(of_libmd.len() >= 2, "{of_libmd:?}");
     // Its dependency is an output of the yard, which is an artifact by its hash.
     let again = perform(&yard, "two", &hidden);
     let contents = |made: &[Made]| made.iter().map(|made| made.content.clone()).collect::<Vec<_>>();
-    assert_eq!(contents(&again), contents(&kept(&yard, "two")));
+    assert_eq!(contents(&again), contents(&kept(&yard, TARGET, "two")));
     assert_eq!(again[0].file, "two_1.0+bk2_amd64.deb");
 }
 

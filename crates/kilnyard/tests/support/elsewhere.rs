@@ -49,8 +49,9 @@ pub fn perform(yard: &Yard, package: &str, hidden: &[&Path]) -> Vec<Made> {
 }
 
 /// The outputs of a package that its yard keeps.
-pub fn kept(yard: &Yard, package: &str) -> Vec<Made> {
-    let store = Sqlite::open(&yard.path("state/kilnyard.db")).unwrap();
+pub fn kept(yard: &Yard, target: &str, package: &str) -> Vec<Made> {
+    let target = &target.parse().unwrap();
+    let store = Sqlite::open_to_read(&yard.path("state/kilnyard.db"), target).unwrap();
     let outputs = store.current(package).unwrap().unwrap().outputs.into_iter();
     let mut kept: Vec<Made> = outputs
         .map(|output| Made { file: output.file, sha256: output.sha256, content: output.content })

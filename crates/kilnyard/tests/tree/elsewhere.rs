@@ -15,7 +15,7 @@ fn of_a_tree(shared: &Shared) {
     drop(server);
     // Neither the tree nor its distfiles are where they were, and nothing can be fetched.
     let made = perform(&yard, "a/top", &[&yard.folder, &tree.path()]);
-    let kept = kept(&yard, "a/top");
+    let kept = kept(&yard, "pkgsrc/linux/bookworm/amd64", "a/top");
     let contents =
         |of: &[Made]| of.iter().map(|made| (made.file.clone(), made.content.clone())).collect::<Vec<_>>();
     assert_eq!(contents(&made), contents(&kept));

@@ -32,7 +32,7 @@ pub(crate) struct PoolFile {
 pub(crate) fn check_facts(facts: &ReleaseFacts) -> Result<()> {
     check_name("codename", &facts.codename)?;
     if facts.codename == PACKAGES {
-        let reason = "its place is a pkgsrc repository's";
+        let reason = "its place is that of a repository without suites";
         return Err(PublishError::Input { what: "codename", value: facts.codename.clone(), reason });
     }
     for (what, names) in [("architecture", &facts.architectures), ("component", &facts.components)] {

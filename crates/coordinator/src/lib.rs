@@ -316,6 +316,13 @@ struct Package {
     build: Option<Number>,
 }
 
+/// Who performs a build, and what a record says of its machine.
+#[derive(Clone, Debug)]
+struct Performer {
+    worker: Option<String>,
+    cores: u32,
+}
+
 #[derive(Clone, Debug)]
 struct LeaseState {
     package: PackageId,
@@ -389,6 +396,7 @@ pub struct Coordinator {
     due_seconds: BTreeMap<PackageId, f64>,
     next_build: Number,
     attempts: Attempts,
+    own_machine: Performer,
     /// The time of the event that is being applied.
     now_seconds: f64,
     is_stopping: bool,
@@ -447,6 +455,7 @@ impl Coordinator {
             due_seconds: BTreeMap::new(),
             next_build,
             attempts,
+            own_machine: Performer { worker: None, cores: 1 },
             now_seconds: 0.0,
             is_stopping: false,
             is_finished: false,
@@ -456,6 +465,11 @@ impl Coordinator {
     /// The same with another policy of what is tried again.
     pub fn with_retries(self, retries: RetryPolicy) -> Coordinator {
         Coordinator { retries, ..self }
+    }
+
+    /// The same, where what is built without a conversation is built by a worker of this name, on a machine of so many cores.
+    pub fn with_own_machine(self, worker: String, cores: u32) -> Coordinator {
+        Coordinator { own_machine: Performer { worker: Some(worker), cores }, ..self }
     }
 
     /// The same, where workers have to be capable of all this.

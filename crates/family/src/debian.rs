@@ -19,9 +19,10 @@ use crate::arguments::read;
 use clap::{ArgMatches, Args, Command};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::debian::relation;
-use kilnyard_ecosystem::debian::{Workshop, stages};
+use kilnyard_ecosystem::debian::{FAMILY, Workshop, stages};
 use kilnyard_mirror::DistfileStore;
 use kilnyard_model::order::RootOrder;
+use kilnyard_model::target::{Target, TargetError};
 use kilnyard_root::IdMap;
 use kilnyard_store::Store;
 use kilnyard_yard::error::{Error, Result};
@@ -102,6 +103,10 @@ impl Family for Debian {
 
     fn title(&self) -> &'static str {
         TITLE
+    }
+
+    fn target(&self) -> std::result::Result<Target, TargetError> {
+        self.root().target(FAMILY)
     }
 
     fn check(&self) -> std::result::Result<(), String> {

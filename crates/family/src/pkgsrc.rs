@@ -32,6 +32,7 @@ use kilnyard_ecosystem::pkgsrc::{self as rules, Workshop};
 use kilnyard_mirror::DistfileStore;
 use kilnyard_model::graph::Graph;
 use kilnyard_model::order::RootOrder;
+use kilnyard_model::target::{Target, TargetError};
 use kilnyard_root::IdMap;
 use kilnyard_store::Store;
 use kilnyard_yard::error::{Error, Result};
@@ -148,6 +149,10 @@ impl Family for Pkgsrc {
 
     fn title(&self) -> &'static str {
         TITLE
+    }
+
+    fn target(&self) -> std::result::Result<Target, TargetError> {
+        self.root.target(rules::FAMILY)
     }
 
     fn check(&self) -> std::result::Result<(), String> {

@@ -16,6 +16,7 @@ use kilnyard_ecosystem::Ecosystem;
 use kilnyard_mirror::DistfileStore;
 use kilnyard_model::graph::Graph;
 use kilnyard_model::order::{Output, RootOrder};
+use kilnyard_model::target::{Target, TargetError};
 use kilnyard_publish::Publication;
 use kilnyard_root::IdMap;
 use kilnyard_store::{Current, Store};
@@ -113,6 +114,9 @@ pub trait Family: Any + Debug + Send + Sync {
 
     /// The family's name, for people.
     fn title(&self) -> &'static str;
+
+    /// What a yard of it builds for, by its configuration.
+    fn target(&self) -> std::result::Result<Target, TargetError>;
 
     /// What is wrong with the configuration, if anything.
     fn check(&self) -> std::result::Result<(), String>;

@@ -8,6 +8,7 @@ use crate::error::{Context, Error, Kind, Result, room, writable};
 use crate::family::Entry;
 use crate::remedy::Remedy;
 use kilnyard_model::order::Stage;
+use kilnyard_model::target::Target;
 use kilnyard_root::{Form, IdMap, block};
 use kilnyard_store::{BuildRow, StoreError};
 use kilnyard_store_sqlite::Sqlite;
@@ -185,6 +186,14 @@ impl Yard {
         Some(Holder { process: lines.next().unwrap_or_default(), phase: lines.next().unwrap_or_default() })
     }
 
+    /// What the yard builds for.
+    pub fn target(&self) -> Result<Target> {
+        self.config
+            .family
+            .target()
+            .map_err(|error| Error::usage(format!("the configuration's root: {error}")))
+    }
+
     /// Opens the store, or makes the first one.
     pub fn store(&self) -> Result<Sqlite> {
         let path = self.path(STORE);
@@ -198,14 +207,14 @@ impl Yard {
                 format!("the store {} is gone or empty, and the repository has packages", path.display());
             return Err(Error::new(Kind::Machine, message).hint(restoring()));
         }
-        match Sqlite::open(&path) {
+        let target = self.target()?;
+        match Sqlite::open(&path, &target) {
             // Questions have answers on a read-only file system too; what writes fails where it does.
-            Err(error) if error.is_read_only() && path.exists() => {
-                Sqlite::open_to_read(&path).map_err(|reading| match reading {
+            Err(error) if error.is_read_only() && path.exists() => Sqlite::open_to_read(&path, &target)
+                .map_err(|reading| match reading {
                     StoreError::TooOld { .. } | StoreError::TooNew { .. } => store_error(reading),
                     _ => store_error(error),
-                })
-            }
+                }),
             other => other.map_err(store_error),
         }
     }
@@ -281,6 +290,11 @@ fn user_of(number: u32) -> String {
     line.and_then(|line| line.split(':').next()).map_or(number.clone(), str::to_owned)
 }
 
+/// What helps where another process has taken a run over.
+fn fenced() -> Remedy {
+    Remedy::command("status").then(", which shows the run of the process that has it now")
+}
+
 /// What helps against a store that cannot be used any more.
 fn restoring() -> Remedy {
     Remedy::command("restore").then(", which takes the last good backup, and the rest from the repository")
@@ -294,6 +308,8 @@ pub fn store_error(error: StoreError) -> Error {
         StoreError::ReadOnly { .. } | StoreError::TooOld { .. } => (Kind::Machine, Some(writable())),
         StoreError::Busy { .. } => (Kind::Machine, Some(Remedy::from(BUSY_HINT))),
         StoreError::Damaged { .. } | StoreError::Unreadable { .. } => (Kind::Machine, Some(restoring())),
+        StoreError::Fenced { .. } => (Kind::Machine, Some(fenced())),
+        StoreError::Used { .. } => (Kind::Internal, None),
         StoreError::Other { .. } => (Kind::Machine, None),
     };
     let mut error = Err::<(), _>(error).context(kind, "use the yard's store").unwrap_err();

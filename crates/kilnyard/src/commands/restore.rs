@@ -36,7 +36,8 @@ pub fn run(yard: &Yard, options: &cli::Restore) -> Result<ExitCode> {
         let _ = writeln!(text, "there is no good backup: all runs, builds, their times and keys are lost");
     }
     // The repository may be newer than the backup, and the store may not be empty while it has packages.
-    let mut store = Sqlite::open(&making).map_err(store_error)?;
+    let mut store = Sqlite::open(&making, &yard.target()?).map_err(store_error)?;
+    store.lead().map_err(store_error)?;
     let distfiles = mirror::open_distfiles(yard)?;
     let recovered = yard.config.family.recover(yard, &store, &distfiles)?;
     let records: Vec<Record> = recovered.packages.iter().cloned().map(Record::Outputs).collect();

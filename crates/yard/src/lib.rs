@@ -26,6 +26,7 @@ pub mod lease;
 pub mod mirror;
 pub mod plan;
 pub mod program;
+pub mod remedy;
 pub mod report;
 pub mod shape;
 pub mod unpack;

@@ -12,6 +12,7 @@ use kilnyard_model::result::StageSeen;
 use kilnyard_protocol::{Lease, encode};
 use kilnyard_schedule::Files;
 use kilnyard_store::Store;
+use kilnyard_yard::remedy::Remedy;
 use std::process::ExitCode;
 
 /// The lease's name in the folder that it is written to.
@@ -37,7 +38,7 @@ pub fn run(yard: &Yard, options: &cli::Lease) -> Result<ExitCode> {
         let name = set.graph().name(needed);
         if store.current(name).map_err(store_error)?.is_none() {
             return Err(Error::usage(format!("{package} needs {name}, which is not built"))
-                .hint(format!("kilnyard build {package}, which builds that first")));
+                .hint(Remedy::command(format!("build {package}")).then(", which builds that first")));
         }
     }
     let kept = store.current(package).map_err(store_error)?;

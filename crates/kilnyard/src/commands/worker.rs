@@ -11,6 +11,7 @@ use kilnyard_model::order::{FolderContent, Stage};
 use kilnyard_process::weight::Weights;
 use kilnyard_protocol::{Answer, BuildResult, Built, Lease, Progress, Test, decode, encode};
 use kilnyard_worker::{Link, Share, Worker};
+use kilnyard_yard::remedy::Remedy;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -65,7 +66,7 @@ fn fetched_folders(folder: &Path, lease: &Lease) -> Result<BTreeMap<String, Path
     for shown in lacking {
         if order.fetch.as_ref().is_none_or(|fetch| fetch.folder.name != shown.name) {
             return Err(Error::usage(format!("the lease does not say what the folder `{}` has", shown.name))
-                .hint("kilnyard lease PACKAGE --to FOLDER, which writes one that does"));
+                .hint(Remedy::command("lease PACKAGE --to FOLDER").then(", which writes one that does")));
         }
         let path = folder.join("distfiles/fetched");
         fs_err::create_dir_all(&path).context(Kind::Machine, "make a folder for what is fetched")?;

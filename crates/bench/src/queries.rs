@@ -6,7 +6,7 @@
 use super::child;
 use super::figures::{Report, Series, Unit};
 use super::scratch::Scratch;
-use super::synthetic;
+use super::{empty_yard, synthetic};
 use crate::Trial;
 use crate::error::{Context, Error, Kind, Result};
 use crate::plan;
@@ -20,7 +20,7 @@ use kilnyard_process::Log;
 use kilnyard_store::{BuildRow, PackageRow, Plan, PlanRow, Record, RunRow, RunState, Store};
 use serde_json::{Map, Value, json};
 
-/// How many packages the yard has: about as many as Debian has sources.
+/// How many packages the yard has: about as many as the largest trees have.
 const PACKAGES: usize = 30_000;
 /// How many runs it has seen.
 const RUNS: usize = 20;
@@ -39,7 +39,7 @@ const EPOCH_SECONDS: f64 = 1.7e9;
 pub fn measure(trial: &Trial<'_>) -> Result<Report> {
     let pairs = trial.pairs;
     let scratch = Scratch::within(trial.temporary, None)?;
-    let yard = scratch.empty_yard(trial)?;
+    let yard = empty_yard(&scratch, trial)?;
     trial.say(format_args!("making a yard of {PACKAGES} packages and {RUNS} runs"));
     let mut store = yard.store()?;
     fill(&yard, &mut store)?;

@@ -7,19 +7,25 @@
 use crate::error::{Context, Error, Kind, Result};
 use crate::finding::Finding;
 use crate::key::Key;
+use crate::program::Program;
 use crate::words;
 use crate::yard::Yard;
+use clap::{ArgMatches, Command};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_mirror::DistfileStore;
+use kilnyard_model::graph::Graph;
 use kilnyard_model::order::{Output, RootOrder};
 use kilnyard_model::target::{Target, TargetError};
 use kilnyard_publish::Publication;
 use kilnyard_root::IdMap;
 use kilnyard_store::{Current, Store};
+use serde_json::json;
 use std::any::Any;
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::fmt::Debug;
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -36,6 +42,68 @@ pub trait Entry: Sync {
 
     /// Whether this machine has what any yard of it needs.
     fn findings(&self) -> Vec<Finding>;
+
+    /// The arguments of `kilnyard init NAME`.
+    fn init_command(&self) -> Command;
+
+    /// Works out the yard that these arguments ask for.
+    fn init(&self, folder: &Path, arguments: &ArgMatches, program: &dyn Program) -> Result<NewYard>;
+
+    /// The command line with the commands that are the family's own, and its options of other commands.
+    fn commands(&self, all: Command) -> Command {
+        all
+    }
+
+    /// Performs a command that is the family's own, by its name or by an option; none where it is not.
+    fn perform(
+        &self,
+        _name: &str,
+        _arguments: &ArgMatches,
+        _program: &dyn Program,
+    ) -> Result<Option<ExitCode>> {
+        Ok(None)
+    }
+
+    /// Answers a question that is asked too often for knowing the arguments of all commands; none where these words
+    /// are no such question.
+    fn answer_at_once(&self, _words: &[OsString], _program: &dyn Program) -> Option<Result<ExitCode>> {
+        None
+    }
+
+    /// The set of `kilnyard demo`, if the family has one.
+    fn demo(&self, _is_large: bool) -> Option<Demo> {
+        None
+    }
+
+    /// What depends on what by the family's own file of it; none for any other text.
+    fn read_graph(&self, _text: &str, _path: &Path) -> Option<Result<Graph>> {
+        None
+    }
+}
+
+/// A yard to be made.
+pub struct NewYard {
+    /// Its configuration, which was checked.
+    pub configuration: String,
+    /// What it is, to be said once it is there.
+    pub made: String,
+    /// What is done and said then.
+    pub afterwards: Afterwards,
+}
+
+/// What is done once a yard is there.
+pub type Afterwards = Box<dyn FnOnce(&dyn Program) -> Result<()>>;
+
+/// A yard that shows what there is to see.
+pub struct Demo {
+    /// Its configuration.
+    pub configuration: String,
+    /// What it builds.
+    pub packages: Vec<String>,
+    /// Where its index comes from, behind "fetch".
+    pub index: String,
+    /// Its repository, with an article.
+    pub repository: &'static str,
 }
 
 /// What a yard of a family is.
@@ -183,6 +251,22 @@ pub struct Scanned {
     pub changed: Vec<String>,
     /// Parts whose index is the one that was there.
     pub unchanged: Vec<String>,
+}
+
+impl Scanned {
+    /// Says what was done, or prints it as JSON.
+    pub fn report(&self, program: &dyn Program, as_json: bool) -> Result<ExitCode> {
+        if as_json {
+            return program.print_json(&json!({ "changed": self.changed, "unchanged": self.unchanged }));
+        }
+        for part in &self.changed {
+            program.say(&format!("{part}: a new index"));
+        }
+        for part in &self.unchanged {
+            program.say(&format!("{part}: nothing new"));
+        }
+        program.print("")
+    }
 }
 
 /// What a repository came to.

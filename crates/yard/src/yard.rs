@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::environment::Environment;
 use crate::error::{Context, Error, Kind, ROOM_HINT, Result, WRITABLE_HINT};
 use crate::family::Entry;
+use crate::host;
 use kilnyard_model::order::Stage;
 use kilnyard_model::target::Target;
 use kilnyard_root::{Form, IdMap, block};
@@ -264,8 +265,14 @@ impl Yard {
         let Some(lack) = block::lack(device.file_system) else { return Ok(()) };
         let mut error = Error::new(Kind::Machine, "roots on a block device cannot be made here");
         error.causes.push(lack.to_string());
-        Err(error.hint(lack.help()))
+        Err(error.hint(remedy_for(&lack)))
     }
+}
+
+/// What helps where roots on devices cannot be made.
+pub fn remedy_for(lack: &block::Lack) -> String {
+    let packages: Vec<&str> = lack.package().into_iter().collect();
+    lack.help().map_or_else(|| host::remedy(&packages), str::to_owned)
 }
 
 /// The ids of roots without a yard, for the user who runs this.

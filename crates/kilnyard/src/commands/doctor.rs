@@ -2,6 +2,7 @@
 
 use super::{print, print_json};
 use crate::error::{Kind, Result};
+use crate::yard::remedy_for;
 use crate::yard::{CONFIG, Yard, own_ids, user_name};
 use crate::{signals, words};
 use kilnyard_family::FAMILIES;
@@ -9,6 +10,7 @@ use kilnyard_process::folder_of_groups;
 use kilnyard_process::weight::{Way, Weights};
 use kilnyard_root::{Backend, Form, IdMap, Roots, block, probe, tree};
 use kilnyard_yard::finding::Finding;
+use kilnyard_yard::host;
 use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
@@ -192,7 +194,7 @@ fn devices(folder: &Path, wanted: Roots) -> Finding {
     const NAME: &str = "block devices";
     if let Some(lack) = block::lack(wanted.device.file_system) {
         return Finding {
-            help: Some(lack.help()),
+            help: Some(remedy_for(&lack)),
             packages: lack.package().into_iter().collect(),
             ..Finding::new(NAME, false, lack.to_string())
         };
@@ -221,8 +223,9 @@ fn roots(folder: &Path, wanted: Roots) -> Finding {
             // It builds all the same.
             Some(lack) => Finding {
                 help: Some(format!(
-                    "as root, for true owners: apt-get install uidmap && usermod --add-subuids 100000-165535 \
+                    "as root, for true owners: {} && usermod --add-subuids 100000-165535 \
                      --add-subgids 100000-165535 {}",
+                    host::installing(&["uidmap"]),
                     user_name()
                 )),
                 ..Finding::new(

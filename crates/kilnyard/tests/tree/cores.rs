@@ -117,7 +117,9 @@ fn has_whole_envelopes(events: &[serde_json::Value]) {
         attempts.insert(ids["attempt"].as_str().unwrap().to_owned());
     }
     assert_eq!((workers.len(), attempts.len()), (1, 3));
-    assert!(decisions.iter().any(|event| event["type"] == "stage-ended" && event["result"]["stage"] == "build"));
+    assert!(
+        decisions.iter().any(|event| event["type"] == "stage-ended" && event["result"]["stage"] == "build")
+    );
 }
 
 fn what_somebody_wants_first(shared: &Shared) {

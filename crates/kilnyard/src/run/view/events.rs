@@ -116,11 +116,7 @@ impl View for Events {
             Seen::DiskFull => json!({ "event": "disk-full" }),
             Seen::Stopping => json!({ "event": "stopping" }),
             // The store has these.
-            Seen::Began
-            | Seen::State { .. }
-            | Seen::StageEnded(..)
-            | Seen::BuildEnded(..)
-            | Seen::Ended(_) => return,
+            Seen::Began | Seen::State { .. } | Seen::BuildEnded(..) | Seen::Ended(_) => return,
         };
         if let Value::Object(fields) = &mut line {
             fields.insert("run".to_owned(), snapshot.run.into());

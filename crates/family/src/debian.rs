@@ -30,6 +30,7 @@ use kilnyard_yard::family::{self, Family, NewYard, Recovered, Resolved, Scanned,
 use kilnyard_yard::finding::Finding;
 use kilnyard_yard::key::Key;
 use kilnyard_yard::program::Program;
+use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::yard::Yard;
 use serde::Deserialize;
 use std::collections::HashSet;
@@ -62,8 +63,8 @@ impl family::Entry for Entry {
         toml::from_str(text).map(|file: File| Arc::new(file.debian) as Arc<dyn Family>)
     }
 
-    fn init_hint(&self) -> &'static str {
-        "kilnyard init debian --release bookworm PACKAGE..., which makes one"
+    fn init_remedy(&self) -> Remedy {
+        Remedy::command("init debian --release bookworm PACKAGE...").then(", which makes one")
     }
 
     fn findings(&self) -> Vec<Finding> {
@@ -149,6 +150,13 @@ impl Family for Debian {
 
     fn source_pattern(&self, _package: &str) -> String {
         stages::source_pattern()
+    }
+
+    fn remedy_for_absent_files(&self) -> Option<&'static str> {
+        Some(
+            "a snapshot of the day of the index, such as https://snapshot.debian.org/archive/debian/20240101T000000Z/ with \
+             check-valid-until = false",
+        )
     }
 
     fn inputs(&self, yard: &Yard, names: Option<&[String]>) -> Result<String> {

@@ -40,6 +40,7 @@ use kilnyard_yard::family::{self, Family, NewYard, Recovered, Resolved, Scanned,
 use kilnyard_yard::finding::Finding;
 use kilnyard_yard::key::Key;
 use kilnyard_yard::program::Program;
+use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::yard::Yard;
 use serde::Deserialize;
 use std::ffi::OsString;
@@ -70,8 +71,8 @@ impl family::Entry for Entry {
         toml::from_str(text).map(|file: File| Arc::new(file.pkgsrc) as Arc<dyn Family>)
     }
 
-    fn init_hint(&self) -> &'static str {
-        "kilnyard init pkgsrc, which makes one"
+    fn init_remedy(&self) -> Remedy {
+        Remedy::command("init pkgsrc").then(", which makes one")
     }
 
     fn findings(&self) -> Vec<Finding> {

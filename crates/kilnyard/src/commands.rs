@@ -33,6 +33,7 @@ use kilnyard_family::FAMILIES;
 use kilnyard_model::foreign;
 use kilnyard_store::{RunState, Store};
 use kilnyard_yard::program::Program;
+use kilnyard_yard::remedy::Remedy;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -175,7 +176,8 @@ fn print_json(value: &serde_json::Value) -> Result<ExitCode> {
 /// The last run of a yard.
 fn last_run(yard: &Yard, store: &dyn Store) -> Result<kilnyard_store::RunRow> {
     store.last_run().map_err(store_error)?.ok_or_else(|| {
-        Error::usage(format!("nothing was built in {} yet", yard.folder.display())).hint("kilnyard build")
+        Error::usage(format!("nothing was built in {} yet", yard.folder.display()))
+            .hint(Remedy::command("build"))
     })
 }
 
@@ -194,7 +196,7 @@ fn unknown(yard: &Yard, store: &dyn Store, name: &str) -> Result<Error> {
         None => yard.config.package_names(&yard.folder)?.unwrap_or_default(),
     };
     if known.iter().any(|known| known == name) {
-        return Ok(Error::usage(format!("nothing is known of {name} yet")).hint("kilnyard build"));
+        return Ok(Error::usage(format!("nothing is known of {name} yet")).hint(Remedy::command("build")));
     }
     Ok(unknown_package(name, &known))
 }
@@ -209,7 +211,7 @@ fn unknown_package(name: &str, known: &[String]) -> Error {
     }
     near.truncate(3);
     match near[..] {
-        [] => error.hint("kilnyard plan --all, which lists them"),
+        [] => error.hint(Remedy::command("plan --all").then(", which lists them")),
         _ => {
             let near: Vec<&str> = near.iter().map(|name| name.as_str()).collect();
             error.hint(format!("one of: {}", near.join(", ")))

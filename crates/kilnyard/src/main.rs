@@ -44,13 +44,10 @@ fn main() -> ExitCode {
     }
     let given = cli::Given::read();
     let yard = given.yard_to_name();
-    if let Some(yard) = &yard {
-        words::name_yard(yard.clone());
+    if let Some(yard) = yard {
+        words::name_yard(yard);
     }
-    commands::run(given).unwrap_or_else(|error| match yard {
-        Some(yard) => told(error.in_yard(&yard)),
-        None => told(error),
-    })
+    commands::run(given).unwrap_or_else(told)
 }
 
 fn told(error: error::Error) -> ExitCode {

@@ -8,6 +8,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::finding::Finding;
 use crate::key::Key;
 use crate::program::Program;
+use crate::remedy::Remedy;
 use crate::words;
 use crate::yard::Yard;
 use clap::{ArgMatches, Command};
@@ -38,7 +39,7 @@ pub trait Entry: Sync {
     fn read(&self, text: &str) -> std::result::Result<Arc<dyn Family>, toml::de::Error>;
 
     /// The command that makes a yard of it, for a person who has none.
-    fn init_hint(&self) -> &'static str;
+    fn init_remedy(&self) -> Remedy;
 
     /// Whether this machine has what any yard of it needs.
     fn findings(&self) -> Vec<Finding>;
@@ -146,6 +147,11 @@ pub trait Family: Any + Debug + Send + Sync {
 
     /// Where the source of a package is unpacked in its root, as a pattern for a shell.
     fn source_pattern(&self, package: &str) -> String;
+
+    /// What else helps where no mirror has a file any more that the index lists.
+    fn remedy_for_absent_files(&self) -> Option<&'static str> {
+        None
+    }
 
     /// Everything besides the configuration and the names of packages that a set follows from, as a text to be hashed.
     fn inputs(&self, yard: &Yard, names: Option<&[String]>) -> Result<String>;

@@ -25,6 +25,7 @@ pub mod layers;
 pub mod mirror;
 pub mod plan;
 pub mod program;
+pub mod remedy;
 pub mod report;
 pub mod shape;
 pub mod unpack;

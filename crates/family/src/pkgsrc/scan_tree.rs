@@ -10,6 +10,7 @@ use kilnyard_mirror::Sha256Hex;
 use kilnyard_yard::config::seconds_of;
 use kilnyard_yard::error::{Context, Error, Kind, Result};
 use kilnyard_yard::program::Program;
+use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::{files, yard};
 use serde_json::json;
 use std::path::Path;
@@ -79,10 +80,10 @@ pub fn run(tree: &Path, options: &ScanBeside, as_json: bool, program: &dyn Progr
 fn trust(folder: &Path, is_trusted: bool, program: &dyn Program) -> Result<()> {
     if rustix::process::geteuid().is_root() && !is_trusted {
         let what = format!("the makefiles of {} would run as root of this machine", folder.display());
-        return Err(Error::usage(what).hint(
-            "run it as an ordinary user, or scan in a root with kilnyard init pkgsrc and kilnyard scan; --trust-tree if \
-             every file of the tree may do what root may",
-        ));
+        let as_user = Remedy::from("run it as an ordinary user, or scan in a root with ");
+        let in_root = as_user.then_command("init pkgsrc").then(" and ").then_command("scan");
+        return Err(Error::usage(what)
+            .hint(in_root.then("; --trust-tree if every file of the tree may do what root may")));
     }
     say!(program, "running the makefiles of {} on this machine, as {}", folder.display(), yard::user_name());
     Ok(())
@@ -125,7 +126,7 @@ fn find(name: &Path, program: &dyn Program) -> Result<std::path::PathBuf> {
     let found = std::env::split_paths(path).map(|folder| folder.join(name)).find(|path| path.is_file());
     found.ok_or_else(|| {
         Error::new(Kind::Machine, format!("there is no program {}", name.display()))
-            .hint("as root: apt-get install bmake; or --make with the bmake of a pkgsrc bootstrap")
+            .hint(Remedy::packages(&["bmake"]).then("; or --make with the bmake of a pkgsrc bootstrap"))
     })
 }
 

@@ -10,6 +10,7 @@ use crate::yard::{STORE, Yard, store_error};
 use crate::{mirror, words};
 use kilnyard_store::{Record, Store};
 use kilnyard_store_sqlite::{Sqlite, check_file, files};
+use kilnyard_yard::remedy::Remedy;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,7 +20,7 @@ pub fn run(yard: &Yard, options: &cli::Restore) -> Result<ExitCode> {
     let path = yard.path(STORE);
     if !options.force && check_file(&path).is_ok() {
         return Err(Error::usage(format!("the store {} is in order", path.display()))
-            .hint("kilnyard restore --force, which replaces it by its last backup"));
+            .hint(Remedy::command("restore --force").then(", which replaces it by its last backup")));
     }
     let mut text = String::new();
     let making = path.with_extension(MAKING);

@@ -700,11 +700,7 @@ impl Driver<'_, '_> {
                 let seen = seen.clone();
                 view.see(&Seen::StageBegan(&seen, *stage), &self.snapshot);
             }
-            Progress::StageEnded(result) => {
-                let seen = seen.clone();
-                view.see(&Seen::StageEnded(&seen, result), &self.snapshot);
-            }
-            Progress::Alive | Progress::Wants(_) => {}
+            Progress::StageEnded(_) | Progress::Alive | Progress::Wants(_) => {}
             Progress::Sample { runnable, memory_bytes, .. } => {
                 self.cores.counted(build, *runnable);
                 seen.memory_bytes = *memory_bytes;

@@ -45,6 +45,8 @@ fn lease(number: u8, rank_seconds: f64) -> Box<Lease> {
         slot: 0,
         files: Files::Disk,
         written_bytes: 0,
+        memory_bytes: 0,
+        memory_per_core_bytes: 0,
         order,
         seen: Vec::new(),
         checks_reproducible: false,
@@ -116,7 +118,9 @@ impl Worker {
 
 fn welcome(number: u8, slots: u32) -> ToWorker {
     let (process, version) = ("p".to_owned(), 1);
-    ToWorker::Welcome(Welcome { process, session: session(number), version, slots, lease_seconds: 120.0 })
+    let (cores, jobs_max) = (3, Some(2));
+    let session = session(number);
+    ToWorker::Welcome(Welcome { process, session, version, slots, cores, jobs_max, lease_seconds: 120.0 })
 }
 
 fn begun(actions: &[Action]) -> Vec<u64> {
@@ -155,6 +159,8 @@ fn a_worker_greets_until_it_is_welcomed_and_then_offers() {
         session: session(2),
         version: 1,
         slots: 9,
+        cores: 9,
+        jobs_max: None,
         lease_seconds: 120.0,
     });
     assert!(worker.hear(other).is_empty(), "that was for another process");
@@ -219,7 +225,8 @@ fn reports_are_numbered_and_come_before_the_result() {
     };
     let began = Progress::StageBegan(Stage::Build);
     assert_eq!(said(&worker.after(0.0, report(began.clone()))), (0, vec![began.clone()]));
-    assert!(worker.after(0.0, report(Progress::Wants(2))).is_empty(), "it waits for the answer");
+    let actions = worker.after(0.0, report(Progress::Wants(2)));
+    assert!(!actions.iter().any(|action| matches!(action, Action::Send(_))), "it waits for the answer");
     worker.after(0.0, report(Progress::Wants(3)));
     let all = vec![began, Progress::Wants(3)];
     assert_eq!(said(&worker.after(REPEAT_SECONDS, Event::Tick)), (0, all), "none is acknowledged");
@@ -318,4 +325,30 @@ fn what_is_kept_for_a_coordinator_that_is_away_is_bounded() {
             }
         }
     }
+}
+
+#[test]
+fn cores_follow_rank_and_what_builds_can_use() {
+    let mut worker = Worker::joined(2);
+    let allotted = |actions: &[Action]| {
+        let of = |action: &Action| match action {
+            Action::Allot(cores) => Some(cores.clone()),
+            _ => None,
+        };
+        actions.iter().find_map(of)
+    };
+    assert_eq!(allotted(&worker.grant(1, 5.0)), Some(vec![(1, 1)]));
+    assert_eq!(allotted(&worker.grant(2, 7.0)), Some(vec![(2, 1), (1, 1)]));
+    let wants =
+        |number, cores| Event::Reported { attempt: attempt(number), progress: Progress::Wants(cores) };
+    assert_eq!(allotted(&worker.after(0.0, wants(1, 9))), Some(vec![(2, 1), (1, 2)]), "two at most");
+    assert_eq!(allotted(&worker.after(0.0, wants(2, 9))), Some(vec![(2, 2), (1, 1)]));
+    // The coordinator is away, and is back with other ranks.
+    worker.hear(ToWorker::Again { session: session(1) });
+    assert_eq!(allotted(&worker.after(60.0, wants(2, 1))), Some(vec![(2, 1), (1, 2)]));
+    let offer = offers(&worker.hear(welcome(2, 2)))[0].number;
+    let attempts = vec![attempt(1), attempt(2)];
+    let ranks = ToWorker::Ranks { session: session(2), offer, attempts };
+    assert_eq!(allotted(&worker.hear(ranks)), Some(vec![(1, 2), (2, 1)]));
+    assert_eq!(allotted(&worker.end(1)), Some(vec![(2, 1)]));
 }

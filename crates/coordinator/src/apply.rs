@@ -13,7 +13,7 @@ use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, PackageState, S
 use kilnyard_protocol::{BuildResult, Progress, ToWorker};
 use kilnyard_schedule::{Event as Heard, Files, MachineId, Outcome, Policy};
 use kilnyard_store::{BuildRow, Current, Number, Record, Request, RequestKind, RunState};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 impl Coordinator {
     /// Takes one event at this time (seconds since 1970) and appends what is to be done.
@@ -45,6 +45,7 @@ impl Coordinator {
             }
         }
         self.allot(actions);
+        self.say_ranks(actions);
         self.finish(now_seconds, actions);
     }
 
@@ -73,10 +74,9 @@ impl Coordinator {
 
     /// Says who has how many cores, if that is another thing than before.
     fn allot(&mut self, actions: &mut Vec<Action>) {
-        let build_of = |(package, cores): (PackageId, u32)| {
-            let mut leases = self.leases.iter().filter(|(_, lease)| lease.package == package);
-            leases.next().map(|(build, _)| (*build, cores))
-        };
+        let builds: HashMap<PackageId, Number> =
+            self.leases.iter().map(|(build, lease)| (lease.package, *build)).collect();
+        let build_of = |(package, cores): (PackageId, u32)| Some((*builds.get(&package)?, cores));
         let running = self.scheduler.machines().flat_map(|machine| self.scheduler.running(machine));
         let allotted: Vec<(Number, u32)> = running.filter_map(build_of).collect();
         if allotted != self.allotted {

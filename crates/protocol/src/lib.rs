@@ -33,6 +33,10 @@ pub struct Lease {
     pub files: Files,
     /// What it is expected to write in all, into memory or to the disk.
     pub written_bytes: u64,
+    /// What it is expected to hold of memory with one core.
+    pub memory_bytes: u64,
+    /// What it is expected to hold for each further one.
+    pub memory_per_core_bytes: u64,
     /// What is built.
     pub order: BuildOrder,
     /// What its stages took before.

@@ -100,11 +100,11 @@ pub enum ToWorker {
         /// The session.
         session: Session,
     },
-    /// The answer to an offer: the worker's builds, the highest rank first.
+    /// The worker's builds, the highest rank first: the answer to an offer, and said again whenever the order is another one.
     Ranks {
         /// The session.
         session: Session,
-        /// The number of the offer.
+        /// The number of the last offer.
         offer: u64,
         /// The builds.
         attempts: Vec<Attempt>,
@@ -216,6 +216,10 @@ pub struct Welcome {
     pub version: u32,
     /// The number of builds that the worker performs at once.
     pub slots: u32,
+    /// The cores that the worker shares out among its builds: a few more than it has, since builds wait for disks.
+    pub cores: u32,
+    /// The most cores of one build; absent where there is no bound.
+    pub jobs_max: Option<u32>,
     /// How long a lease lasts without a word from the worker, on the coordinator's clock, in seconds.
     pub lease_seconds: f64,
 }

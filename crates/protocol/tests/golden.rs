@@ -137,6 +137,8 @@ fn lease() -> Lease {
         slot: 1,
         files,
         written_bytes,
+        memory_bytes: 1 << 30,
+        memory_per_core_bytes: 1 << 28,
         order,
         seen: vec![seen],
         checks_reproducible,
@@ -238,10 +240,17 @@ fn what_a_worker_says() {
 fn what_a_coordinator_says() {
     let (session, attempt) = (session(), attempt());
     let process = || "5f1c".to_owned();
-    let (version, slots, lease_seconds) = (1, 17, 120.0);
     check(
         "welcome",
-        &ToWorker::Welcome(Welcome { process: process(), session, version, slots, lease_seconds }),
+        &ToWorker::Welcome(Welcome {
+            process: process(),
+            session,
+            version: 1,
+            slots: 16,
+            cores: 18,
+            jobs_max: Some(8),
+            lease_seconds: 120.0,
+        }),
     );
     check("refused", &ToWorker::Refused { process: process(), reason: "it lacks family:debian".to_owned() });
     check("again", &ToWorker::Again { session });

@@ -223,6 +223,8 @@ fn lease(script: &str) -> Lease {
         slot: 0,
         files: Files::Disk,
         written_bytes: 0,
+        memory_bytes: 0,
+        memory_per_core_bytes: 0,
         order: BuildOrder {
             package: "one".to_owned(),
             version: "1+bk1".to_owned(),

@@ -98,6 +98,8 @@ impl Maker {
             slot: 0,
             files: Files::Disk,
             written_bytes: 0,
+            memory_bytes: 0,
+            memory_per_core_bytes: 0,
             order: subject.order.clone(),
             seen: Vec::new(),
             checks_reproducible: false,

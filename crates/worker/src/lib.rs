@@ -12,6 +12,7 @@
 
 mod apart;
 mod build;
+mod client;
 mod cores;
 mod damage;
 mod depends;
@@ -26,6 +27,7 @@ mod roots;
 mod tools;
 mod verdict;
 
+pub use client::{Client, ClientError, Inbox, Incomings, Transport};
 pub use cores::{Cores, Share};
 pub use damage::{Remaker, find_damage, has_manifest, is_marked_damaged, write_manifest};
 pub use depends::Stacked;

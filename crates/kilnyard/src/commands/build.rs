@@ -149,7 +149,7 @@ fn report_left_over(yard: &Yard) {
 /// as soon.
 fn check_names(yard: &Yard, names: &[String]) -> Result<()> {
     if names.is_empty()
-        || yard.config.family.layers(yard).is_some()
+        || yard.config.family.trees(yard).is_some()
         || yard.config.family.check_scanned(yard).is_err()
     {
         return Ok(());

@@ -3,7 +3,7 @@
 use crate::{
     Action, Attempt, BTreeMap, BuildResult, Built, Lease, Progress, REPEAT_SECONDS, Reports, Session,
 };
-use kilnyard_protocol::{Held, Standing, ToCoordinator};
+use kilnyard_protocol::{Held, Ranked, Standing, ToCoordinator};
 use kilnyard_schedule::{Machine, Sharer, share_out};
 use std::cmp::Ordering;
 use std::collections::{HashMap, VecDeque};
@@ -49,11 +49,7 @@ impl Build {
         Build {
             standing: Standing::Waiting,
             number: lease.build,
-            sharer: Sharer {
-                wants: 1,
-                memory_bytes: lease.memory_bytes,
-                memory_per_core_bytes: lease.memory_per_core_bytes,
-            },
+            sharer: Sharer { wants: 1, memory_bytes: 0, memory_per_core_bytes: 0 },
             rank_seconds: lease.rank_seconds,
             lease: Some(lease),
             place: usize::MAX,
@@ -198,13 +194,15 @@ impl Builds {
     }
 
     /// These are the ranks, the highest first.
-    pub fn rank(&mut self, attempts: &[Attempt]) {
+    pub fn rank(&mut self, builds: &[Ranked]) {
         for build in self.builds.values_mut() {
             build.place = usize::MAX;
         }
-        for (place, attempt) in attempts.iter().enumerate() {
-            if let Some(build) = self.builds.get_mut(attempt) {
+        for (place, ranked) in builds.iter().enumerate() {
+            if let Some(build) = self.builds.get_mut(&ranked.attempt) {
                 build.place = place;
+                build.sharer.memory_bytes = ranked.memory_bytes;
+                build.sharer.memory_per_core_bytes = ranked.memory_per_core_bytes;
             }
         }
     }

@@ -261,12 +261,12 @@ impl Agent {
                 }
             }
             ToWorker::Again { .. } => self.link = Link::Greeting(None),
-            ToWorker::Ranks { offer, attempts, .. } => {
+            ToWorker::Ranks { offer, builds, .. } => {
                 if let Link::Joined(joined) = &mut self.link
                     && joined.offer == offer
                 {
                     joined.is_answered = true;
-                    self.builds.rank(&attempts);
+                    self.builds.rank(&builds);
                 }
             }
             ToWorker::Grant { lease, .. } => {

@@ -3,7 +3,7 @@
 use super::*;
 use kilnyard_model::order::{BuildOrder, FamilyOrder, Key, RootOrder, Stage};
 use kilnyard_model::result::{Failure, FailureKind};
-use kilnyard_protocol::{Test, Versions};
+use kilnyard_protocol::{Ranked, Test, Versions};
 use kilnyard_schedule::Files;
 
 fn attempt(number: u8) -> Attempt {
@@ -12,6 +12,10 @@ fn attempt(number: u8) -> Attempt {
 
 fn session(number: u8) -> Session {
     Session::from(Attempt::from_bytes([number + 100; 16]))
+}
+
+fn ranked(number: u8) -> Ranked {
+    Ranked { attempt: attempt(number), memory_bytes: 0, memory_per_core_bytes: 0 }
 }
 
 fn lease(number: u8, rank_seconds: f64) -> Box<Lease> {
@@ -45,8 +49,6 @@ fn lease(number: u8, rank_seconds: f64) -> Box<Lease> {
         slot: 0,
         files: Files::Disk,
         written_bytes: 0,
-        memory_bytes: 0,
-        memory_per_core_bytes: 0,
         order,
         seen: Vec::new(),
         checks_reproducible: false,
@@ -169,7 +171,7 @@ fn a_worker_greets_until_it_is_welcomed_and_then_offers() {
     assert_eq!((offer.session, offer.slots_free, offer.takes_more), (session(1), 2, true));
     let number = offer.number;
     assert_eq!(offers(&worker.after(REPEAT_SECONDS, Event::Tick)).len(), 1, "it was not answered");
-    worker.hear(ToWorker::Ranks { session: session(1), offer: number + 1, attempts: vec![] });
+    worker.hear(ToWorker::Ranks { session: session(1), offer: number + 1, builds: vec![] });
     assert!(worker.after(REPEAT_SECONDS, Event::Tick).is_empty());
     assert_eq!(offers(&worker.after(OFFER_SECONDS, Event::Tick)).len(), 1, "its leases are renewed");
 }
@@ -184,8 +186,8 @@ fn builds_begin_by_rank_when_a_slot_is_free_and_once() {
     }
     assert_eq!(begun(&worker.end(1)), [3]);
     let offer = offers(&worker.after(OFFER_SECONDS, Event::Tick))[0].number;
-    let attempts = vec![attempt(3), attempt(2), attempt(4)];
-    worker.hear(ToWorker::Ranks { session: session(1), offer, attempts });
+    let builds = [3, 2, 4].map(ranked).into();
+    worker.hear(ToWorker::Ranks { session: session(1), offer, builds });
     assert_eq!(begun(&worker.end(3)), [2], "the ranks have changed");
     worker.hear(ToWorker::Acknowledged { session: session(1), attempt: attempt(1) });
     assert!(begun(&worker.grant(1, 99.0)).is_empty(), "a grant that comes late, of a build that is over");
@@ -347,8 +349,8 @@ fn cores_follow_rank_and_what_builds_can_use() {
     worker.hear(ToWorker::Again { session: session(1) });
     assert_eq!(allotted(&worker.after(60.0, wants(2, 1))), Some(vec![(2, 1), (1, 2)]));
     let offer = offers(&worker.hear(welcome(2, 2)))[0].number;
-    let attempts = vec![attempt(1), attempt(2)];
-    let ranks = ToWorker::Ranks { session: session(2), offer, attempts };
+    let builds = [1, 2].map(ranked).into();
+    let ranks = ToWorker::Ranks { session: session(2), offer, builds };
     assert_eq!(allotted(&worker.hear(ranks)), Some(vec![(1, 2), (2, 1)]));
     assert_eq!(allotted(&worker.end(1)), Some(vec![(2, 1)]));
 }

@@ -11,8 +11,8 @@ use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::Stage;
 use kilnyard_model::result::{Failure, FailureKind, StageResult};
 use kilnyard_protocol::{
-    Answer, BuildResult, Built, Hello, Offer, Opened, Progress, Reports, Session, Standing, ToCoordinator,
-    ToWorker, Versions, Welcome,
+    Answer, BuildResult, Built, Hello, Offer, Opened, Progress, Ranked, Reports, Session, Standing,
+    ToCoordinator, ToWorker, Versions, Welcome,
 };
 use kilnyard_schedule::{Event as Heard, Machine, MachineId};
 use kilnyard_store::Number;
@@ -193,12 +193,12 @@ impl Coordinator {
     /// Says to each worker in which order its builds are, if it was not said so before.
     pub(crate) fn say_ranks(&mut self, actions: &mut Vec<Action>) {
         for machine in self.seats.talking() {
-            let attempts = self.attempts_by_rank(machine);
+            let builds = self.ranked(machine);
             let seat = self.seats.get_mut(machine);
             let Some(offer) = seat.offer else { continue };
-            if seat.ranks.as_ref() != Some(&attempts) {
-                seat.ranks = Some(attempts.clone());
-                self.say(machine, |session| ToWorker::Ranks { session, offer, attempts }, actions);
+            if seat.ranks.as_ref() != Some(&builds) {
+                seat.ranks = Some(builds.clone());
+                self.say(machine, |session| ToWorker::Ranks { session, offer, builds }, actions);
             }
         }
     }
@@ -252,10 +252,14 @@ impl Coordinator {
     }
 
     /// The builds of a machine, the highest rank first.
-    fn attempts_by_rank(&self, machine: MachineId) -> Vec<Attempt> {
-        let build_of = |package: PackageId| self.packages[package.index()].build;
-        let builds = self.scheduler.running(machine).filter_map(|(package, _)| build_of(package));
-        builds.filter_map(|build| Some(self.leases.get(&build)?.attempt)).collect()
+    fn ranked(&self, machine: MachineId) -> Vec<Ranked> {
+        let of = |package: PackageId| {
+            let build = self.packages[package.index()].build?;
+            let (memory_bytes, memory_per_core_bytes) = self.scheduler.memory_of(machine, package)?;
+            let attempt = self.leases.get(&build)?.attempt;
+            Some(Ranked { attempt, memory_bytes, memory_per_core_bytes })
+        };
+        self.scheduler.running(machine).filter_map(|(package, _)| of(package)).collect()
     }
 
     /// The build of an attempt, if it is this machine's; one of before this coordinator was started becomes its worker's

@@ -15,8 +15,6 @@ impl Coordinator {
         let Some(lease) = self.leases.get(&build) else { return };
         let Some(machine) = lease.machine else { return };
         let seat = self.seats.get(machine);
-        let memory = self.scheduler.memory_of(machine, lease.package);
-        let (memory_bytes, memory_per_core_bytes) = memory.unwrap_or_default();
         actions.push(Action::Grant(Granted {
             build,
             attempt: lease.attempt,
@@ -25,8 +23,6 @@ impl Coordinator {
             machine,
             slot: lease.slot,
             files: lease.files,
-            memory_bytes,
-            memory_per_core_bytes,
             to: seat.session.map(|session| (seat.channel, session)),
         }));
     }

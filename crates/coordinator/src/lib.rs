@@ -209,10 +209,6 @@ pub struct Granted {
     pub slot: u32,
     /// Where its work folder lies.
     pub files: Files,
-    /// What it is expected to hold of memory with one core.
-    pub memory_bytes: u64,
-    /// What it is expected to hold for each further one.
-    pub memory_per_core_bytes: u64,
     /// The way to the worker, and the session of its message; none where no worker sits at the machine.
     pub to: Option<(Channel, Session)>,
 }

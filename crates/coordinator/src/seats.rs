@@ -1,8 +1,7 @@
 //! Workers that take part: who sits at which machine, since when, and what it said last.
 
 use crate::Channel;
-use kilnyard_model::attempt::Attempt;
-use kilnyard_protocol::{Hello, Session};
+use kilnyard_protocol::{Hello, Ranked, Session};
 use kilnyard_schedule::{Machine, MachineId, Pressure};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -34,7 +33,7 @@ pub(crate) struct Seat {
     /// The number of its last offer.
     pub offer: Option<u64>,
     /// The order of its builds as it was said last, if it was since the offer.
-    pub ranks: Option<Vec<Attempt>>,
+    pub ranks: Option<Vec<Ranked>>,
     pub pressure: Pressure,
     pub takes_more: bool,
     pub slots_free: BTreeSet<u32>,

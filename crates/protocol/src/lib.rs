@@ -7,7 +7,7 @@
 mod talk;
 mod wire;
 
-pub use talk::{Held, Hello, Offer, Reports, Session, Standing, ToCoordinator, ToWorker, Welcome};
+pub use talk::{Held, Hello, Offer, Ranked, Reports, Session, Standing, ToCoordinator, ToWorker, Welcome};
 pub use wire::{MESSAGE_BYTES_MAX, Opened, VERSION, Versions, WireError, decode, encode, encode_as, open};
 
 use kilnyard_model::attempt::Attempt;
@@ -24,6 +24,7 @@ pub struct Lease {
     /// Its random id: what a worker says counts for this one alone.
     pub attempt: Attempt,
     /// The longest path from its start to the end of the run, in seconds: of several, the worker starts the longest first.
+    #[serde(default)]
     pub rank_seconds: f64,
     /// The run's number in the yard.
     pub run: u64,
@@ -33,10 +34,6 @@ pub struct Lease {
     pub files: Files,
     /// What it is expected to write in all, into memory or to the disk.
     pub written_bytes: u64,
-    /// What it is expected to hold of memory with one core.
-    pub memory_bytes: u64,
-    /// What it is expected to hold for each further one.
-    pub memory_per_core_bytes: u64,
     /// What is built.
     pub order: BuildOrder,
     /// What its stages took before.

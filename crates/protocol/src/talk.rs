@@ -107,7 +107,7 @@ pub enum ToWorker {
         /// The number of the last offer.
         offer: u64,
         /// The builds.
-        attempts: Vec<Attempt>,
+        builds: Vec<Ranked>,
     },
     /// A build is the worker's from now on: it starts by rank when a core is free.
     Grant {
@@ -239,6 +239,17 @@ pub struct Offer {
     pub pressure: Pressure,
     /// Whether it takes further builds: not when it drains.
     pub takes_more: bool,
+}
+
+/// A build in the order of rank, with what decides how many cores it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ranked {
+    /// The build.
+    pub attempt: Attempt,
+    /// What it is expected to hold of memory with one core.
+    pub memory_bytes: u64,
+    /// What it is expected to hold for each further one.
+    pub memory_per_core_bytes: u64,
 }
 
 /// A build that a worker has.

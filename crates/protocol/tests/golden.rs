@@ -1,15 +1,17 @@
 //! Each kind of message as the file that other programs of this version read and write. A file that changes is a change of the
 //! protocol: a field may be added with a default, anything else needs another version. `KILNYARD_UPDATE=1` writes the files.
 
+use kilnyard_model::artifact::{Artifact, Media};
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::{
-    Account, BuildOrder, CommandOrder, Dependency, FamilyOrder, FetchFile, FetchOrder, Input, InputText, Key,
-    Output, RootOrder, SharedFolder, Stage, StageOrder, TestOrder, WorkOrder,
+    Account, BuildOrder, CommandOrder, Dependency, FamilyOrder, FetchFile, FetchOrder, FolderContent,
+    FolderFile, Input, InputText, Key, Output, RootOrder, SharedFolder, Stage, StageOrder, TestOrder,
+    WorkOrder,
 };
 use kilnyard_model::result::{Failure, FailureKind, Measures, StageResult, StageSeen};
 use kilnyard_protocol::{
-    Answer, BuildResult, Built, Held, Hello, Lease, Offer, Progress, Reports, Session, Standing, Test,
-    ToCoordinator, ToWorker, Versions, Welcome, decode, encode,
+    Answer, BuildResult, Built, Held, Hello, Lease, Offer, Progress, Ranked, Reports, Session, Standing,
+    Test, ToCoordinator, ToWorker, Versions, Welcome, decode, encode,
 };
 use kilnyard_schedule::{Files, Pressure};
 use serde::Serialize;
@@ -45,12 +47,32 @@ fn command(program: &str, account: Account) -> CommandOrder {
     }
 }
 
+fn artifact(media: Media) -> Artifact {
+    Artifact { sha256: HASH.parse().unwrap(), size_bytes: 5, media }
+}
+
 fn root() -> RootOrder {
     RootOrder {
-        layers: vec!["layers/base".to_owned()],
+        layers: vec![artifact(Media::Tree)],
         inputs: vec![input("one_1.deb", &[]), input("two.tar.gz", &["http://mirror.example/two.tar.gz"])],
         texts: vec![InputText { name: "Packages".to_owned(), text: "Package: one\n".to_owned() }],
-        folders: vec![SharedFolder { source: "/tree".into(), inside: "/usr/pkgsrc".to_owned() }],
+        folders: vec![
+            SharedFolder {
+                name: "tree".to_owned(),
+                inside: "/usr/pkgsrc".to_owned(),
+                names: None,
+                content: Some(FolderContent::Tree(artifact(Media::Tree))),
+            },
+            SharedFolder {
+                name: "distfiles".to_owned(),
+                inside: "/distfiles".to_owned(),
+                names: Some(vec!["a/two.tar.gz".to_owned()]),
+                content: Some(FolderContent::Files(vec![FolderFile {
+                    name: "a/two.tar.gz".to_owned(),
+                    artifact: artifact(Media::Bytes),
+                }])),
+            },
+        ],
         sealed: vec!["/usr".to_owned()],
         open: vec!["/build".to_owned()],
         depends: vec![Dependency {
@@ -106,12 +128,17 @@ fn lease() -> Lease {
             name: "debian".to_owned(),
             facts: [("suffix".to_owned(), "+bk".to_owned())].into(),
         },
-        key: Key { digest: HASH.to_owned(), lines: vec!["format kilnyard-key 1".to_owned()] },
+        key: Key { digest: HASH.to_owned(), lines: vec!["format kilnyard-key 2".to_owned()] },
         root: root(),
         work: Some(WorkOrder { inside: "/build".to_owned(), expected_bytes: 1 << 20 }),
         fetch: Some(FetchOrder {
             stage: stage(Stage::Fetch),
-            folder: SharedFolder { source: "/distfiles".into(), inside: "/distfiles".to_owned() },
+            folder: SharedFolder {
+                name: "distfiles".to_owned(),
+                inside: "/distfiles".to_owned(),
+                names: None,
+                content: None,
+            },
             files: vec![FetchFile { name: "a/two.tar.gz".to_owned(), size_bytes: None }],
         }),
         stages: vec![stage(Stage::Unpack), stage(Stage::Build)],
@@ -137,8 +164,6 @@ fn lease() -> Lease {
         slot: 1,
         files,
         written_bytes,
-        memory_bytes: 1 << 30,
-        memory_per_core_bytes: 1 << 28,
         order,
         seen: vec![seen],
         checks_reproducible,
@@ -240,6 +265,7 @@ fn what_a_worker_says() {
 fn what_a_coordinator_says() {
     let (session, attempt) = (session(), attempt());
     let process = || "5f1c".to_owned();
+    let ranked = Ranked { attempt, memory_bytes: 1 << 30, memory_per_core_bytes: 1 << 28 };
     check(
         "welcome",
         &ToWorker::Welcome(Welcome {
@@ -254,7 +280,7 @@ fn what_a_coordinator_says() {
     );
     check("refused", &ToWorker::Refused { process: process(), reason: "it lacks family:debian".to_owned() });
     check("again", &ToWorker::Again { session });
-    check("ranks", &ToWorker::Ranks { session, offer: 5, attempts: vec![attempt] });
+    check("ranks", &ToWorker::Ranks { session, offer: 5, builds: vec![ranked] });
     check("grant", &ToWorker::Grant { session, lease: Box::new(lease()) });
     check("revoke", &ToWorker::Revoke { session, attempt });
     check("cancel", &ToWorker::Cancel { session, attempt });

@@ -712,8 +712,6 @@ fn lease(granted: &Granted, package: &str) -> Lease {
         slot: granted.slot,
         files: granted.files,
         written_bytes: 0,
-        memory_bytes: granted.memory_bytes,
-        memory_per_core_bytes: granted.memory_per_core_bytes,
         order,
         seen: Vec::new(),
         checks_reproducible: false,

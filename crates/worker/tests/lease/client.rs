@@ -5,7 +5,8 @@ use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::Stage;
 use kilnyard_model::result::FailureKind;
 use kilnyard_protocol::{
-    BuildResult, Hello, Lease, Progress, Session, ToCoordinator, ToWorker, Versions, Welcome, encode, open,
+    BuildResult, Hello, Lease, Progress, Ranked, Session, ToCoordinator, ToWorker, Versions, Welcome, encode,
+    open,
 };
 use kilnyard_worker::{Client, ClientError, Cores, Inbox, Transport};
 use std::cell::Cell;
@@ -61,11 +62,12 @@ impl Desk {
                     self.say(&ToWorker::Welcome(welcome));
                 }
                 ToCoordinator::Offer(offer) => {
-                    let attempts = offer.held.iter().map(|held| held.attempt).collect();
+                    let ranked = |attempt| Ranked { attempt, memory_bytes: 0, memory_per_core_bytes: 0 };
+                    let builds = offer.held.iter().map(|held| ranked(held.attempt)).collect();
                     if !offer.held.iter().any(|held| held.attempt == lease.attempt) {
                         self.say(&ToWorker::Grant { session, lease: Box::new(lease.clone()) });
                     }
-                    self.say(&ToWorker::Ranks { session, offer: offer.number, attempts });
+                    self.say(&ToWorker::Ranks { session, offer: offer.number, builds });
                 }
                 ToCoordinator::Progress(said) if said.attempt == lease.attempt => {
                     for (number, progress) in (said.first..).zip(said.reports) {

@@ -13,7 +13,7 @@ use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, PackageState, S
 use kilnyard_protocol::{BuildResult, Progress, ToWorker};
 use kilnyard_schedule::{Event as Heard, Files, MachineId, Outcome, Policy};
 use kilnyard_store::{BuildRow, Current, Number, Record, Request, RequestKind, RunState};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 impl Coordinator {
     /// Takes one event at this time (seconds since 1970) and appends what is to be done.
@@ -74,7 +74,7 @@ impl Coordinator {
 
     /// Says who has how many cores, if that is another thing than before.
     fn allot(&mut self, actions: &mut Vec<Action>) {
-        let builds: HashMap<PackageId, Number> =
+        let builds: std::collections::HashMap<PackageId, Number> =
             self.leases.iter().map(|(build, lease)| (lease.package, *build)).collect();
         let build_of = |(package, cores): (PackageId, u32)| Some((*builds.get(&package)?, cores));
         let running = self.scheduler.machines().flat_map(|machine| self.scheduler.running(machine));

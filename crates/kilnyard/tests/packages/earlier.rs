@@ -9,8 +9,7 @@ use kilnyard_store_sqlite::Sqlite;
 use serde_json::{Value, json};
 use std::fs;
 
-pub const CASES: &[Trial] =
-    &[("what_an_earlier_version_built_stays_up_to_date", an_earlier_version)];
+pub const CASES: &[Trial] = &[("what_an_earlier_version_built_stays_up_to_date", an_earlier_version)];
 
 /// The name that an earlier version gave a base root: by its release and the list of its packages.
 const LAYER: &str = "layers/base-bookworm-0123456789ab";
@@ -41,7 +40,8 @@ fn an_earlier_version(shared: &Shared) {
     let tree = made["tree"]["sha256"].as_str().unwrap();
     // Its base was a folder with a name of its own, and no archive.
     fs::rename(yard.path(&format!("layers/{tree}")), yard.path(LAYER)).unwrap();
-    fs::rename(yard.path(&format!("layers/{tree}.manifest")), yard.path(&format!("{LAYER}.manifest"))).unwrap();
+    fs::rename(yard.path(&format!("layers/{tree}.manifest")), yard.path(&format!("{LAYER}.manifest")))
+        .unwrap();
     fs::remove_dir_all(yard.path("layers/archives")).unwrap();
     let (asked, digest, packages) = (&made["asked"], &made["digest"], &made["packages"]);
     let record = json!({ "asked": asked, "layer": LAYER, "digest": digest, "packages": packages });

@@ -6,7 +6,7 @@ use crate::family::{self, Set};
 use crate::mirror::open_distfiles;
 use crate::shape::Shape;
 use crate::yard::{Yard, store_error};
-use kilnyard_ecosystem::Ecosystem;
+use kilnyard_ecosystem::{Ecosystem, Stock};
 use kilnyard_mirror::{DistfileStore, Sha256Hex};
 use kilnyard_model::graph::{Graph, PackageId, StandIn};
 use kilnyard_model::order::Output;
@@ -22,6 +22,8 @@ pub struct Planned {
     pub set: Set,
     /// The same, without its family.
     pub workshop: Arc<dyn Ecosystem>,
+    /// The same, with the outputs that are there.
+    pub stock: Box<dyn Stock>,
     /// What is there of each package.
     pub current: HashMap<String, Current>,
     /// Packages whose outputs should be there and are not, with the file that is gone or not whole.
@@ -188,16 +190,17 @@ pub fn compare_all(
         store.all_current().map_err(store_error)?.into_iter().map(|c| (c.package.clone(), c)).collect();
     let last_builds = store.last_builds().map_err(store_error)?;
     let last_builds = last_builds.into_iter().map(|build| (build.package.clone(), build)).collect();
+    let mut stock = workshop.clone().stock();
     for id in workshop.graph().packages() {
         if let Some(current) = current.get(workshop.graph().name(id)) {
-            workshop.adopt(id, &current.outputs);
+            stock.adopt(id, &current.outputs);
         }
     }
     let shape = Shape::of(yard);
     let estimates = Estimates::of(yard, store, shape.machine)?;
     let broken = broken(&current, distfiles);
-    let predicted = predict(&*workshop, &current, &last_builds, &broken, store, forced)?;
-    let planned = foresee(shape, set, current, broken, &estimates, predicted, digest)?;
+    let predicted = predict(&mut *stock, &current, &last_builds, &broken, store, forced)?;
+    let planned = foresee(shape, (set, stock), current, broken, &estimates, predicted, digest)?;
     if *forced == Forced::Nothing {
         match store.save_plan(&planned.plan) {
             // It is made again by the next question.
@@ -260,13 +263,14 @@ struct Prediction {
 }
 
 fn predict(
-    workshop: &dyn Ecosystem,
+    stock: &mut dyn Stock,
     current: &HashMap<String, Current>,
     last_builds: &HashMap<String, LastBuild>,
     broken: &HashMap<String, String>,
     store: &dyn Store,
     forced: &Forced,
 ) -> Result<Vec<Prediction>> {
+    let workshop = stock.set();
     let graph = workshop.graph();
     let left_out: HashMap<&str, &str> =
         workshop.left_out().iter().map(|l| (l.name.as_str(), l.explanation.as_str())).collect();
@@ -299,7 +303,7 @@ fn predict(
                 format!("it is built again if the content of {} changes", rebuilt.join(", ")),
             )
         } else {
-            compare(workshop, id, store)?
+            compare(stock, id, store)?
         };
         predictions[id.index()] = Prediction { state, reason };
     }
@@ -307,12 +311,12 @@ fn predict(
 }
 
 /// Compares a package's key with that of the outputs that are there.
-fn compare(workshop: &dyn Ecosystem, id: PackageId, store: &dyn Store) -> Result<(PackageState, String)> {
-    let key = match workshop.key(id) {
+fn compare(stock: &mut dyn Stock, id: PackageId, store: &dyn Store) -> Result<(PackageState, String)> {
+    let key = match stock.key(id) {
         Ok(key) => key,
         Err(impossible) => return Ok((PackageState::LeftOut, impossible.explanation)),
     };
-    let kept = store.current(workshop.graph().name(id)).map_err(store_error)?;
+    let kept = store.current(stock.set().graph().name(id)).map_err(store_error)?;
     Ok(match kept {
         Some(kept) if kept.key.digest == key.digest => {
             (PackageState::UpToDate, "nothing that goes into it has changed".to_owned())
@@ -335,7 +339,7 @@ pub fn reason_of(differences: &[String]) -> String {
 /// Puts together what was found, and what it will take.
 fn foresee(
     shape: Shape,
-    set: Set,
+    (set, stock): (Set, Box<dyn Stock>),
     current: HashMap<String, Current>,
     broken: HashMap<String, String>,
     estimates: &Estimates,
@@ -388,7 +392,7 @@ fn foresee(
         path: Vec::new(),
         packages,
     };
-    let mut planned = Planned { set, workshop, current, broken, plan, shape, graph, works };
+    let mut planned = Planned { set, workshop, stock, current, broken, plan, shape, graph, works };
     planned.foresee()?;
     Ok(planned)
 }

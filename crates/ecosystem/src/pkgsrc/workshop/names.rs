@@ -15,7 +15,7 @@ use crate::pkgsrc::stages::Recipe;
 use crate::{LeftOut, WEIGHT_USUAL};
 use kilnyard_model::graph::{Graph, PackageId};
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 
 impl Workshop {
     /// Resolves a scan. The set is what these directories bring, or everything.
@@ -72,7 +72,6 @@ impl Workshop {
             left_out
                 .push(LeftOut { name: location.clone(), explanation: format!("its scan failed: {said}") });
         }
-        let stock = Mutex::new(packages.iter().map(|_| None).collect());
         let distfiles = packages.iter().map(|_| OnceLock::new()).collect();
         Ok(Workshop {
             settings,
@@ -84,7 +83,6 @@ impl Workshop {
             left_out_packages,
             files,
             distfiles,
-            stock,
         })
     }
 }

@@ -359,7 +359,8 @@ impl Coordinator {
         self.packages[id.index()].build = Some(build);
         self.begin_build(self.now_seconds, id, build, slot, actions);
         self.move_to(id, PackageState::Building, &reason, None, actions);
-        actions.push(Action::Grant { build, package: id, slot, files });
+        let attempt = self.attempts.next();
+        actions.push(Action::Grant { build, attempt, package: id, slot, files });
     }
 
     fn progress(&mut self, now_seconds: f64, build: Number, progress: Progress, actions: &mut Vec<Action>) {

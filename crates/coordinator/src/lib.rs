@@ -21,12 +21,15 @@
 //! the run ends. Downside: one thing happens at a time, which is enough for thousands of events a second.
 
 mod apply;
+mod attempts;
 mod retry;
 #[cfg(test)]
 mod tests;
 
+pub use attempts::Attempts;
 pub use retry::{Manner, PAUSE_SECONDS, RETRIES_MAX, RetryPolicy};
 
+use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::{Graph, PackageId};
 use kilnyard_model::order::Output;
 use kilnyard_model::result::{Failure, PackageState, StageResult};
@@ -122,6 +125,8 @@ pub enum Action {
     Grant {
         /// The number of the build.
         build: Number,
+        /// Its random id: what a worker says counts only with it.
+        attempt: Attempt,
         /// The package.
         package: PackageId,
         /// The slot.
@@ -256,6 +261,7 @@ pub struct Coordinator {
     /// When packages are tried again for which some time has to go by.
     due_seconds: BTreeMap<PackageId, f64>,
     next_build: Number,
+    attempts: Attempts,
     /// The time of the event that is being applied.
     now_seconds: f64,
     is_stopping: bool,
@@ -264,7 +270,13 @@ pub struct Coordinator {
 
 impl Coordinator {
     /// A run of the scheduler's graph. `next_build` is the first free number of a build.
-    pub fn new(run: Number, start: Vec<Start>, scheduler: Scheduler, next_build: Number) -> Coordinator {
+    pub fn new(
+        run: Number,
+        start: Vec<Start>,
+        scheduler: Scheduler,
+        next_build: Number,
+        attempts: Attempts,
+    ) -> Coordinator {
         let packages: Vec<Package> = start
             .into_iter()
             .map(|start| Package {
@@ -302,6 +314,7 @@ impl Coordinator {
             retries: RetryPolicy::default(),
             due_seconds: BTreeMap::new(),
             next_build,
+            attempts,
             now_seconds: 0.0,
             is_stopping: false,
             is_finished: false,

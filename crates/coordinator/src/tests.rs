@@ -26,6 +26,10 @@ fn start() -> Start {
     }
 }
 
+fn attempts() -> Attempts {
+    Attempts::new([7; Attempts::SECRET_BYTES])
+}
+
 /// Every package takes a second on one core.
 fn scheduler(graph: Graph, cores: u32) -> Scheduler {
     let works = vec![Work::serial(1.0, Basis::Recorded); graph.len()];
@@ -39,7 +43,8 @@ impl Run {
             let (package, dependency) = (graph.add(package), graph.add(dependency));
             graph.depend(package, dependency);
         }
-        let coordinator = Coordinator::new(1, vec![start(); graph.len()], scheduler(graph, slots), 1);
+        let coordinator =
+            Coordinator::new(1, vec![start(); graph.len()], scheduler(graph, slots), 1, attempts());
         Run { coordinator, actions: Vec::new(), now_seconds: 0.0 }
     }
 
@@ -209,7 +214,7 @@ fn a_build_with_the_same_content_keeps_what_is_there() {
         contents: [("x".to_owned(), "same".to_owned())].into(),
     };
     let coordinator =
-        Coordinator::new(1, vec![Start { kept: Some(kept), ..start() }], scheduler(graph, 1), 7);
+        Coordinator::new(1, vec![Start { kept: Some(kept), ..start() }], scheduler(graph, 1), 7, attempts());
     assert_eq!(coordinator.next_revision(id), 5);
     let mut run = Run { coordinator, actions: Vec::new(), now_seconds: 0.0 };
     run.send(Event::Begin);
@@ -229,7 +234,7 @@ fn a_revision_is_above_what_is_kept_and_what_is_published() {
         let kept =
             kept.map(|revision| Kept { recipe_version: "1".into(), revision, contents: BTreeMap::new() });
         let starts = vec![Start { kept, published_revision, ..start() }];
-        Coordinator::new(1, starts, scheduler(graph.clone(), 1), 7).next_revision(id)
+        Coordinator::new(1, starts, scheduler(graph.clone(), 1), 7, attempts()).next_revision(id)
     };
     assert_eq!(next(None, 0), 1);
     // The store was lost, or an older one took its place.

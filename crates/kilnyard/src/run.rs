@@ -15,7 +15,7 @@ use crate::shape::jobserver_style;
 use crate::signals;
 use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
-use kilnyard_coordinator::{Action, Coordinator, Event, Kept, Notice, Prepared, Start};
+use kilnyard_coordinator::{Action, Attempts, Coordinator, Event, Kept, Notice, Prepared, Start};
 use kilnyard_mirror::DistfileStore;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::{BuildOrder, Stage};
@@ -29,6 +29,7 @@ use kilnyard_store::{
 };
 use kilnyard_worker::{Cores, JobserverStyle, Remaker, Settings, Worker, jobserver_path};
 use link::Local;
+use rand::RngCore;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -149,7 +150,10 @@ impl Run<'_> {
             }
         };
         let next_build = self.store.next_build().map_err(store_error)?;
-        let coordinator = Coordinator::new(run, starts, self.planned.scheduler()?, next_build)
+        let mut secret = [0; Attempts::SECRET_BYTES];
+        rand::rngs::OsRng.fill_bytes(&mut secret);
+        let attempts = Attempts::new(secret);
+        let coordinator = Coordinator::new(run, starts, self.planned.scheduler()?, next_build, attempts)
             .with_retries(self.yard.config.retries.clone());
         self.drive(run, resumed.is_some(), coordinator, view)
     }
@@ -547,7 +551,7 @@ impl Driver<'_, '_> {
                         self.fetchers.fetch(package, order);
                     }
                 }
-                Action::Grant { build, package, slot, files } => self.grant(build, package, slot, files),
+                Action::Grant { build, package, slot, files, .. } => self.grant(build, package, slot, files),
                 Action::Allot(cores) => {
                     self.cores.allot(&cores).context(Kind::Machine, SHARING)?;
                     for seen in &mut self.snapshot.builds {

@@ -1,0 +1,60 @@
+//! The ids of the builds of one coordinator.
+//!
+//! The coordinator is pure and has no randomness of its own: it is given a secret when it is made, and each id is a hash of the
+//! secret and a counter. With the same secret it gives the same ids, so that a simulation can be repeated; without the secret
+//! nothing follows from the ids that were seen.
+
+use kilnyard_model::attempt::Attempt;
+use sha2::{Digest, Sha256};
+
+/// Makes ids from a secret, each once.
+#[derive(Clone)]
+pub struct Attempts {
+    secret: [u8; Attempts::SECRET_BYTES],
+    count: u64,
+}
+
+impl Attempts {
+    /// Length of a secret.
+    pub const SECRET_BYTES: usize = 32;
+
+    /// The ids of this secret, which must be random and new for each coordinator: another one with the same secret would use the same
+    /// ids.
+    pub const fn new(secret: [u8; Attempts::SECRET_BYTES]) -> Attempts {
+        Attempts { secret, count: 0 }
+    }
+
+    /// An id that was not given before.
+    pub(crate) fn next(&mut self) -> Attempt {
+        let hash = Sha256::new().chain_update(self.secret).chain_update(self.count.to_be_bytes()).finalize();
+        self.count += 1;
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&hash[..16]);
+        Attempt::from_bytes(bytes)
+    }
+}
+
+// The secret stays out of logs.
+impl std::fmt::Debug for Attempts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Attempts").field("count", &self.count).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn each_id_is_given_once_and_follows_from_the_secret() {
+        let of = |secret| {
+            let mut attempts = Attempts::new([secret; 32]);
+            (0..1000).map(move |_| attempts.next()).collect::<Vec<_>>()
+        };
+        let all: HashSet<Attempt> = of(1).into_iter().chain(of(2)).collect();
+        assert_eq!(all.len(), 2000);
+        assert_eq!(of(1), of(1));
+        assert!(!format!("{:?}", Attempts::new([7; 32])).contains('7'));
+    }
+}

@@ -3,7 +3,7 @@
 use crate::retry::Failures;
 use crate::{
     AWAY_SECONDS, Action, Coordinator, Event, Kept, LEASE_SECONDS, LeaseState, MACHINE, Manner, Notice,
-    PAUSE_SECONDS, Prepared, RetryPolicy,
+    PAUSE_SECONDS, Prepared, Reading, RetryPolicy, ToBuild,
 };
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::Output;
@@ -12,6 +12,7 @@ use kilnyard_protocol::{BuildResult, Progress};
 use kilnyard_schedule::{Event as Heard, Files, Outcome, Policy};
 use kilnyard_store::{BuildRow, Current, Number, Record, Request, RequestKind, RunState};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 impl Coordinator {
     /// Takes one event at this time (seconds since 1970) and appends what is to be done.
@@ -93,6 +94,9 @@ impl Coordinator {
         let package = &mut self.packages[id.index()];
         package.reason = reason.to_owned();
         package.blamed = blamed;
+        if state.is_final() {
+            package.to_build = None;
+        }
         if !package.is_in_run {
             return;
         }
@@ -156,11 +160,13 @@ impl Coordinator {
             }
         } else if states().all(|(_, package)| package.state.is_there()) && !self.is_stopping {
             self.move_to(id, PackageState::Ready, "what it needs is there", None, actions);
-            self.packages[id.index()].is_prepared = false;
-            self.packages[id.index()].is_fetched = false;
+            let package = &mut self.packages[id.index()];
+            package.to_build = None;
+            package.is_fetched = false;
+            let reading = std::mem::replace(&mut package.reading, Reading::AsKnown);
             self.hear(Heard::Hold(id), actions);
             self.hear(Heard::Coming(id), actions);
-            actions.push(Action::Prepare(id));
+            actions.push(Action::Prepare { package: id, reading });
         }
     }
 
@@ -169,7 +175,7 @@ impl Coordinator {
     }
 
     fn prepared(&mut self, id: PackageId, prepared: Prepared, actions: &mut Vec<Action>) {
-        if !self.is_expected(id) || self.packages[id.index()].is_prepared {
+        if !self.is_expected(id) || self.packages[id.index()].to_build.is_some() {
             return;
         }
         match prepared {
@@ -185,15 +191,16 @@ impl Coordinator {
                 self.arrive(id, PackageState::UpToDate, reason, actions);
                 self.hear(Heard::There(id), actions);
             }
-            Prepared::Build { reason, version, key } => {
+            Prepared::Build(to_build) => {
+                let to_build: Arc<ToBuild> = to_build.into();
                 let package = &mut self.packages[id.index()];
-                package.is_prepared = true;
-                package.version = version;
-                package.key = Some(key);
+                package.recipe_version.clone_from(&to_build.recipe_version);
+                package.published_revision = to_build.published_revision;
+                package.to_build = Some(to_build.clone());
                 // To prepare many takes its time; what is waited for is the fetch.
                 self.hear(Heard::Coming(id), actions);
-                self.move_to(id, PackageState::Ready, &reason, None, actions);
-                actions.push(Action::Fetch(id));
+                self.move_to(id, PackageState::Ready, &to_build.reason, None, actions);
+                actions.push(Action::Fetch { package: id, to_build });
             }
             Prepared::Impossible(explanation) => self.fail(id, &explanation, actions),
         }
@@ -209,7 +216,7 @@ impl Coordinator {
     ) {
         let package = &self.packages[id.index()];
         // What a fetch of before a retry brings is not waited for any more.
-        if !self.is_expected(id) || !package.is_prepared || package.is_fetched {
+        if !self.is_expected(id) || package.to_build.is_none() || package.is_fetched {
             return;
         }
         match outcome {
@@ -241,7 +248,7 @@ impl Coordinator {
                     Some((Manner::AtOnce, _)) => {
                         let why = format!("again, since {}: {reason}", RetryPolicy::reason(kind));
                         self.move_to(id, PackageState::Ready, &why, None, actions);
-                        actions.push(Action::Fetch(id));
+                        self.fetch(id, actions);
                     }
                     // Nobody fetches alone.
                     Some((Manner::Later | Manner::Alone, pause_seconds)) => {
@@ -282,14 +289,21 @@ impl Coordinator {
         for id in due {
             self.due_seconds.remove(&id);
             // Somebody may have skipped it, or asked for it anew, meanwhile.
-            if !self.is_expected(id) || !self.packages[id.index()].is_prepared || self.is_stopping {
+            if !self.is_expected(id) || self.is_stopping {
                 continue;
             }
             if self.packages[id.index()].is_fetched {
                 self.hear(Heard::Release(id), actions);
             } else {
-                actions.push(Action::Fetch(id));
+                self.fetch(id, actions);
             }
+        }
+    }
+
+    /// Lets what a prepared package needs be fetched.
+    fn fetch(&self, id: PackageId, actions: &mut Vec<Action>) {
+        if let Some(to_build) = &self.packages[id.index()].to_build {
+            actions.push(Action::Fetch { package: id, to_build: to_build.clone() });
         }
     }
 
@@ -303,13 +317,15 @@ impl Coordinator {
         actions: &mut Vec<Action>,
     ) {
         let package = &mut self.packages[id.index()];
+        // What is fetched or built was prepared.
+        let order = package.to_build.as_ref().map(|to_build| &to_build.order);
         actions.push(Action::Record(Record::BuildBegan(BuildRow {
             number: build,
             run: self.run,
             package: self.graph.name(id).to_owned(),
-            version: package.version.clone(),
+            version: order.map_or(String::new(), |order| order.version.clone()),
             slot,
-            key: package.key.as_ref().map_or(String::new(), |key| key.digest.clone()),
+            key: order.map_or(String::new(), |order| order.key.digest.clone()),
             started_seconds: now_seconds,
             ended_seconds: None,
             outcome: BuildOutcome::Building,
@@ -340,7 +356,8 @@ impl Coordinator {
 
     /// Lets a slot build what the scheduler starts.
     fn grant(&mut self, id: PackageId, files: Files, actions: &mut Vec<Action>) {
-        // There are as many slots as the scheduler starts builds at most, and each of them has one.
+        // What the scheduler starts was prepared; there are as many slots as it starts builds at most, and each of them has one.
+        let Some(to_build) = self.packages[id.index()].to_build.clone() else { return };
         let Some(slot) = self.slots_free.pop_first() else { return };
         let build = self.next_build;
         self.next_build += 1;
@@ -360,7 +377,7 @@ impl Coordinator {
         self.begin_build(self.now_seconds, id, build, slot, actions);
         self.move_to(id, PackageState::Building, &reason, None, actions);
         let attempt = self.attempts.next();
-        actions.push(Action::Grant { build, attempt, package: id, slot, files });
+        actions.push(Action::Grant { build, attempt, package: id, slot, files, to_build });
     }
 
     fn progress(&mut self, now_seconds: f64, build: Number, progress: Progress, actions: &mut Vec<Action>) {
@@ -401,8 +418,8 @@ impl Coordinator {
                 let outcome = Outcome::Built { core_seconds: lease.core_seconds };
                 if self.is_same(id, &outputs) {
                     actions.push(record(BuildOutcome::Unchanged, None));
-                    if let Some(key) = self.packages[id.index()].key.clone() {
-                        let package = self.graph.name(id).to_owned();
+                    if let Some(to_build) = &self.packages[id.index()].to_build {
+                        let (package, key) = (self.graph.name(id).to_owned(), to_build.order.key.clone());
                         actions.push(Action::Record(Record::KeyConfirmed { package, key }));
                     }
                     let reason = "it was rebuilt with the same content; the outputs that were there stay";
@@ -481,13 +498,13 @@ impl Coordinator {
         let recipe_version = package.recipe_version.clone();
         package.kept =
             Some(Kept { recipe_version: recipe_version.clone(), revision, contents: contents(outputs) });
-        if let Some(key) = package.key.clone() {
+        if let Some(to_build) = &package.to_build {
             actions.push(Action::Record(Record::Outputs(Current {
                 package: self.graph.name(id).to_owned(),
                 build,
                 recipe_version,
                 revision,
-                key,
+                key: to_build.order.key.clone(),
                 outputs: outputs.to_vec(),
             })));
         }
@@ -593,6 +610,7 @@ impl Coordinator {
     fn retry(&mut self, id: PackageId, actions: &mut Vec<Action>) {
         self.packages[id.index()].failures = Failures::default();
         self.packages[id.index()].is_alone = false;
+        self.packages[id.index()].reading = Reading::Anew;
         self.due_seconds.remove(&id);
         self.hear(Heard::Hold(id), actions);
         self.hear(Heard::Retry(id), actions);

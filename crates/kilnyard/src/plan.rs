@@ -73,8 +73,12 @@ impl Planned {
 
     /// What a build of a package is expected to write.
     pub fn written_bytes(&self, package: PackageId) -> u64 {
-        let work = &self.works[package.index()];
-        work.files_bytes.saturating_add(work.disk_bytes)
+        written_bytes(&self.works[package.index()])
+    }
+
+    /// What is there of the set, for the one that builds it, and what is expected of its builds.
+    pub fn parts(&mut self) -> (&mut dyn Stock, Expected<'_>) {
+        (&mut *self.stock, Expected { plan: &self.plan, works: &self.works })
     }
 
     /// A scheduler of these builds for a run.
@@ -109,6 +113,31 @@ impl Planned {
         }
         Ok(())
     }
+}
+
+/// What is expected of each build of a plan.
+#[derive(Clone, Copy)]
+pub struct Expected<'a> {
+    plan: &'a Plan,
+    works: &'a [Work],
+}
+
+impl Expected<'_> {
+    /// What a build of a package is expected to write.
+    pub fn written_bytes(&self, package: PackageId) -> u64 {
+        written_bytes(&self.works[package.index()])
+    }
+
+    /// How long the build of the package of this name is expected to take.
+    pub fn seconds(&self, name: &str) -> f64 {
+        let packages = &self.plan.packages;
+        let found = packages.binary_search_by(|row| row.package.name.as_str().cmp(name));
+        found.map_or(0.0, |index| packages[index].package.estimate_seconds)
+    }
+}
+
+fn written_bytes(work: &Work) -> u64 {
+    work.files_bytes.saturating_add(work.disk_bytes)
 }
 
 /// A hash of everything that a plan is made from, read without reading the index, and how many builds the

@@ -46,7 +46,8 @@ impl Subject {
         };
         let id = workshop.graph().find(package).ok_or_else(left_out)?;
         let jobs = Shape::of(yard).jobs;
-        let order = planned.stock.order(id, 1, jobs).map_err(|impossible| Error::usage(impossible.explanation))?;
+        let order =
+            planned.stock.order(id, 1, jobs).map_err(|impossible| Error::usage(impossible.explanation))?;
         for input in &order.root.inputs {
             let failed = format!("provide {}", input.name);
             let hash = hash_of(input)?;

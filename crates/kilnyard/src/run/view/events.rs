@@ -56,6 +56,7 @@ impl View for Events {
                 "reason": reason,
             }),
             Seen::DiskFull => json!({ "event": "disk-full" }),
+            Seen::Reloading => json!({ "event": "reloading" }),
             Seen::Stopping => json!({ "event": "stopping" }),
             Seen::Ended(state) => json!({ "event": "run-ended", "state": state.as_str() }),
         };

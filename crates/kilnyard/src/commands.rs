@@ -1,6 +1,6 @@
 //! The commands, a file each.
 
-pub mod bench;
+mod bench;
 mod build;
 mod check;
 mod clean;
@@ -30,18 +30,19 @@ mod why;
 
 use crate::cli::{self, Arguments, Command};
 use crate::error::{Context, Error, Kind, Result};
-use crate::words;
 use crate::yard::{Yard, store_error};
+use crate::{environment_of_process, family, signals, words};
 use kilnyard_model::foreign;
 use kilnyard_store::{RunState, Store};
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Performs a command line.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     let yard = || match arguments.foreign_yard {
-        true => Yard::open_of_anyone(&arguments.yard),
-        false => Yard::open(&arguments.yard),
+        true => Yard::open_of_anyone(&arguments.yard, &environment_of_process()),
+        false => open(&arguments.yard),
     };
     match arguments.command {
         Command::Demo(ref options) => demo::run(&arguments.demo_folder(options), options),
@@ -76,6 +77,17 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { folder } => manual::pages(&folder),
     }
+}
+
+/// Opens the yard in this folder.
+fn open(folder: &Path) -> Result<Yard> {
+    Yard::open(folder, &environment_of_process())
+}
+
+/// Scans where that was never done, so that a question about a new yard has an answer.
+fn ensure_scanned(yard: &Yard) -> Result<()> {
+    signals::install();
+    family::ensure_scanned(yard, signals::cancel(), &|text| tell!("{text}"))
 }
 
 /// Writes a text to standard output, with all that a terminal would obey escaped.

@@ -1,38 +1,30 @@
 //! Kilnyard: rebuilds whole trees of packages.
 //!
-//! This program is the fourth floor: it reads the command line, the configuration and the environment,
+//! This program is the top floor: it reads the command line, the configuration and the environment,
 //! talks to people, and drives the crates below, which do none of that.
 
 #[macro_use]
-mod words;
+mod talk;
 
-mod base;
-mod causes;
 mod cli;
 mod commands;
-mod config;
-mod error;
-mod estimates;
-mod family;
-mod files;
-mod key;
-mod mirror;
-mod plan;
-mod report;
+mod input;
 mod run;
-mod shape;
 mod signals;
-mod unpack;
-mod yard;
 
 use clap::Parser;
+// The rooms of a yard are the commands' too, by the same names.
+use kilnyard_yard::{
+    base, causes, config, environment, error, estimates, family, files, mirror, plan, report, shape, words,
+    yard,
+};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     // A build's root is entered by this program itself, started again.
     kilnyard_root::sandbox::become_sandbox_if_asked();
     kilnyard_process::become_onlooker_if_asked();
-    if let Some(code) = commands::bench::fakeroot::become_client_if_asked() {
+    if let Some(code) = kilnyard_bench::fakeroot::become_client_if_asked() {
         return code;
     }
     if let Some(arguments) = commands::fakeroot::arguments() {
@@ -65,4 +57,12 @@ fn main() -> ExitCode {
 fn told(error: error::Error) -> ExitCode {
     tell!("{error}");
     ExitCode::from(error.kind as u8)
+}
+
+/// The variables of the environment that are text.
+fn environment_of_process() -> environment::Environment {
+    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    };
+    environment::Environment::new(std::env::vars_os().filter_map(text))
 }

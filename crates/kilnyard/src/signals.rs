@@ -1,16 +1,12 @@
-//! Ctrl-C and its kin: counted, and looked at where it is safe to act.
+//! Ctrl-C and its kin: noted, and acted on where that is safe.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-
-static COUNT: AtomicU32 = AtomicU32::new(0);
-static CANCEL: AtomicBool = AtomicBool::new(false);
+pub use kilnyard_yard::interrupt::{cancel, count};
 
 /// How many signals it takes to end the program at once.
 const IMPATIENT: u32 = 3;
 
 extern "C" fn received(_signal: libc::c_int) {
-    CANCEL.store(true, Ordering::Relaxed);
-    if COUNT.fetch_add(1, Ordering::Relaxed) + 1 >= IMPATIENT {
+    if kilnyard_yard::interrupt::note() >= IMPATIENT {
         crate::run::view::restore_echo();
         // SAFETY: _exit may be called in a signal handler. What is below dies with this process.
         unsafe { libc::_exit(130) }
@@ -28,14 +24,4 @@ pub fn install() {
             libc::sigaction(signal, &action, std::ptr::null_mut());
         }
     }
-}
-
-/// How many have come.
-pub fn count() -> u32 {
-    COUNT.load(Ordering::Relaxed)
-}
-
-/// Set when the first one comes.
-pub fn cancel() -> &'static AtomicBool {
-    &CANCEL
 }

@@ -4,6 +4,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
+use crate::Sha256Hex;
 use crate::answer::{self, Body};
 use crate::attempts::{self, Stop, check};
 use crate::error::{AttemptError, FetchError, without_password};
@@ -11,7 +12,7 @@ use crate::exchange::{Exchange, Piece};
 use crate::limits::Limits;
 use crate::local;
 use crate::part::Part;
-use crate::sha256::{CHUNK_BYTES, Sha256Hex};
+use crate::sha256::CHUNK_BYTES;
 
 /// A file that is wanted, and where it may be.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -53,5 +53,6 @@ mod store;
 pub use error::{AttemptError, FailedAttempt, FetchError, without_password};
 pub use fetch::{Client, Condition, Fetched, Progress, Wanted};
 pub use limits::Limits;
-pub use sha256::{Sha256Hex, Sha256HexError};
 pub use store::DistfileStore;
+
+pub use kilnyard_model::sha256::{Sha256Hex, Sha256HexError};

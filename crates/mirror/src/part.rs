@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FallocateFlags;
 use sha2::{Digest, Sha256};
 
+use crate::Sha256Hex;
 use crate::error::FetchError;
-use crate::sha256::{Sha256Hex, hash_rest};
+use crate::sha256::hash_rest;
 
 /// How much room is asked for at once. An index decides the size of a file: what is reserved is no more than what a few builds
 /// write, however many files are fetched at a time.

@@ -2,25 +2,23 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use sha2::{Digest, Sha256};
+use kilnyard_artifacts::{ArtifactError, Artifacts, Folder, Storage};
 
+use crate::Sha256Hex;
 use crate::attempts::{POLL, check};
 use crate::error::FetchError;
 use crate::fetch::{Client, Progress, Wanted};
 use crate::limits::Limits;
-use crate::part::sync_folder;
-use crate::sha256::Sha256Hex;
 
 /// Files by their SHA-256, in `<folder>/<first two digits>/<hash>`.
 #[derive(Debug)]
 pub struct DistfileStore {
-    folder: PathBuf,
+    artifacts: Folder,
     client: Client,
     // A lock, and no owner with messages: it is held for a look-up only, never while something is fetched.
     flights: Mutex<HashMap<Sha256Hex, Arc<Flight>>>,
@@ -49,9 +47,9 @@ impl DistfileStore {
 
     /// Open a store that fetches with a given client.
     pub fn open_with(folder: &Path, client: Client) -> Result<DistfileStore, FetchError> {
-        fs::create_dir_all(folder)
+        let artifacts = Folder::open(folder)
             .map_err(|source| FetchError::disk("the store", "make the folder", folder, 0, source))?;
-        Ok(DistfileStore { folder: folder.to_owned(), client, flights: Mutex::default() })
+        Ok(DistfileStore { artifacts, client, flights: Mutex::default() })
     }
 
     /// The client it fetches with.
@@ -61,7 +59,7 @@ impl DistfileStore {
 
     /// Where a file is, or will be.
     pub fn path(&self, sha256: &Sha256Hex) -> PathBuf {
-        self.folder.join(&sha256.as_str()[..2]).join(sha256.as_str())
+        self.artifacts.path(sha256)
     }
 
     /// The size of a file of the store, if it is there. Its hash was checked when it was put there, and is
@@ -120,37 +118,25 @@ impl DistfileStore {
     /// Put a copy of a local file into the store, readable by all and written by nobody. It is a copy, not a
     /// link: whoever changes the file later must not change what the store has under its hash.
     pub fn insert(&self, file: &Path) -> Result<(Sha256Hex, u64), FetchError> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-
         let name = file.display().to_string();
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let part = self.folder.join(format!("insert-{}-{count}.part", std::process::id()));
-        let fail = |action, path: &Path, source| {
+        let fail = |action, source| {
             let needed_bytes = fs::metadata(file).map_or(0, |metadata| metadata.len());
-            FetchError::disk(&name, action, path, needed_bytes, source)
+            FetchError::disk(&name, action, file, needed_bytes, source)
         };
-        let mut from = File::open(file).map_err(|source| fail("open", file, source))?;
+        let mut from = File::open(file).map_err(|source| fail("open", source))?;
         if !from.metadata().is_ok_and(|metadata| metadata.is_file()) {
             let source = io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file");
-            return Err(fail("insert", file, source));
+            return Err(fail("insert", source));
         }
-        // Left by an earlier process of the same number.
-        let _ = fs::remove_file(&part);
-        let _remove = RemoveLater(&part);
-        let file_to = File::create_new(&part).map_err(|source| fail("make", &part, source))?;
-        let mut to = Hashing { file: file_to, hasher: Sha256::new() };
-        let size_bytes = io::copy(&mut from, &mut to).map_err(|source| fail("copy", &part, source))?;
-        let (sha256, kept) = to.finish();
-        kept.map_err(|source| fail("write", &part, source))?;
+        self.artifacts.insert(&mut from, Storage::Plain).map_err(|error| match error {
+            ArtifactError::Io { source, .. } => fail("copy", source),
+            error => fail("copy", io::Error::other(error)),
+        })
+    }
 
-        let target = self.path(&sha256);
-        let named = target
-            .parent()
-            .map_or(Ok(()), fs::create_dir_all)
-            .and_then(|()| fs::rename(&part, &target))
-            .and_then(|()| sync_folder(&target));
-        named.map_err(|source| fail("store", &target, source))?;
-        Ok((sha256, size_bytes))
+    /// The files as artifacts, for what is no distfile.
+    pub fn artifacts(&self) -> &Folder {
+        &self.artifacts
     }
 
     fn has(&self, wanted: &Wanted) -> bool {
@@ -216,39 +202,4 @@ impl Flight {
 /// A panic of another thread leaves nothing half done behind these locks.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Writes a file and hashes what it is given.
-struct Hashing {
-    file: File,
-    hasher: Sha256,
-}
-
-impl Hashing {
-    /// The hash, and whether the file is on the disk for good.
-    fn finish(self) -> (Sha256Hex, io::Result<()>) {
-        let readable = fs::Permissions::from_mode(0o444);
-        let kept = self.file.set_permissions(readable).and_then(|()| self.file.sync_all());
-        (Sha256Hex::finish(self.hasher), kept)
-    }
-}
-
-impl Write for Hashing {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let count = self.file.write(bytes)?;
-        self.hasher.update(&bytes[..count]);
-        Ok(count)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
-}
-
-struct RemoveLater<'a>(&'a Path);
-
-impl Drop for RemoveLater<'_> {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(self.0);
-    }
 }

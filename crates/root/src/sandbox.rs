@@ -85,6 +85,21 @@ pub enum Task {
     /// Print what is charged for the files below these folders (relative to the yard), by Kilnyard itself: those in folders
     /// that their owner closed too.
     Measure(Vec<PathBuf>),
+    /// Print a folder (relative to the yard) as an archive in the canonical form, by Kilnyard itself; see [`crate::archive`].
+    Pack {
+        /// The folder.
+        folder: PathBuf,
+        /// Times after this, in seconds since the epoch, are written as this.
+        newest_seconds: Option<u64>,
+    },
+    /// Unpack an archive into a folder that is there and empty, by Kilnyard itself. Both are relative to the yard, and the archive
+    /// can be read by the root's ids.
+    Unpack {
+        /// The archive, compressed by zstd or not.
+        archive: PathBuf,
+        /// The folder.
+        target: PathBuf,
+    },
     /// Perform these operations and keep what they mounted until standard input ends; see [`crate::Keeper`].
     Keep(Vec<Operation>),
 }

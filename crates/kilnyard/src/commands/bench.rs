@@ -1,68 +1,100 @@
-//! `kilnyard bench`: measures Kilnyard on this machine.
-//!
-//! What is compared is measured in pairs, in turn and in one run, so that what else the machine does falls
-//! on both; the median, the smallest and the largest value are told, and ratios pair by pair. CPU time is
-//! user and system time of all processes that were waited for, which other load changes far less than wall
-//! time. Every measurement happens in a folder of its own that is removed afterwards; of a yard, what is missing
-//! for a build (the base, distfiles) is brought, and nothing else is changed.
-
-mod check;
-mod child;
-mod convert;
-pub mod fakeroot;
-pub mod figures;
-mod monitor;
-mod overhead;
-mod publish;
-mod queries;
-pub mod roots;
-mod schedule;
-mod scratch;
-mod subject;
-mod synthetic;
-mod tree;
+//! `kilnyard bench`: measures Kilnyard on this machine. What is measured, and how, is in the crate `bench`.
 
 use super::{print, print_json};
 use crate::cli::{Bench, BenchName};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
+use crate::plan::Planned;
+use crate::run::view::{Seen, Snapshot, View};
+use crate::run::{Options, Run};
 use crate::signals;
 use crate::yard::Yard;
-use figures::Machine;
+use kilnyard_bench::figures::Machine;
+use kilnyard_bench::{
+    Runner, Trial, check, fakeroot, monitor, overhead, publish, queries, roots, schedule, tree,
+};
+use kilnyard_mirror::DistfileStore;
+use kilnyard_model::result::PackageState;
+use kilnyard_store::{RunState, Store};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Bench) -> Result<ExitCode> {
     signals::install();
     let machine = Machine::now();
-    let report = match options.name {
-        BenchName::Overhead => {
-            overhead::measure(&yard()?, &options.package, options.pairs, options.sbuild_chroot.as_deref())?
-        }
-        BenchName::Check => check::measure(&yard()?, options.pairs)?,
-        BenchName::Publish => publish::measure(options.pairs)?,
-        BenchName::Fakeroot => fakeroot::measure(options.pairs, options.source.as_deref())?,
-        BenchName::Monitor => monitor::measure(options.pairs)?,
-        BenchName::Roots => {
-            let svg = options.svg.as_deref();
-            let found = roots::measure(&yard()?, &options.package, options.pairs, &machine, svg)?;
-            if options.json { found.full } else { found.short }
-        }
-        BenchName::Schedule => schedule::measure(options.pairs)?,
-        BenchName::Queries => queries::measure(options.pairs)?,
-        BenchName::Tree => match &options.scan {
-            Some(scan) => tree::measure(scan, options.pairs)?,
-            None => return Err(Error::usage("which scan?").hint("--scan with a scan file of pkgsrc")),
-        },
-    };
+    let report = with_trial(options.pairs, |trial| {
+        Ok(match options.name {
+            BenchName::Overhead => {
+                overhead::measure(&yard()?, &options.package, trial, options.sbuild_chroot.as_deref())?
+            }
+            BenchName::Check => check::measure(&yard()?, trial)?,
+            BenchName::Publish => publish::measure(trial)?,
+            BenchName::Fakeroot => fakeroot::measure(trial, options.source.as_deref())?,
+            BenchName::Monitor => monitor::measure(trial)?,
+            BenchName::Roots => {
+                let svg = options.svg.as_deref();
+                let found = roots::measure(&yard()?, &options.package, trial, &machine, svg)?;
+                if options.json { found.full } else { found.short }
+            }
+            BenchName::Schedule => schedule::measure(trial)?,
+            BenchName::Queries => queries::measure(trial)?,
+            BenchName::Tree => match &options.scan {
+                Some(scan) => tree::measure(scan, trial)?,
+                None => return Err(Error::usage("which scan?").hint("--scan with a scan file of pkgsrc")),
+            },
+        })
+    })?;
     if options.json {
         return print_json(&report.as_json(&machine, options.pairs));
     }
     print(&report.as_text(&machine, options.pairs))
 }
 
-/// An error if somebody wants this to end.
-fn go_on() -> Result<()> {
-    match signals::count() {
-        0 => Ok(()),
-        _ => Err(Error::new(Kind::Interrupted, "interrupted; nothing is left")),
+/// Gives a benchmark what it needs of this process.
+pub fn with_trial<T>(pairs: u32, measure: impl FnOnce(&Trial<'_>) -> T) -> T {
+    measure(&Trial {
+        pairs,
+        temporary: &std::env::temp_dir(),
+        environment: &crate::environment_of_process(),
+        progress: &|text| tell!("{text}"),
+        runner: &Driver,
+    })
+}
+
+/// Runs plans by the driver of `kilnyard build`, and shows nothing.
+struct Driver;
+
+impl Runner for Driver {
+    fn run(
+        &self,
+        yard: &Yard,
+        store: &mut dyn Store,
+        planned: Planned,
+        distfiles: Arc<DistfileStore>,
+        until: &mut dyn FnMut(&str) -> bool,
+    ) -> Result<RunState> {
+        let run = Run { yard, store, planned, distfiles, options: Options::default() };
+        Ok(run.run(&mut Watch { until, has_enough: false })?.state)
+    }
+}
+
+/// Reports each build that begins, until that is enough.
+struct Watch<'a> {
+    until: &'a mut dyn FnMut(&str) -> bool,
+    has_enough: bool,
+}
+
+impl View for Watch<'_> {
+    fn see(&mut self, seen: &Seen, _snapshot: &Snapshot) {
+        if let Seen::State { package, state: PackageState::Building, .. } = seen
+            && !self.has_enough
+        {
+            self.has_enough = (self.until)(package);
+        }
+    }
+
+    fn tick(&mut self, _snapshot: &Snapshot) {}
+
+    fn wants_end(&self) -> bool {
+        self.has_enough
     }
 }

@@ -3,7 +3,7 @@
 use super::{print, print_json};
 use crate::cli;
 use crate::error::Result;
-use crate::family::{self, debian::scan::Index};
+use crate::family::debian::scan::Index;
 use crate::words;
 use crate::yard::Yard;
 use kilnyard_ecosystem::debian::Settings;
@@ -18,7 +18,7 @@ const NO_CHECKS: &str = "nocheck";
 
 pub fn run(yard: &Yard, options: &cli::Check) -> Result<ExitCode> {
     let mut settings = yard.config.debian()?.settings();
-    family::ensure_scanned(yard)?;
+    super::ensure_scanned(yard)?;
     if !options.dependent {
         settings.parts = Parts::All;
     }

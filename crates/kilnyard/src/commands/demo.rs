@@ -42,11 +42,11 @@ pub fn run(folder: &Path, options: &cli::Demo) -> Result<ExitCode> {
     if !is_there {
         init::make(folder, RELEASE, &mirror, &packages)?;
     }
-    let yard = Yard::open(folder)?;
+    let yard = super::open(folder)?;
     if options.large {
         grow(&yard, &packages)?;
     }
-    let yard = Yard::open(folder)?;
+    let yard = super::open(folder)?;
     init::make_key(&yard.folder)?;
     let lock = yard.lock()?;
     let arguments = cli::Build {

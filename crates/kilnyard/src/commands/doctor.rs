@@ -67,7 +67,7 @@ pub fn examine(folder: &Path) -> Vec<Finding> {
     // What is tried goes from one mount namespace to another, where a relative path leads elsewhere.
     let existing = std::path::absolute(existing.unwrap_or(Path::new("."))).unwrap_or_else(|_| ".".into());
     let existing = existing.as_path();
-    let opened = folder.join(CONFIG).exists().then(|| Yard::open(folder)).transpose();
+    let opened = folder.join(CONFIG).exists().then(|| super::open(folder)).transpose();
     let yard = opened.as_ref().ok().and_then(Option::as_ref);
     let ring = yard.map_or(DEBIAN_KEYRING.into(), |yard| yard.config.root().keyring);
     let mut findings =

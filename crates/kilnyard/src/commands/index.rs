@@ -4,7 +4,7 @@ use super::{print, print_json};
 use crate::cli::Index;
 use crate::error::{Context, Error, Kind, Result};
 use crate::files::write_whole;
-use crate::{unpack, words};
+use crate::{input, words};
 use kilnyard_ecosystem::pkgsrc::summary::{self, REPEATED};
 use kilnyard_publish::{LookUp, render_look_up};
 use serde_json::{Map, Value};
@@ -31,7 +31,7 @@ pub fn run(options: &Index) -> Result<ExitCode> {
 
 fn make(summary: &Path, file: &Path) -> Result<ExitCode> {
     let failed = format!("read {}", summary.display());
-    let bytes = unpack::read(summary).context(Kind::Usage, &failed)?;
+    let bytes = input::read(summary).context(Kind::Usage, &failed)?;
     let text = String::from_utf8(bytes).context(Kind::Usage, &failed)?;
     let entries = summary::entries(&text).context(Kind::Usage, &failed)?;
     let records: Vec<(&str, &[u8])> =

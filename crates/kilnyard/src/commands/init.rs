@@ -5,6 +5,7 @@ mod other;
 use super::print;
 use crate::cli::{Init, InitPkgsrc};
 use crate::config::{self, PkgsrcTemplate};
+use crate::environment_of_process;
 use crate::error::{Context, Error, Kind, Result};
 use crate::family::pkgsrc::asking::check_categories;
 use crate::files::write_whole_by;
@@ -65,7 +66,7 @@ fn check_packages(packages: &[String]) -> Result<()> {
 /// Asks the mirror whether it has the release. Without a network a yard can be made all the same.
 fn check_release(release: &str, mirror: &str) -> Result<()> {
     let shown = without_password(mirror);
-    match mirrors::find_release(mirror, release, signals::cancel()) {
+    match mirrors::find_release(mirror, release, &environment_of_process(), signals::cancel()) {
         Ok(()) => Ok(()),
         Err(error) if mirrors::is_absent(&error) => {
             Err(Error::usage(format!("the mirror {shown} has no release {release}"))

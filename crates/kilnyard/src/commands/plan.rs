@@ -3,7 +3,6 @@
 use super::{print, printed};
 use crate::cli;
 use crate::error::{Context, Result};
-use crate::family;
 use crate::plan::{current_plan, keep_current};
 use crate::words;
 use crate::yard::{Yard, store_error};
@@ -22,7 +21,7 @@ pub fn run(yard: &Yard, options: &cli::Plan) -> Result<ExitCode> {
     if let Some(lack) = yard.config.lack(&yard.folder)? {
         tell!("note: {lack}");
     }
-    family::ensure_scanned(yard)?;
+    super::ensure_scanned(yard)?;
     let mut store = yard.store()?;
     if options.json {
         keep_current(yard, &mut store)?;

@@ -3,7 +3,7 @@
 use super::printed;
 use crate::cli::{Resolve, ScanFamily};
 use crate::error::{Context, Error, Kind, Result};
-use crate::{unpack, words};
+use crate::{input, words};
 use kilnyard_ecosystem::pkgsrc::resolve::{Outcome, Remark, Resolved, Rules, Scanned, resolve};
 use kilnyard_ecosystem::pkgsrc::scan_file::{ScanFile, Stanza};
 use kilnyard_model::graph::PackageId;
@@ -24,7 +24,7 @@ const MEMBERS_MAX: usize = 20;
 pub fn run(options: &Resolve) -> Result<ExitCode> {
     let ScanFamily::Pkgsrc = options.ecosystem;
     let shown = options.import.display();
-    let text = unpack::read(&options.import).context(Kind::Usage, format!("read {shown}"))?;
+    let text = input::read(&options.import).context(Kind::Usage, format!("read {shown}"))?;
     let file = ScanFile::parse(&text).context(Kind::Usage, format!("read {shown}"))?;
     for (name, line) in &file.duplicates {
         tell!("warning: line {line}: {name} is there already; the first one counts");

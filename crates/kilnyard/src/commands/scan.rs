@@ -7,7 +7,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::family::pkgsrc::scan::{Index, import};
 use crate::files::write_whole;
 use crate::yard::Yard;
-use crate::{family, signals, unpack};
+use crate::{family, input, signals};
 use serde_json::json;
 use std::io::Write;
 use std::path::Path;
@@ -19,7 +19,7 @@ pub fn run(yard: &Yard, options: &Scan) -> Result<ExitCode> {
     let scanned = match &options.import {
         Some(file) => {
             let shown = file.display();
-            let text = unpack::read(file).context(Kind::Usage, format!("read {shown}"))?;
+            let text = input::read(file).context(Kind::Usage, format!("read {shown}"))?;
             import(yard, pkgsrc(yard)?, text)
                 .map_err(|error| Error { message: format!("{shown}: {}", error.message), ..error })?
         }

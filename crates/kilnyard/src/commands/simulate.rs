@@ -11,7 +11,7 @@ mod show;
 use super::print;
 use crate::cli::Simulate;
 use crate::error::{Context, Error, Kind, Result};
-use crate::unpack;
+use crate::input;
 use crate::yard::Yard;
 use kilnyard_model::graph::Graph;
 use kilnyard_schedule::{Machine, Work};
@@ -99,7 +99,7 @@ fn machines(options: &Simulate) -> Result<Vec<Machine>> {
 
 /// The text of a file, unpacked if it is packed.
 fn read(path: &Path) -> Result<String> {
-    let bytes = unpack::read(path).context(Kind::Usage, format!("read {}", path.display()))?;
+    let bytes = input::read(path).context(Kind::Usage, format!("read {}", path.display()))?;
     String::from_utf8(bytes).map_err(|error| {
         let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;

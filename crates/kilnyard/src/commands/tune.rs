@@ -8,8 +8,8 @@ use crate::config::edit::{self, Otherwise, Refusal};
 use crate::error::{Context, Error, Kind, Result};
 use crate::signals;
 use crate::yard::{CONFIG, Yard};
-use bench::figures::Machine;
-use bench::roots::{self, Kept};
+use kilnyard_bench::figures::Machine;
+use kilnyard_bench::roots::{self, Kept};
 use serde_json::json;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -25,7 +25,9 @@ pub fn run(yard: &Yard, options: &cli::Tune) -> Result<ExitCode> {
         Some(kept) => kept,
         None => {
             tell!("measuring {PAIRS} rounds; the machine should do nothing else meanwhile");
-            let found = roots::measure(yard, &options.package, PAIRS, &Machine::now(), None)?;
+            let found = bench::with_trial(PAIRS, |trial| {
+                roots::measure(yard, &options.package, trial, &Machine::now(), None)
+            })?;
             found.kept().map_err(undecided)?
         }
     };

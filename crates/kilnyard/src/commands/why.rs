@@ -27,7 +27,7 @@ pub fn run(yard: &Yard, options: &crate::cli::Package) -> Result<ExitCode> {
     let mut planned = store.planned(name).map_err(store_error)?;
     if in_run.is_none() && planned.is_none() {
         // Somebody may ask before the first plan was made.
-        crate::family::ensure_scanned(yard)?;
+        super::ensure_scanned(yard)?;
         let plan = crate::plan::current_plan(yard, &mut yard.store()?)?;
         planned = plan.packages.into_iter().find(|row| row.package.name == *name);
     }

@@ -5,9 +5,9 @@ use super::refused::{self, Refused};
 use super::{
     Bounds, Report, Sandbox, Task, User, View, confine, copy, execute, flushes, inherit, keep, reaper, system,
 };
-use crate::{Flushes, Operation, tree};
+use crate::{Flushes, Operation, archive, tree};
 use std::ffi::CString;
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
@@ -52,6 +52,14 @@ fn start(sandbox: &Sandbox, bounds: Bounds, mut outer: Outer, becomes_root: bool
             at(format!("copy layers to {}", target.display()), copied).map(|()| 0)
         }
         Task::Measure(folders) => at("print what files take", measure(folders)).map(|()| 0),
+        Task::Pack { folder, newest_seconds } => {
+            let packed = archive::pack(folder, *newest_seconds, BufWriter::new(io::stdout().lock()));
+            at(format!("pack {}", folder.display()), packed).map(|()| 0)
+        }
+        Task::Unpack { archive, target } => {
+            let unpacked = archive::unpack_file(archive, target, sandbox.ids.is_alone());
+            at(format!("unpack {}", archive.display()), unpacked).map(|()| 0)
+        }
         Task::Keep(operations) => keep::keep(operations, &sandbox.ids).map(|()| 0),
         Task::Program(arguments) => {
             let arguments = prepare(arguments)?;

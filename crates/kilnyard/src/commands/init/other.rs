@@ -6,8 +6,8 @@
 use super::path_text;
 use crate::cli::InitPkgsrc;
 use crate::commands::history::import_bob;
+use crate::commands::open;
 use crate::error::{Context, Kind, Result};
-use crate::yard::Yard;
 use kilnyard_ecosystem::pkgsrc::bob_config::BobConfig;
 use kilnyard_ecosystem::pkgsrc::moving::{Moved, Wanted};
 use kilnyard_ecosystem::pkgsrc::pbulk_conf::PbulkConf;
@@ -66,7 +66,7 @@ impl Other {
             tell!("there is no history of bob at {}, so no times are imported", first.display());
             return Ok(());
         };
-        if let Err(error) = import_bob(&Yard::open(folder)?, history) {
+        if let Err(error) = import_bob(&open(folder)?, history) {
             let said: Vec<String> = std::iter::once(error.message).chain(error.causes).collect();
             tell!("warning: {}", said.join(": "));
         }

@@ -1,0 +1,203 @@
+//! Artifacts in a folder: `AB/ABCD…` as they are, `AB/ABCD….zst` compressed.
+
+use crate::{ArtifactError, Artifacts, Storage};
+use kilnyard_model::sha256::Sha256Hex;
+use sha2::{Digest, Sha256};
+use std::fs::{self, File, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The ending of a compressed file.
+const COMPRESSED: &str = "zst";
+/// zstd's level: a base root of 300 MB is compressed in two seconds to a third.
+const LEVEL: i32 = 3;
+/// How much is read at a time.
+const CHUNK_BYTES: usize = 128 << 10;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Folder {
+    folder: PathBuf,
+}
+
+impl Folder {
+    /// A folder of artifacts, made if it is missing.
+    pub fn open(folder: &Path) -> io::Result<Folder> {
+        fs::create_dir_all(folder)?;
+        Ok(Folder { folder: folder.to_owned() })
+    }
+
+    /// Where the folder is.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where an artifact is, or would be, as it is.
+    pub fn path(&self, sha256: &Sha256Hex) -> PathBuf {
+        self.folder.join(&sha256.as_str()[..2]).join(sha256.as_str())
+    }
+
+    /// Where an artifact is, or would be, compressed.
+    pub fn compressed_path(&self, sha256: &Sha256Hex) -> PathBuf {
+        self.path(sha256).with_extension(COMPRESSED)
+    }
+
+    /// The file that an artifact lies in, compressed or not, if it is there.
+    pub fn find(&self, sha256: &Sha256Hex) -> Option<PathBuf> {
+        let is_file = |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_file());
+        [self.path(sha256), self.compressed_path(sha256)].into_iter().find(is_file)
+    }
+
+    /// Removes an artifact, if it is there.
+    pub fn remove(&self, sha256: &Sha256Hex) -> io::Result<()> {
+        for path in [self.path(sha256), self.compressed_path(sha256)] {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Artifacts for Folder {
+    fn contains(&self, sha256: &Sha256Hex) -> Result<bool, ArtifactError> {
+        Ok(self.find(sha256).is_some())
+    }
+
+    fn open(&self, sha256: &Sha256Hex) -> Result<Box<dyn Read + Send + '_>, ArtifactError> {
+        let path = self.find(sha256).ok_or_else(|| ArtifactError::Missing(sha256.clone()))?;
+        let failed = |source| ArtifactError::io(format!("open {}", path.display()), source);
+        let file = File::open(&path).map_err(failed)?;
+        match path.extension().is_some_and(|ending| ending == COMPRESSED) {
+            true => Ok(Box::new(zstd::Decoder::new(file).map_err(failed)?)),
+            false => Ok(Box::new(file)),
+        }
+    }
+
+    fn insert(&self, from: &mut dyn Read, storage: Storage) -> Result<(Sha256Hex, u64), ArtifactError> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let part = self.folder.join(format!("insert-{}-{count}.part", std::process::id()));
+        let failed = |source| ArtifactError::io(format!("write {}", part.display()), source);
+        // Left by an earlier process of the same number.
+        let _ = fs::remove_file(&part);
+        let file = File::create_new(&part).map_err(failed)?;
+        let _remove = RemoveLater(&part);
+        let (sha256, size_bytes) = write(from, &file, storage).map_err(failed)?;
+        // Readable by all, written by none: links to it must not change it.
+        file.set_permissions(Permissions::from_mode(0o444)).and_then(|()| file.sync_all()).map_err(failed)?;
+        let target = match storage {
+            Storage::Plain => self.path(&sha256),
+            Storage::Compressed => self.compressed_path(&sha256),
+        };
+        let failed = |source| ArtifactError::io(format!("keep {}", target.display()), source);
+        let folder = target.parent().unwrap_or(&self.folder);
+        fs::create_dir_all(folder).map_err(failed)?;
+        fs::rename(&part, &target).and_then(|()| File::open(folder)?.sync_all()).map_err(failed)?;
+        Ok((sha256, size_bytes))
+    }
+}
+
+fn write(from: &mut dyn Read, file: &File, storage: Storage) -> io::Result<(Sha256Hex, u64)> {
+    match storage {
+        Storage::Plain => carry(from, &mut &*file),
+        Storage::Compressed => {
+            let mut encoder = zstd::Encoder::new(file, LEVEL)?;
+            encoder.include_checksum(true)?;
+            let carried = carry(from, &mut encoder)?;
+            encoder.finish()?;
+            Ok(carried)
+        }
+    }
+}
+
+/// Copies all of `from` and hashes it.
+fn carry(from: &mut dyn Read, to: &mut dyn Write) -> io::Result<(Sha256Hex, u64)> {
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; CHUNK_BYTES];
+    let mut size_bytes = 0;
+    loop {
+        let count = match from.read(&mut buffer) {
+            Ok(0) => return Ok((Sha256Hex::finish(hasher), size_bytes)),
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        hasher.update(&buffer[..count]);
+        to.write_all(&buffer[..count])?;
+        size_bytes += count as u64;
+    }
+}
+
+struct RemoveLater<'a>(&'a Path);
+
+impl Drop for RemoveLater<'_> {
+    fn drop(&mut self) {
+        // It has its name by now, or is of no use.
+        let _ = fs::remove_file(self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suite;
+    use kilnyard_model::artifact::{Artifact, Media};
+
+    #[test]
+    fn a_folder_passes_the_suite() {
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        suite::run(&Folder::open(one.path()).unwrap(), &Folder::open(other.path()).unwrap());
+        let parts = |folder: &Path| {
+            let entries = fs::read_dir(folder).unwrap().flatten();
+            entries.filter(|entry| entry.file_name().to_string_lossy().ends_with(".part")).count()
+        };
+        assert_eq!((parts(one.path()), parts(other.path())), (0, 0));
+    }
+
+    #[test]
+    fn what_a_disk_damaged_is_not_copied() {
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (from, to) = (Folder::open(one.path()).unwrap(), Folder::open(other.path()).unwrap());
+        for storage in [Storage::Plain, Storage::Compressed] {
+            let text = format!("{storage:?}");
+            let (sha256, size_bytes) = from.insert(&mut text.as_bytes(), storage).unwrap();
+            let path = from.find(&sha256).unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o444);
+            fs::remove_file(&path).unwrap();
+            let other = text.to_uppercase();
+            match storage {
+                Storage::Plain => fs::write(&path, &other).unwrap(),
+                Storage::Compressed => {
+                    fs::write(&path, zstd::encode_all(other.as_bytes(), 1).unwrap()).unwrap()
+                }
+            }
+            let artifact = Artifact { sha256: sha256.clone(), size_bytes, media: Media::Bytes };
+            let error = crate::copy(&artifact, &from, &to, Storage::Plain).unwrap_err();
+            assert!(
+                matches!(&error, ArtifactError::Differs { expected, .. } if *expected == sha256),
+                "{error}"
+            );
+            assert!(!to.contains(&sha256).unwrap());
+            from.remove(&sha256).unwrap();
+            from.remove(&sha256).unwrap();
+            let error = crate::copy(&artifact, &from, &to, Storage::Plain).unwrap_err();
+            assert!(matches!(error, ArtifactError::Missing(_)), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_link_is_no_artifact() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Folder::open(folder.path()).unwrap();
+        let sha256 = Sha256Hex::of(b"secret");
+        fs::write(folder.path().join("secret"), "secret").unwrap();
+        fs::create_dir(store.path(&sha256).parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(folder.path().join("secret"), store.path(&sha256)).unwrap();
+        assert!(!store.contains(&sha256).unwrap());
+        assert!(store.open(&sha256).is_err());
+    }
+}

@@ -1,0 +1,290 @@
+//! Kilnyard's own cost for one package.
+//!
+//! A pair is a whole build of the package on the ordinary path (order, dependencies that were installed together before, root,
+//! unpack, build, collecting, publishing, the report) and the same commands of unpacking and building alone, in a root
+//! where the package manager installed the dependencies once. The first less the second is Kilnyard's own: the sandboxes
+//! and their sampling among it, since the commands alone are measured from inside their sandbox. Reading the index and
+//! planning is done once for any number of packages and told apart, and so is a first build, which makes the layers. Where a
+//! tarball for it is given, each pair has a build by sbuild too; what that uses over the commands alone is its own.
+
+mod sbuild;
+
+use super::child::all_cpu_seconds;
+use super::figures::{Report, Series, Summary, Unit, ratios};
+use super::scratch::Scratch;
+use super::subject::{self, Subject};
+use crate::Trial;
+use crate::error::{Context, Error, Kind, Result};
+use crate::plan::{self, Forced};
+use crate::yard::{Yard, store_error};
+use crate::{family, interrupt, mirror, report};
+use kilnyard_mirror::Sha256Hex;
+use kilnyard_model::order::{Account, BuildOrder, CommandOrder, Stage};
+use kilnyard_store::{RunState, Store};
+use kilnyard_worker::RootFolder;
+use sbuild::Sbuild;
+use serde_json::{Map, json};
+use std::path::Path;
+use std::sync::Arc;
+
+/// The most that Kilnyard may use for itself.
+const OWN_CPU_SECONDS_MAX: f64 = 0.3;
+/// So many times as much sbuild has to use for itself at the least.
+const SBUILD_RATIO_MIN: f64 = 3.0;
+
+/// Says what the command that follows and all below it used, on a line that begins with [`TIMED`].
+const TIME: &str = r#"TIMEFORMAT="kilnyard-bench-cpu-seconds %3U %3S"; time "$@""#;
+const TIMED: &str = "kilnyard-bench-cpu-seconds ";
+
+/// What a whole build used, in seconds of CPU.
+struct Whole {
+    plan: f64,
+    all: f64,
+    depends: f64,
+    /// What its stages used inside of their sandboxes.
+    stages: f64,
+}
+
+/// Measures with this package; `sbuild_chroot` is a tarball of the release for sbuild.
+pub fn measure(
+    yard: &Yard,
+    package: &str,
+    trial: &Trial<'_>,
+    sbuild_chroot: Option<&Path>,
+) -> Result<Report> {
+    let pairs = trial.pairs;
+    family::check_scanned(yard)?;
+    let _lock = yard.lock()?;
+    let ids = yard.ids();
+    family::ensure_layers(yard, &ids, interrupt::cancel(), &|text| trial.say(text))?;
+    let scratch = Scratch::within(&yard.folder, Some(ids))?;
+    let own = subject::scratch_yard(&scratch, yard, package)?;
+    let bench = Bench { trial, yard: own, package: package.to_owned() };
+    let Subject { order, .. } = Subject::prepare(&bench.yard, yard, package)?;
+    let sbuild = sbuild_chroot.map(|chroot| Sbuild::prepare(&scratch, &bench.yard, &order, chroot));
+    let sbuild = sbuild.transpose()?;
+    let bare = bench.bare_root(&order)?;
+    let first = bench.whole()?;
+    let (mut wholes, mut bares, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    for pair in 1..=pairs {
+        wholes.push(bench.whole()?);
+        bares.push(bench.bare(&bare, &order)?);
+        if let Some(sbuild) = &sbuild {
+            others.push(sbuild.cpu_seconds()?);
+        }
+        trial.say(format_args!("pair {pair} of {pairs} is measured"));
+    }
+    Ok(told(package, &order, &first, &wholes, bares, others))
+}
+
+fn told(
+    package: &str,
+    order: &BuildOrder,
+    first: &Whole,
+    wholes: &[Whole],
+    bares: Vec<f64>,
+    others: Vec<f64>,
+) -> Report {
+    let of = |value: fn(&Whole) -> f64| wholes.iter().map(value).collect::<Vec<f64>>();
+    let all = of(|whole| whole.all);
+    let over =
+        |wholes: &[f64]| wholes.iter().zip(&bares).map(|(whole, bare)| whole - bare).collect::<Vec<f64>>();
+    let (own, own_of_sbuild) = (over(&all), over(&others));
+    let ratio = ratios(&all, &bares);
+    let seconds = |key: &str, label: &str, values| Series::new(key, label, Unit::Seconds, values);
+    let own = seconds("own_cpu_seconds", "Kilnyard's own", own);
+    let own_of_sbuild = seconds("sbuild_own_cpu_seconds", "sbuild's own", own_of_sbuild);
+    // A difference that noise made negative is less than any part of sbuild's.
+    let is_less = others.is_empty() || own_of_sbuild.median() >= SBUILD_RATIO_MIN * own.median();
+    let is_met = own.median() <= OWN_CPU_SECONDS_MAX && is_less;
+    let mut notes = vec![format!("CPU time, building {package} {}", order.version)];
+    notes.extend(doubt(&own.values));
+    let mut series = vec![
+        seconds("whole_cpu_seconds", "the whole build, with dependencies seen before", all),
+        seconds("bare_cpu_seconds", "the same commands alone", bares),
+        own,
+        Series::new("ratio", "the whole to the commands alone", Unit::Ratio, ratio),
+        seconds(
+            "outside_cpu_seconds",
+            "of it outside of sandboxes, from the same build",
+            of(|whole| whole.all - whole.stages),
+        ),
+        seconds("depends_cpu_seconds", "of it for dependencies", of(|whole| whole.depends)),
+        seconds(
+            "first_depends_cpu_seconds",
+            "dependencies of a first build, not counted",
+            vec![first.depends],
+        ),
+        seconds("plan_cpu_seconds", "reading the index and planning, once a run", of(|w| w.plan)),
+    ];
+    let mut target = format!("at most {OWN_CPU_SECONDS_MAX} s of CPU of Kilnyard's own for a package");
+    if !others.is_empty() {
+        series.extend([seconds("sbuild_cpu_seconds", "the whole build by sbuild", others), own_of_sbuild]);
+        target.push_str(&format!(", and sbuild's own at least {SBUILD_RATIO_MIN} times as much"));
+    }
+    let mut facts = Map::new();
+    facts.insert("package".to_owned(), json!(package));
+    facts.insert("version".to_owned(), json!(order.version));
+    facts.insert("inputs".to_owned(), json!(order.root.inputs.len()));
+    Report { name: "overhead", series, facts, notes, target, is_met: Some(is_met) }
+}
+
+/// Whether the pairs are too different to say much. What a build uses differs from time to time, by more on
+/// a machine that does other things, and a difference of two builds has both their noise.
+fn doubt(own: &[f64]) -> Option<String> {
+    let Summary { median, min, max } = Summary::of(own)?;
+    let is_unsure = min <= OWN_CPU_SECONDS_MAX && max > OWN_CPU_SECONDS_MAX;
+    let is_noise = median < 0.0 || max - min > OWN_CPU_SECONDS_MAX;
+    (is_unsure || is_noise).then(|| {
+        format!(
+            "the builds themselves differ by more than Kilnyard's own ({min:.2} to {max:.2} s): more --pairs, \
+             or a quieter machine, would say more"
+        )
+    })
+}
+
+struct Bench<'a> {
+    trial: &'a Trial<'a>,
+    yard: Yard,
+    package: String,
+}
+
+impl Bench<'_> {
+    /// A whole build, from a yard in which nothing was built yet.
+    fn whole(&self) -> Result<Whole> {
+        super::go_on()?;
+        self.forget()?;
+        let started = all_cpu_seconds();
+        let mut store = self.yard.store()?;
+        let distfiles = Arc::new(mirror::open_distfiles(&self.yard)?);
+        let planned = plan::make(&self.yard, &distfiles, &mut store, &Forced::Nothing)?;
+        let set = planned.set.clone();
+        let before = all_cpu_seconds();
+        let state =
+            self.trial.runner.run(&self.yard, &mut store, planned, distfiles.clone(), &mut |_| false)?;
+        let published = family::publish(&self.yard, &store, &set, &distfiles)?;
+        report::write(&self.yard, &store, &*set.ecosystem(), Some(&published))?;
+        let all = all_cpu_seconds() - before;
+        if state != RunState::Finished {
+            return Err(Error::new(Kind::Interrupted, "interrupted; nothing is left"));
+        }
+        let builds = store.builds_of(&self.package, 1).map_err(store_error)?;
+        let build = builds
+            .first()
+            .ok_or_else(|| Error::new(Kind::Internal, format!("{} was not built", self.package)))?;
+        if let Some(failure) = &build.failure {
+            let mut failed = Error::new(Kind::Packages, format!("failed to build {}", self.package));
+            failed.causes.push(failure.message.clone());
+            failed.causes.extend(failure.lines.iter().cloned());
+            return Err(failed);
+        }
+        let of = |is: fn(Stage) -> bool| -> f64 {
+            build.stages.iter().filter(|result| is(result.stage)).map(|result| result.cpu_seconds).sum()
+        };
+        let (depends, stages) = (of(|stage| stage == Stage::Depends), of(|_| true));
+        Ok(Whole { plan: before - started, all, depends, stages })
+    }
+
+    /// Removes what the last build left, so that the next one makes everything anew.
+    fn forget(&self) -> Result<()> {
+        let failed = "clean the benchmark's yard";
+        {
+            let store = self.yard.store()?;
+            let distfiles = mirror::open_distfiles(&self.yard)?;
+            for row in store.outputs().map_err(store_error)? {
+                let hash = Sha256Hex::parse(&row.output.sha256).or_internal(failed)?;
+                fs_err::remove_file(distfiles.path(&hash)).or_internal(failed)?;
+            }
+        }
+        for name in ["state/kilnyard.db", "state/kilnyard.db-wal", "state/kilnyard.db-shm"] {
+            let path = self.yard.path(name);
+            if path.exists() {
+                fs_err::remove_file(path).or_internal(failed)?;
+            }
+        }
+        fs_err::remove_dir_all(self.yard.path("repository")).or_internal(failed)?;
+        Yard::make_folders(&self.yard.folder)
+    }
+
+    /// A root with the inputs and the dependencies.
+    fn bare_root(&self, order: &BuildOrder) -> Result<RootFolder> {
+        let failed = "make the root to compare with";
+        // A run removes all roots at its beginning but those of failed builds.
+        let name = "failed-bench-bare";
+        let root = RootFolder::create(
+            &self.yard.folder,
+            name,
+            &self.yard.ids(),
+            &order.root.layers,
+            &self.yard.config.roots.on_disk(),
+        );
+        let root = root.context(Kind::Machine, failed)?.of_root_order(&order.root);
+        subject::provide(&self.yard, &root, order)?;
+        for command in &subject::installing(order)? {
+            subject::perform(&self.yard, &root, command)?;
+        }
+        Ok(root)
+    }
+
+    /// The CPU time of the order's own commands alone.
+    fn bare(&self, root: &RootFolder, order: &BuildOrder) -> Result<f64> {
+        let mut cpu_seconds = 0.0;
+        for command in order.stages.iter().flat_map(|stage| &stage.commands) {
+            let mut timed = command.clone();
+            timed.arguments = ["/bin/bash", "-c", TIME, "bash"].map(str::to_owned).into();
+            timed.arguments.extend(command.arguments.iter().cloned());
+            let log = subject::perform(&self.yard, root, &timed)?;
+            cpu_seconds += timed_seconds(&log).ok_or_else(|| {
+                Error::new(Kind::Internal, "a command in the root to compare with was not timed")
+            })?;
+        }
+        let work = order.work.as_ref().map(|work| work.inside.clone());
+        let folders = [order.output_folder.clone()].into_iter().chain(work);
+        let ending = ["-mindepth", "1", "-delete"].map(str::to_owned);
+        let clean = CommandOrder {
+            arguments: ["/usr/bin/find".to_owned()].into_iter().chain(folders).chain(ending).collect(),
+            account: Account::Builder,
+            directory: "/".to_owned(),
+            environment: Vec::new(),
+        };
+        subject::perform(&self.yard, root, &clean)?;
+        Ok(cpu_seconds)
+    }
+}
+
+/// User and system time from the last line of a timed command's log.
+fn timed_seconds(log: &str) -> Option<f64> {
+    let line = log.lines().rev().find_map(|line| line.strip_prefix(TIMED))?;
+    line.split_whitespace().map(|word| word.parse::<f64>().ok()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn noise_is_told() {
+        assert_eq!(doubt(&[0.2, 0.3, 0.25]), None);
+        assert_eq!(doubt(&[1.2, 1.3]), None);
+        for noisy in [&[-0.6][..], &[0.5, 1.2], &[-0.6, 0.2, 0.8]] {
+            assert!(doubt(noisy).is_some(), "{noisy:?}");
+        }
+    }
+
+    #[test]
+    fn a_timed_command_says_what_it_used() {
+        let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo kilnyard-bench-cpu-seconds 9 9";
+        let output = std::process::Command::new("/bin/bash")
+            .args(["-c", TIME, "bash", "/bin/sh", "-c", script])
+            .output();
+        let Ok(output) = output else {
+            println!("skipped: a_timed_command_says_what_it_used: there is no /bin/bash");
+            return;
+        };
+        let log = [output.stdout, output.stderr].concat();
+        let seconds = timed_seconds(&String::from_utf8(log).unwrap()).unwrap();
+        assert!(seconds > 0.0 && seconds < 18.0, "{seconds}");
+        assert_eq!(timed_seconds("no such line"), None);
+        assert_eq!(timed_seconds("kilnyard-bench-cpu-seconds 1.250 x"), None);
+    }
+}

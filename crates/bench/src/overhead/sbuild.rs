@@ -1,0 +1,84 @@
+//! The same package by sbuild, in its mode "unshare", as whoever builds for Debian would do it: it unpacks a tarball of the
+//! release, brings it up to date, installs the dependencies by apt, builds, and throws it all away. What would come after the
+//! build (lintian, piuparts, autopkgtest) is left out.
+
+use crate::child;
+use crate::config::{Debian, Family};
+use crate::error::{Context, Error, Kind, Result};
+use crate::mirror;
+use crate::scratch::Scratch;
+use crate::shape::Shape;
+use crate::subject;
+use crate::yard::Yard;
+use kilnyard_mirror::Sha256Hex;
+use kilnyard_model::order::BuildOrder;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// One build by sbuild, as often as it is wanted.
+pub struct Sbuild<'a> {
+    /// A tarball of the release.
+    chroot: PathBuf,
+    release: &'a str,
+    jobs: u32,
+    /// Where the source is; what is built goes there too.
+    folder: PathBuf,
+    description: String,
+}
+
+impl<'a> Sbuild<'a> {
+    /// With the source of an order, whose files are in the yard.
+    pub fn prepare(
+        scratch: &Scratch,
+        yard: &'a Yard,
+        order: &BuildOrder,
+        chroot: &Path,
+    ) -> Result<Sbuild<'a>> {
+        let failed = "prepare a build by sbuild";
+        let Family::Debian(Debian { release, .. }) = &yard.config.family else {
+            return Err(
+                Error::usage("sbuild builds packages of Debian alone").hint("without --sbuild-chroot")
+            );
+        };
+        if !chroot.is_file() {
+            let missing = format!("{} is not a tarball of the release", chroot.display());
+            return Err(Error::usage(missing).hint(format!("mmdebstrap --variant=buildd {release} FILE.tar")));
+        }
+        // It is named from another folder.
+        let chroot = fs_err::canonicalize(chroot).context(Kind::Machine, failed)?;
+        let folder = scratch.path("sbuild");
+        fs_err::create_dir(&folder).context(Kind::Machine, failed)?;
+        let distfiles = mirror::open_distfiles(yard)?;
+        for input in &order.root.inputs {
+            let hash = Sha256Hex::parse(&input.sha256).or_internal(failed)?;
+            fs_err::copy(distfiles.path(&hash), folder.join(&input.name)).context(Kind::Machine, failed)?;
+        }
+        let is_description = |name: &&String| name.ends_with(".dsc");
+        let description = order.root.inputs.iter().map(|input| &input.name).find(is_description);
+        let description = description
+            .cloned()
+            .ok_or_else(|| Error::new(Kind::Internal, "the source has no description (.dsc)"))?;
+        let jobs = Shape::of(yard).jobs;
+        Ok(Sbuild { chroot, release, jobs, folder, description })
+    }
+
+    /// The CPU time of a whole build.
+    pub fn cpu_seconds(&self) -> Result<f64> {
+        let log = self.folder.join("log");
+        let mut command = Command::new("sbuild");
+        command
+            .args(["--chroot-mode=unshare", "--batch", "--nolog", "--no-source"])
+            .args(["--no-run-lintian", "--no-run-piuparts", "--no-run-autopkgtest"])
+            .arg(format!("--dist={}", self.release))
+            .arg(format!("--chroot={}", self.chroot.display()))
+            .arg(format!("--jobs={}", self.jobs))
+            .arg(&self.description)
+            .current_dir(&self.folder);
+        let used = child::measure(command, Some(&log), &[0]).map_err(|mut error| {
+            let text = fs_err::read(&log).unwrap_or_default();
+            error.causes.extend(subject::last_lines(&String::from_utf8_lossy(&text)));
+            error
+        })?;
+        Ok(used.cpu_seconds)
+    }
+}

@@ -1,0 +1,109 @@
+//! Publishing a repository of 2,000 packages, whole and after one package changed.
+
+use super::child::all_cpu_seconds;
+use super::figures::{Report, Series, Unit, ratios};
+use super::scratch::Scratch;
+use super::synthetic;
+use crate::Trial;
+use crate::error::{Context, Error, Kind, Result};
+use crate::key::Key;
+use crate::yard::{Yard, store_error};
+use crate::{family::debian, mirror};
+use kilnyard_ecosystem::debian::source::Sources;
+use kilnyard_ecosystem::debian::universe::Universe;
+use kilnyard_ecosystem::debian::{Base, Published, Workshop};
+use kilnyard_mirror::{DistfileStore, Sha256Hex};
+use kilnyard_sign::YardKey;
+use kilnyard_store::{Current, Record, Store};
+use serde_json::{Map, json};
+use std::time::Instant;
+
+/// How many packages there are.
+const PACKAGES: usize = 2000;
+/// The most that publishing may use after one package changed.
+const CPU_SECONDS_MAX: f64 = 1.0;
+
+/// Measures, in a yard of its own.
+pub fn measure(trial: &Trial<'_>) -> Result<Report> {
+    let pairs = trial.pairs;
+    let scratch = Scratch::within(trial.temporary, None)?;
+    let yard = scratch.empty_yard(trial)?;
+    let key = YardKey::generate("Benchmark <benchmark@localhost>").or_internal("make a key")?;
+    key.write(&yard.path("state/key.asc")).context(Kind::Machine, "keep the key")?;
+    let settings = yard.config.debian()?.settings();
+    let universe = Universe::new(settings.context());
+    // They are of the set, though no index has them: what could not be built stays published.
+    let names: Vec<String> = (0..PACKAGES).map(|number| synthetic::current(number, 1).package).collect();
+    let workshop =
+        Workshop::new(settings, universe, Sources::default(), &names, Base::default(), Published::default());
+    let mut bench =
+        Bench { store: Box::new(yard.store()?), distfiles: mirror::open_distfiles(&yard)?, yard, workshop };
+    bench.put((0..PACKAGES).map(|number| synthetic::current(number, 1)).collect())?;
+    let (mut whole, mut changed, mut changed_wall) = (Vec::new(), Vec::new(), Vec::new());
+    for pair in 1..=pairs {
+        super::go_on()?;
+        fs_err::remove_dir_all(bench.yard.path("repository")).or_internal("clean the repository")?;
+        Yard::make_folders(&bench.yard.folder)?;
+        whole.push(bench.publish()?.0);
+        bench.put(vec![synthetic::current(PACKAGES / 2, pair + 1)])?;
+        let (cpu, wall) = bench.publish()?;
+        changed.push(cpu);
+        changed_wall.push(wall);
+    }
+    let ratio = ratios(&changed, &whole);
+    let changed = Series::new("changed_cpu_seconds", "after one changed, CPU", Unit::Seconds, changed);
+    let is_met = changed.median() < CPU_SECONDS_MAX;
+    let mut facts = Map::new();
+    facts.insert("packages".to_owned(), json!(PACKAGES));
+    Ok(Report {
+        name: "publish",
+        series: vec![
+            Series::new("whole_cpu_seconds", "all of it, CPU", Unit::Seconds, whole),
+            changed,
+            Series::new("changed_wall_seconds", "after one changed, wall", Unit::Seconds, changed_wall),
+            Series::new("ratio", "CPU, after one changed to all of it", Unit::Ratio, ratio),
+        ],
+        facts,
+        notes: vec![format!("a repository of {PACKAGES} packages")],
+        target: format!("less than {CPU_SECONDS_MAX} s of CPU after one package changed"),
+        is_met: Some(is_met),
+    })
+}
+
+struct Bench {
+    yard: Yard,
+    store: Box<dyn Store>,
+    distfiles: DistfileStore,
+    workshop: Workshop,
+}
+
+impl Bench {
+    /// Makes packages current, as if they were built.
+    fn put(&mut self, packages: Vec<Current>) -> Result<()> {
+        let failed = "write the packages of the benchmark";
+        for package in &packages {
+            let number = package.build as usize - 1;
+            let content = synthetic::content(number, package.revision);
+            let path = self.distfiles.path(&Sha256Hex::of(content.as_bytes()));
+            if let Some(folder) = path.parent() {
+                fs_err::create_dir_all(folder).context(Kind::Machine, failed)?;
+            }
+            fs_err::write(path, content).context(Kind::Machine, failed)?;
+        }
+        let records: Vec<Record> = packages.into_iter().map(Record::Outputs).collect();
+        self.store.record(&records).map_err(store_error)
+    }
+
+    /// Publishes; CPU and wall seconds.
+    fn publish(&self) -> Result<(f64, f64)> {
+        let (cpu, started) = (all_cpu_seconds(), Instant::now());
+        let key = Key::read(&self.yard)?;
+        let planned = debian::publish::make(&self.yard, &*self.store, &self.workshop, &self.distfiles, &key)?;
+        let published = planned.publish(&key)?;
+        let used = (all_cpu_seconds() - cpu, started.elapsed().as_secs_f64());
+        if !published.is_changed || published.packages != PACKAGES as u64 {
+            return Err(Error::new(Kind::Internal, "what should be published was not"));
+        }
+        Ok(used)
+    }
+}

@@ -1,0 +1,134 @@
+//! Dependencies as layers: of packages that were never seen, that were seen, and of a set that was seen.
+
+use super::super::subject::Subject;
+use super::clock::{Clock, Spent};
+use crate::error::{Context, Error, Kind, Result};
+use crate::interrupt;
+use crate::shape::jobserver_style;
+use crate::yard::Yard;
+use kilnyard_mirror::DistfileStore;
+use kilnyard_model::result::{Failure, FailureKind};
+use kilnyard_process::weight::Weights;
+use kilnyard_protocol::Lease;
+use kilnyard_root::{IdMap, Roots, remove_folder};
+use kilnyard_schedule::Files;
+use kilnyard_worker::{SETS, Settings, Share, Stacked, Worker};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What layers may take: those of one package are never too many for a benchmark.
+const LAYERS_BYTES_MAX: u64 = u64::MAX;
+
+/// See the module.
+#[derive(Default)]
+pub struct Ways {
+    /// Unpacked and configured for the first time; none where there are no layers.
+    pub first: Option<Spent>,
+    /// Configured from layers that were there.
+    pub packages_seen: Vec<Spent>,
+    /// Taken as it was.
+    pub set_seen: Vec<Spent>,
+    /// Why there are no layers.
+    pub refused: Option<String>,
+}
+
+/// What makes them.
+pub struct Maker {
+    settings: Settings,
+    lease: Lease,
+    ids: IdMap,
+    distfiles: Arc<DistfileStore>,
+}
+
+impl Ways {
+    /// Makes them for the first time, with what makes them again; none where they cannot be had.
+    pub fn begin(
+        yard: &Yard,
+        ids: &IdMap,
+        subject: &Subject,
+        can_stack: bool,
+    ) -> Result<(Ways, Option<Maker>)> {
+        let refused = |why: &str| (Ways { refused: Some(why.to_owned()), ..Ways::default() }, None);
+        if !can_stack {
+            return Ok(refused("overlays do not work here"));
+        }
+        let maker = Maker::new(yard, ids, subject)?;
+        let (first, stacked) = maker.stack()?;
+        if stacked.is_none() {
+            return Ok(refused("the package needs nothing that could be a layer"));
+        }
+        Ok((Ways { first: Some(first), ..Ways::default() }, Some(maker)))
+    }
+
+    /// Measures both ways once; the layers that a root with all dependencies stands on, and what it took to have them
+    /// where the set was seen before.
+    pub fn round(&mut self, maker: &Maker) -> Result<Option<(Vec<String>, Spent)>> {
+        maker.forget_sets()?;
+        self.packages_seen.push(maker.stack()?.0);
+        let (spent, stacked) = maker.stack()?;
+        self.set_seen.push(spent);
+        Ok(stacked.map(|stacked| (stacked.layers().to_vec(), spent)))
+    }
+}
+
+impl Maker {
+    fn new(yard: &Yard, ids: &IdMap, subject: &Subject) -> Result<Maker> {
+        let config = &yard.config;
+        let settings = Settings {
+            yard: yard.folder.clone(),
+            ids: ids.clone(),
+            limits: config.limits(),
+            package_limits: config.limits_of_builds.of_packages(config.limits()),
+            output_bounds: config.limits_of_builds.output_bounds(),
+            log_limits: config.log_limits(),
+            roots: Roots { flushes: config.roots.flushes, ..Roots::default() },
+            works_in_memory: false,
+            layers_bytes_max: LAYERS_BYTES_MAX,
+            failed_roots_max: 0,
+            nesting: BTreeSet::new(),
+            jobserver: jobserver_style(yard),
+        };
+        let lease = Lease {
+            build: 1,
+            run: 1,
+            slot: 0,
+            files: Files::Disk,
+            written_bytes: 0,
+            order: subject.order.clone(),
+            seen: Vec::new(),
+            checks_reproducible: false,
+        };
+        let distfiles = Arc::new(crate::mirror::open_distfiles(yard)?);
+        Ok(Maker { settings, lease, ids: ids.clone(), distfiles })
+    }
+
+    /// What a build does for its dependencies, by a worker that was just started. Its CPU time is that of removing what it
+    /// needed for it, too.
+    fn stack(&self) -> Result<(Spent, Option<Stacked>)> {
+        super::super::go_on()?;
+        let worker = Worker::new(self.settings.clone(), self.distfiles.clone());
+        worker.sweep().context(Kind::Machine, "look at the layers of the benchmark")?;
+        let share = Share { membership: Weights::find_among("bench", &[]).begin(1), jobserver: None };
+        let clock = Clock::start();
+        let stacked = worker.stack(&self.lease, &share, interrupt::cancel()).map_err(failed)?;
+        let wall_seconds = clock.spent().wall_seconds;
+        drop(worker);
+        Ok((Spent { wall_seconds, ..clock.spent() }, stacked))
+    }
+
+    fn forget_sets(&self) -> Result<()> {
+        let failed = "remove the sets of the benchmark";
+        remove_folder(&self.settings.yard, Path::new(SETS), &self.ids).context(Kind::Machine, failed)
+    }
+}
+
+fn failed(failure: Failure) -> Error {
+    if failure.kind == FailureKind::Cancelled {
+        return Error::new(Kind::Interrupted, "interrupted; nothing is left");
+    }
+    let mut error = Error::new(Kind::Machine, "failed to make layers of the dependencies");
+    error.causes.push(failure.message);
+    error.causes.extend(failure.lines);
+    error
+}

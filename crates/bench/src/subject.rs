@@ -1,0 +1,119 @@
+//! The package that a benchmark builds, in a yard of the benchmark's own.
+
+use super::scratch::Scratch;
+use crate::config::Packages;
+use crate::error::{Context, Error, Kind, Result};
+use crate::plan::{self, Forced};
+use crate::shape::Shape;
+use crate::yard::Yard;
+use crate::{interrupt, mirror};
+use kilnyard_mirror::{Sha256Hex, Wanted};
+use kilnyard_model::order::{BuildOrder, CommandOrder, Input};
+use kilnyard_process::{End, Log, read_log};
+use kilnyard_worker::RootFolder;
+use std::path::Path;
+
+/// So many lines of a log are told where a command failed.
+const LINES_TOLD: usize = 6;
+
+/// See the module.
+pub struct Subject {
+    pub order: BuildOrder,
+}
+
+/// A yard beside another one, for one package, whose outputs are not tested.
+pub fn scratch_yard(scratch: &Scratch, outer: &Yard, package: &str) -> Result<Yard> {
+    let mut config = outer.config.clone();
+    config.packages = Packages::Some(vec![package.to_owned()]);
+    config.packages_file = None;
+    config.build.test = false;
+    scratch.beside(outer, config)
+}
+
+impl Subject {
+    /// The order of the build, with its inputs put into the scratch yard; what is missing is fetched.
+    pub fn prepare(yard: &Yard, outer: &Yard, package: &str) -> Result<Subject> {
+        let (kept, own) = (mirror::open_distfiles(outer)?, mirror::open_distfiles(yard)?);
+        let mut planned = plan::make(yard, &own, &mut yard.store()?, &Forced::Nothing)?;
+        let workshop = planned.workshop;
+        let left_out = || {
+            let known = workshop.left_out().iter().find(|left| left.name == package);
+            let why = known.map_or_else(
+                || format!("{package} is not a source package of the release"),
+                |left| left.explanation.clone(),
+            );
+            Error::usage(why).hint("another package: --package NAME")
+        };
+        let id = workshop.graph().find(package).ok_or_else(left_out)?;
+        let jobs = Shape::of(yard).jobs;
+        let order =
+            planned.stock.order(id, 1, jobs).map_err(|impossible| Error::usage(impossible.explanation))?;
+        for input in &order.root.inputs {
+            let failed = format!("provide {}", input.name);
+            let hash = hash_of(input)?;
+            let wanted = Wanted {
+                urls: input.urls.clone(),
+                sha256: hash.clone(),
+                size_bytes: input.size_bytes,
+                name: input.name.clone(),
+            };
+            let from = kept.ensure(&wanted, &|_| {}, interrupt::cancel()).context(Kind::Machine, &failed)?;
+            let to = own.path(&hash);
+            fs_err::create_dir_all(to.parent().unwrap_or(Path::new("."))).context(Kind::Machine, &failed)?;
+            fs_err::hard_link(from, to).context(Kind::Machine, &failed)?;
+        }
+        Ok(Subject { order })
+    }
+}
+
+/// Puts the inputs of an order into a root of it.
+pub fn provide(yard: &Yard, root: &RootFolder, order: &BuildOrder) -> Result<()> {
+    let distfiles = mirror::open_distfiles(yard)?;
+    let file_of =
+        |input: &Input| hash_of(input).map_or_else(|_| Default::default(), |hash| distfiles.path(&hash));
+    root.provide(&order.root.inputs, &order.root.texts, &file_of)
+        .context(Kind::Machine, "put the inputs into a root")
+}
+
+/// The commands by which the package manager installs all that an order needs.
+pub fn installing(order: &BuildOrder) -> Result<Vec<CommandOrder>> {
+    let rules = kilnyard_ecosystem::rules(&order.family).or_internal("install the dependencies")?;
+    Ok(match &order.root.depends[..] {
+        [] => Vec::new(),
+        depends => rules.install(&depends.iter().collect::<Vec<_>>()),
+    })
+}
+
+/// Runs a command in a root; its log.
+pub fn perform(yard: &Yard, root: &RootFolder, command: &CommandOrder) -> Result<String> {
+    let path = yard.path("logs/bare.log");
+    let failed = "write the log of a root to compare with";
+    let config = &yard.config;
+    let mut log = Log::create(&path, config.log_limits()).context(Kind::Machine, failed)?;
+    let sandbox = root.sandbox(command);
+    let limits = config.limits().limits(None);
+    let cancel = interrupt::cancel();
+    let outcome = kilnyard_process::run(&sandbox, &mut log, limits, cancel, None, &mut |_| {});
+    log.finish().context(Kind::Machine, failed)?;
+    let text = read_log(&path).or_internal(failed)?;
+    match outcome.end {
+        End::Exit(0) => Ok(text),
+        End::Cancelled => Err(Error::new(Kind::Interrupted, "interrupted; nothing is left")),
+        end => {
+            let message = format!("a command in a root to compare with failed: {end:?}");
+            let mut error = Error::new(Kind::Machine, message);
+            error.causes.extend(last_lines(&text));
+            Err(error)
+        }
+    }
+}
+
+/// What is told of the log of a command that failed.
+pub fn last_lines(log: &str) -> Vec<String> {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(LINES_TOLD)..].iter().map(|line| (*line).to_owned()).collect()
+}
+
+fn hash_of(input: &Input) -> Result<Sha256Hex> {
+    Sha256Hex::parse(&input.sha256).or_internal(format!("provide {}", input.name))
+}

@@ -1,0 +1,96 @@
+//! The figures of pkgsrc, on the scan of a tree: resolving it, beside bob where that is installed; the time to the
+//! first build; what a rescan has to ask again; one look-up in an index.
+//!
+//! Of the tree nothing is needed besides the scan: where files of it are asked for, empty ones are made.
+
+mod first_build;
+mod look_up;
+mod rescan;
+mod resolving;
+mod sham;
+
+use super::figures::{Report, Series};
+use super::scratch::Scratch;
+use crate::Trial;
+use crate::error::{Context, Kind, Result};
+use crate::{unpack, words};
+use kilnyard_ecosystem::pkgsrc::scan_file::ScanFile;
+use serde_json::{Map, Value, json};
+use sham::ShamTree;
+use std::path::Path;
+
+/// What one part of this benchmark found.
+struct Part {
+    /// Its name for programs.
+    name: &'static str,
+    series: Vec<Series>,
+    facts: Map<String, Value>,
+    notes: Vec<String>,
+    target: String,
+    is_met: Option<bool>,
+}
+
+/// Measures on the scan in this file.
+pub fn measure(scan: &Path, trial: &Trial<'_>) -> Result<Report> {
+    let failed = format!("read {}", scan.display());
+    let text = unpack::read(scan).context(Kind::Usage, &failed)?;
+    let file = ScanFile::parse(&text).context(Kind::Usage, &failed)?;
+    let packages = file.stanzas.len();
+    let scratch = Scratch::within(trial.temporary, None)?;
+    let plain = scratch.path("scan");
+    fs_err::write(&plain, &text).context(Kind::Machine, "unpack the scan")?;
+    let mut parts = vec![resolving::measure(&scratch, &plain, trial)?];
+    trial.say(format_args!("making the files that the scan names"));
+    let tree = ShamTree::make(&file, scratch.path("tree"))?;
+    parts.push(rescan::measure(&scratch, &tree, trial)?);
+    drop(file);
+    parts.push(first_build::measure(&scratch, text, &tree, trial)?);
+    parts.push(look_up::measure(&scratch, trial)?);
+    Ok(told(packages, parts))
+}
+
+fn told(packages: usize, parts: Vec<Part>) -> Report {
+    let mut report = Report {
+        name: "tree",
+        series: Vec::new(),
+        facts: Map::from_iter([("packages".to_owned(), json!(packages))]),
+        notes: vec![format!("a scan of {}", words::count(packages as u64, "package"))],
+        target: "each of these".to_owned(),
+        is_met: all_met(parts.iter().map(|part| part.is_met)),
+    };
+    for mut part in parts {
+        part.facts.insert("target".to_owned(), json!(part.target));
+        part.facts.insert("is_met".to_owned(), json!(part.is_met));
+        report.facts.insert(part.name.to_owned(), Value::Object(part.facts));
+        report.series.extend(part.series);
+        report.notes.extend(part.notes);
+        let verdict = match part.is_met {
+            Some(true) => "met",
+            Some(false) => "missed",
+            None => "not seen",
+        };
+        report.notes.push(format!("{}: {}: {verdict}", part.name, part.target));
+    }
+    report
+}
+
+/// Whether all targets were reached: one that was missed says no, and one that was not seen leaves it open.
+fn all_met(all: impl Iterator<Item = Option<bool>> + Clone) -> Option<bool> {
+    if all.clone().any(|is_met| is_met == Some(false)) {
+        Some(false)
+    } else {
+        all.collect::<Option<Vec<_>>>().map(|_| true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_missed_target_is_a_no_and_one_that_was_not_seen_leaves_it_open() {
+        assert_eq!(all_met([Some(true), Some(true)].into_iter()), Some(true));
+        assert_eq!(all_met([Some(true), None].into_iter()), None);
+        assert_eq!(all_met([None, Some(false), Some(true)].into_iter()), Some(false));
+    }
+}

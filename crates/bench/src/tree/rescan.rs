@@ -1,0 +1,125 @@
+//! What a rescan has to ask again: where nothing changed, and where a few Makefiles did.
+
+use super::Part;
+use super::sham::ShamTree;
+use crate::Trial;
+use crate::error::{Context, Kind, Result};
+use crate::figures::{Series, Unit};
+use crate::go_on;
+use crate::scratch::Scratch;
+use crate::words;
+use kilnyard_ecosystem::pkgsrc::kept::{Current, Journal, Kept};
+use serde_json::{Map, json};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Instant, SystemTime};
+
+/// How many directories are changed.
+const CHANGED: usize = 20;
+/// The longest that the decision may take.
+const WALL_SECONDS_MAX: f64 = 2.0;
+/// What answers depend on besides the tree is of no matter here.
+const FACTS: &str = "benchmark";
+
+pub fn measure(scratch: &Scratch, tree: &ShamTree, trial: &Trial<'_>) -> Result<Part> {
+    let pairs = trial.pairs;
+    let kept = scratch.path("kept");
+    let failed = "keep the answers of the scan";
+    // No file is too new to be kept: all of them are there already.
+    let began_nanoseconds = i128::MAX;
+    let mut journal = Journal::begin(&kept, &tree.places(), FACTS, &Current::default(), began_nanoseconds)
+        .context(Kind::Machine, failed)?;
+    for (location, stanzas) in &tree.answers {
+        journal.add(location, stanzas).context(Kind::Machine, failed)?;
+    }
+    drop(journal);
+    // Of what says nothing, nothing is known; it is asked each time.
+    let silent: BTreeSet<&String> =
+        tree.answers.keys().filter(|location| !tree.telling.contains(*location)).collect();
+    let each = (tree.apart.len() / CHANGED).max(1);
+    let changed: Vec<&String> = tree.apart.iter().step_by(each).take(CHANGED).collect();
+    let with_changed: BTreeSet<&String> = silent.iter().chain(&changed).copied().collect();
+    let (mut unchanged_wall, mut changed_wall) = (Vec::new(), Vec::new());
+    let mut is_right = true;
+    let mut asked_counts = (0, 0);
+    for pair in 1..=pairs {
+        go_on()?;
+        let (seconds, asked) = decide(&kept, tree)?;
+        unchanged_wall.push(seconds);
+        asked_counts.0 = asked.len();
+        is_right &= asked == silent;
+        let times = change(tree, &changed)?;
+        let (seconds, asked) = decide(&kept, tree)?;
+        changed_wall.push(seconds);
+        asked_counts.1 = asked.len();
+        is_right &= asked == with_changed;
+        change_back(tree, &changed, &times)?;
+        trial.say(format_args!("rescan: pair {pair} of {pairs} is measured"));
+    }
+    let series = vec![
+        Series::new(
+            "rescan_unchanged_wall_seconds",
+            "rescan, nothing changed, wall",
+            Unit::Seconds,
+            unchanged_wall,
+        ),
+        Series::new(
+            "rescan_changed_wall_seconds",
+            format!("rescan, {} changed, wall", changed.len()),
+            Unit::Seconds,
+            changed_wall,
+        ),
+    ];
+    let mut facts = Map::new();
+    facts.insert("directories".to_owned(), json!(tree.answers.len()));
+    facts.insert("silent_directories".to_owned(), json!(silent.len()));
+    facts.insert("files".to_owned(), json!(tree.files));
+    facts.insert("changed".to_owned(), json!(changed.len()));
+    facts.insert("asked_unchanged".to_owned(), json!(asked_counts.0));
+    facts.insert("asked_changed".to_owned(), json!(asked_counts.1));
+    facts.insert("is_right".to_owned(), json!(is_right));
+    let notes = vec![format!(
+        "{} directories, {}: {} to be asked as they are, {} after {} of their Makefiles changed: {}",
+        tree.answers.len(),
+        words::count(tree.files as u64, "file"),
+        asked_counts.0,
+        asked_counts.1,
+        changed.len(),
+        if is_right { "just these" } else { "NOT the ones that should be" },
+    )];
+    let is_fast = series.iter().all(|series| series.median() <= WALL_SECONDS_MAX);
+    let target = format!("what changed and nothing else, in at most {WALL_SECONDS_MAX} s of wall time");
+    Ok(Part { name: "rescan", series, facts, notes, target, is_met: Some(is_right && is_fast) })
+}
+
+/// The directories that would be asked, and how long it took to know.
+fn decide<'a>(kept: &Path, tree: &'a ShamTree) -> Result<(f64, BTreeSet<&'a String>)> {
+    let places = tree.places();
+    let started = Instant::now();
+    let kept = Kept::read(kept, FACTS).context(Kind::Machine, "read what is kept")?;
+    let current = kept.current(&places);
+    let seconds = started.elapsed().as_secs_f64();
+    Ok((seconds, tree.answers.keys().filter(|location| !current.stanzas.contains_key(*location)).collect()))
+}
+
+/// Changes the Makefiles of directories; when each was written before.
+fn change(tree: &ShamTree, locations: &[&String]) -> Result<Vec<SystemTime>> {
+    let failed = "change a Makefile";
+    let one = |location: &&String| {
+        let path = tree.folder.join(location).join("Makefile");
+        let time = fs_err::metadata(&path).and_then(|metadata| metadata.modified());
+        fs_err::write(&path, "# changed\n").and(time).context(Kind::Machine, failed)
+    };
+    locations.iter().map(one).collect()
+}
+
+/// Makes them what they were, as if nobody had touched them.
+fn change_back(tree: &ShamTree, locations: &[&String], times: &[SystemTime]) -> Result<()> {
+    let failed = "change a Makefile back";
+    for (location, time) in locations.iter().zip(times) {
+        let path = tree.folder.join(location).join("Makefile");
+        let file = std::fs::File::create(&path).context(Kind::Machine, failed)?;
+        file.set_modified(*time).context(Kind::Machine, failed)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! A tree becomes an archive.
+
+use super::{ATTRIBUTE_PREFIX, at, is_kept};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use tar::{Builder, EntryType, Header};
+
+/// The longest list of attributes' names, and the longest value (`XATTR_LIST_MAX` and `XATTR_SIZE_MAX`, linux/limits.h).
+const ATTRIBUTE_BYTES_MAX: usize = 65_536;
+
+/// Writes the tree in a folder. Times later than `newest_seconds` (since the epoch) are written as that.
+pub(crate) fn pack(folder: &Path, newest_seconds: Option<u64>, to: impl Write) -> io::Result<()> {
+    let mut packer = Packer {
+        builder: Builder::new(to),
+        newest_seconds: newest_seconds.unwrap_or(u64::MAX),
+        first_names: HashMap::new(),
+        buffer: vec![0; ATTRIBUTE_BYTES_MAX],
+    };
+    let metadata = fs::symlink_metadata(folder)?;
+    packer.folder(folder, Path::new(""), &metadata)?;
+    packer.builder.into_inner()?.flush()
+}
+
+struct Packer<Target: Write> {
+    builder: Builder<Target>,
+    newest_seconds: u64,
+    /// The first name of each file that has several, by device and number.
+    first_names: HashMap<(u64, u64), PathBuf>,
+    buffer: Vec<u8>,
+}
+
+impl<Target: Write> Packer<Target> {
+    /// `inside` is the folder's path in the archive. How deep this goes is bounded by the length of a path.
+    fn folder(&mut self, folder: &Path, inside: &Path, metadata: &Metadata) -> io::Result<()> {
+        let shown = if inside.as_os_str().is_empty() { Path::new(".") } else { inside };
+        self.attributes(folder)?;
+        let mut header = self.header(metadata, EntryType::Directory);
+        self.builder.append_data(&mut header, shown, io::empty())?;
+        let mut entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
+        entries.sort_by(|one, other| one.file_name().as_bytes().cmp(other.file_name().as_bytes()));
+        for entry in entries {
+            let (path, inside) = (entry.path(), inside.join(entry.file_name()));
+            let metadata = fs::symlink_metadata(&path).map_err(|error| at(&path, error))?;
+            let packed = match metadata.is_dir() {
+                true => self.folder(&path, &inside, &metadata),
+                false => self.file(&path, &inside, &metadata),
+            };
+            packed.map_err(|error| at(&path, error))?;
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, path: &Path, inside: &Path, metadata: &Metadata) -> io::Result<()> {
+        let kind = metadata.file_type();
+        let is_whiteout = kind.is_char_device() && metadata.rdev() == 0;
+        if !(kind.is_file() || kind.is_symlink() || kind.is_fifo() || is_whiteout) {
+            return Ok(());
+        }
+        let number = (metadata.dev(), metadata.ino());
+        if metadata.nlink() > 1 && !is_whiteout {
+            if let Some(first) = self.first_names.get(&number) {
+                let mut header = self.header(metadata, EntryType::Link);
+                return self.builder.append_link(&mut header, inside, first);
+            }
+            self.first_names.insert(number, inside.to_owned());
+        }
+        self.attributes(path)?;
+        if kind.is_symlink() {
+            let mut header = self.header(metadata, EntryType::Symlink);
+            return self.builder.append_link(&mut header, inside, fs::read_link(path)?);
+        }
+        if !kind.is_file() {
+            let mut header =
+                self.header(metadata, if kind.is_fifo() { EntryType::Fifo } else { EntryType::Char });
+            header.set_device_major(0)?;
+            header.set_device_minor(0)?;
+            return self.builder.append_data(&mut header, inside, io::empty());
+        }
+        let mut header = self.header(metadata, EntryType::Regular);
+        header.set_size(metadata.len());
+        // A file that becomes shorter or longer meanwhile would make the archive unreadable.
+        let mut content = Exactly { file: File::open(path)?.take(metadata.len()), missing: metadata.len() };
+        self.builder.append_data(&mut header, inside, &mut content)?;
+        match content.missing {
+            0 => Ok(()),
+            _ => Err(io::Error::other("it changed while it was packed")),
+        }
+    }
+
+    fn header(&self, metadata: &Metadata, kind: EntryType) -> Header {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(kind);
+        // The mode of a link has no meaning, and differs between systems.
+        header.set_mode(if metadata.is_symlink() { 0o777 } else { metadata.mode() & 0o7777 });
+        header.set_uid(metadata.uid().into());
+        header.set_gid(metadata.gid().into());
+        header.set_mtime(u64::try_from(metadata.mtime()).unwrap_or(0).min(self.newest_seconds));
+        header.set_size(0);
+        header
+    }
+
+    /// Writes a record of pax with the extended attributes, if there are any.
+    fn attributes(&mut self, path: &Path) -> io::Result<()> {
+        let length = match rustix::fs::llistxattr(path, &mut self.buffer[..]) {
+            Err(Errno::OPNOTSUPP) => 0,
+            other => other?,
+        };
+        let names = self.buffer[..length].to_vec();
+        let mut names: Vec<&CStr> = names
+            .split_inclusive(|byte| *byte == 0)
+            .filter_map(|name| CStr::from_bytes_with_nul(name).ok())
+            .filter(|name| is_kept(name.to_bytes()))
+            .collect();
+        names.sort_unstable();
+        let mut records = Vec::new();
+        for name in names {
+            // Names that are no text cannot be written in a record.
+            let Ok(text) = name.to_str() else { continue };
+            match rustix::fs::lgetxattr(path, name, &mut self.buffer[..]) {
+                Ok(length) => records.push((
+                    format!("{ATTRIBUTE_PREFIX}{text}"),
+                    STANDARD_NO_PAD.encode(&self.buffer[..length]),
+                )),
+                Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        match records.is_empty() {
+            true => Ok(()),
+            false => self
+                .builder
+                .append_pax_extensions(records.iter().map(|(name, value)| (name.as_str(), value.as_bytes()))),
+        }
+    }
+}
+
+/// A file that is as long as its header says.
+struct Exactly {
+    file: io::Take<File>,
+    missing: u64,
+}
+
+impl Read for Exactly {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(bytes)?;
+        self.missing -= count as u64;
+        Ok(count)
+    }
+}

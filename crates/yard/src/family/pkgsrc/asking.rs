@@ -1,0 +1,207 @@
+//! Asks the directories of a tree for their packages, several at once, and only those that could say something else
+//! than the last time.
+
+use crate::error::{Context, Error, Kind, Result};
+use crate::{interrupt, words};
+use kilnyard_ecosystem::pkgsrc::kept::{Journal, depended_on};
+use kilnyard_ecosystem::pkgsrc::scan_file::is_category;
+use kilnyard_ecosystem::pkgsrc::tree::{Tree, TreeError};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+/// How often a line says how far it is.
+const TELL_INTERVAL: Duration = Duration::from_secs(5);
+
+/// What came of a tree.
+#[derive(Default)]
+pub struct Found {
+    /// Stanzas by location.
+    pub stanzas: HashMap<String, Vec<u8>>,
+    /// Directories that could not be scanned, and why.
+    pub failed: Vec<(String, TreeError)>,
+    /// How many were not asked, since nothing changed.
+    pub reused: u64,
+}
+
+/// All directories of the tree. `jobs` categories are asked at once.
+pub fn locations(tree: &Tree, jobs: u32) -> Result<Vec<String>> {
+    tree.locations(jobs, interrupt::cancel()).map_err(not_listed)
+}
+
+/// The directories of each category among these names of categories and directories. `jobs` categories are asked at once.
+pub fn locations_of_categories(
+    tree: &Tree,
+    names: &[String],
+    jobs: u32,
+) -> Result<BTreeMap<String, Vec<String>>> {
+    let categories: Vec<String> = names.iter().filter(|name| is_category(name)).cloned().collect();
+    let listed = tree.locations_of(&categories, jobs, interrupt::cancel()).map_err(not_listed)?;
+    Ok(categories.into_iter().zip(listed).collect())
+}
+
+fn not_listed(error: TreeError) -> Error {
+    match error {
+        TreeError::Cancelled => Error::new(Kind::Interrupted, "interrupted"),
+        error => Err::<(), _>(error).context(Kind::Usage, "list the categories of the tree").unwrap_err(),
+    }
+}
+
+/// An error if one of these names of categories and directories is a category that the tree does not have.
+pub fn check_categories(tree: &Path, names: &[String]) -> Result<()> {
+    let is_absent = |name: &&String| is_category(name) && !tree.join(name).join("Makefile").is_file();
+    match names.iter().find(is_absent) {
+        Some(name) => Err(Error::usage(format!(
+            "{name} is no category of {}: there is no {name}/Makefile",
+            tree.display()
+        ))
+        .hint("a category such as mail, or a directory such as mail/mutt")),
+        None => Ok(()),
+    }
+}
+
+/// Names of categories and directories, with the directories of each category in its place.
+pub fn expand(names: &[String], categories: &BTreeMap<String, Vec<String>>) -> Vec<String> {
+    let locations = |name: &String| match is_category(name) {
+        true => categories.get(name).cloned().unwrap_or_default(),
+        false => vec![name.clone()],
+    };
+    names.iter().flat_map(locations).collect()
+}
+
+/// A scan while it goes on.
+pub struct Work<'a> {
+    /// Who is asked.
+    pub tree: Tree<'a>,
+    /// The tree's folder.
+    pub folder: &'a Path,
+    /// Answers that are right still.
+    pub kept: HashMap<String, Vec<u8>>,
+    /// Whether directories are added as others depend on them.
+    pub is_partial: bool,
+    /// What came of it.
+    pub found: Found,
+    known: HashSet<String>,
+}
+
+impl<'a> Work<'a> {
+    /// A scan that begins.
+    pub fn new(
+        tree: Tree<'a>,
+        folder: &'a Path,
+        kept: HashMap<String, Vec<u8>>,
+        is_partial: bool,
+    ) -> Work<'a> {
+        Work { tree, folder, kept, is_partial, found: Found::default(), known: HashSet::new() }
+    }
+
+    /// Scans these locations and what they lead to; all of them, in the order in which they were met.
+    pub fn scan(
+        &mut self,
+        first: Vec<String>,
+        jobs: u32,
+        journal: &mut Journal,
+        failed: &str,
+        say: &dyn Fn(&str),
+    ) -> Result<Vec<String>> {
+        let (to_workers, work) = mpsc::channel::<String>();
+        let work = Mutex::new(work);
+        let (answers, answered) = mpsc::channel();
+        let is_over = AtomicBool::new(false);
+        let (tree, work, is_over) = (self.tree, &work, &is_over);
+        std::thread::scope(|scope| {
+            for _ in 0..jobs {
+                let answers = answers.clone();
+                scope.spawn(move || {
+                    loop {
+                        let next = work.lock().ok().and_then(|work| work.recv().ok());
+                        let Some(location) = next else { return };
+                        if is_over.load(Ordering::Relaxed) || interrupt::cancel().load(Ordering::Relaxed) {
+                            return;
+                        }
+                        let answer = tree.index(&location, interrupt::cancel());
+                        if answers.send((location, answer)).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+            // Dropped however this ends, so that the threads end, and ask nothing more.
+            let to_workers = to_workers;
+            let _over = Over(is_over);
+            let (started, mut told) = (Instant::now(), Instant::now());
+            let mut order = Vec::new();
+            let mut new: VecDeque<String> = first.into();
+            let (mut asked, mut open) = (0_u64, 0_u64);
+            loop {
+                while let Some(location) = new.pop_front() {
+                    if !self.known.insert(location.clone()) {
+                        continue;
+                    }
+                    order.push(location.clone());
+                    match self.kept.remove(&location) {
+                        Some(stanzas) => {
+                            self.found.reused += 1;
+                            self.take(location, stanzas, &mut new);
+                        }
+                        None => {
+                            open += 1;
+                            // The threads wait for work until the sender is gone.
+                            let _ = to_workers.send(location);
+                        }
+                    }
+                }
+                if interrupt::cancel().load(Ordering::Relaxed) {
+                    return Err(Error::new(
+                        Kind::Interrupted,
+                        "interrupted; the same command goes on where it ended",
+                    ));
+                }
+                if open == 0 {
+                    return Ok(order);
+                }
+                if let Ok((location, answer)) = answered.recv_timeout(Duration::from_millis(100)) {
+                    open -= 1;
+                    asked += 1;
+                    match answer {
+                        Ok(stanzas) => {
+                            journal.add(&location, &stanzas).context(Kind::Machine, failed)?;
+                            self.take(location, stanzas, &mut new);
+                        }
+                        Err(TreeError::Cancelled) => {}
+                        Err(error) => self.found.failed.push((location, error)),
+                    }
+                }
+                if told.elapsed() >= TELL_INTERVAL && asked > 0 {
+                    told = Instant::now();
+                    let left = started.elapsed().as_secs_f64() / asked as f64 * open as f64;
+                    say(&format!(
+                        "asked {asked} of {} directories, {} left",
+                        asked + open,
+                        words::duration(left)
+                    ));
+                }
+            }
+        })
+    }
+
+    fn take(&mut self, location: String, stanzas: Vec<u8>, new: &mut VecDeque<String>) {
+        if self.is_partial {
+            // What is no directory of the tree is told by the resolver, with who depends on it.
+            let is_there = |location: &String| self.folder.join(location).is_dir();
+            new.extend(depended_on(&stanzas).into_iter().filter(is_there));
+        }
+        self.found.stanzas.insert(location, stanzas);
+    }
+}
+
+/// Says at its end that nothing more is to be asked.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,64 @@
+//! The set of a pkgsrc yard: directories of its index, with all that they need.
+
+use super::kit;
+use super::scan::Index;
+use crate::config::Pkgsrc;
+use crate::error::{Context, Kind, Result};
+use crate::yard::Yard;
+use kilnyard_ecosystem::debian::Base;
+use kilnyard_ecosystem::pkgsrc::{Settings, Workshop};
+use kilnyard_mirror::Sha256Hex;
+
+/// Variables that commands which fetch are given from the environment, which this floor alone reads.
+const FETCH_VARIABLES: [&str; 8] = [
+    "http_proxy",
+    "https_proxy",
+    "ftp_proxy",
+    "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "FTP_PROXY",
+    "NO_PROXY",
+];
+
+/// The settings of the pkgsrc module.
+pub fn settings(yard: &Yard, pkgsrc: &Pkgsrc, base: &Base) -> Result<Settings> {
+    let kit = kit::find(yard, pkgsrc, base);
+    let digest = kit.as_ref().map_or("", |kit| &kit.digest);
+    let layers = kit.iter().map(|kit| kit.layer.clone()).chain([base.layer.clone()]);
+    let mk_conf = match &pkgsrc.mk_conf {
+        Some(path) => fs_err::read_to_string(path).context(Kind::Usage, "read mk-conf")?,
+        None => String::new(),
+    };
+    fs_err::create_dir_all(&pkgsrc.distfiles).context(Kind::Machine, "make the folder of distfiles")?;
+    let variable = |name: &&str| Some(((*name).to_owned(), yard.environment.get(name)?.to_owned()));
+    Ok(Settings {
+        tree: pkgsrc.tree.clone(),
+        distfiles: pkgsrc.distfiles.clone(),
+        layers: layers.collect(),
+        layers_digest: Sha256Hex::of(format!("{digest} {}", base.digest).as_bytes()).as_str().to_owned(),
+        prefix: pkgsrc.prefix.clone(),
+        make: pkgsrc.make(),
+        mk_conf,
+        architecture: pkgsrc.root.architecture.clone(),
+        resolv_conf: fs_err::read_to_string("/etc/resolv.conf").unwrap_or_default(),
+        fetch_environment: FETCH_VARIABLES.iter().filter_map(variable).collect(),
+    })
+}
+
+/// See [`crate::family::inputs`].
+pub fn inputs(yard: &Yard, pkgsrc: &Pkgsrc, base: Option<&Base>) -> Result<String> {
+    let settings = settings(yard, pkgsrc, base.unwrap_or(&Base::default()))?;
+    let index = Index::open(yard)?.inputs(pkgsrc);
+    Ok(format!("{index}\n{} {}\n{}\n", settings.layers_digest, settings.make, settings.mk_conf))
+}
+
+/// Reads the index and resolves the set.
+pub fn resolve(yard: &Yard, pkgsrc: &Pkgsrc, base: &Base) -> Result<Workshop> {
+    let index = Index::open(yard)?;
+    let names = yard.config.package_names(&yard.folder)?.map(|names| index.expand(&names));
+    let scan = index.read(yard)?;
+    Workshop::new(settings(yard, pkgsrc, base)?, scan, names.as_deref())
+        .context(Kind::Machine, "read the index")
+        .map_err(|error| error.hint("kilnyard clean --index && kilnyard scan"))
+}

@@ -1,0 +1,27 @@
+//! A yard: its folder and configuration, its families, and what follows from them: plans, estimates, reports.
+//!
+//! A command opens a [`yard::Yard`], asks its [`family`] for a resolved set, makes a [`plan`] of it, and after a run publishes
+//! and writes a [`report`].
+//!
+//! What holds: nothing here prints, ends the process or reads the environment. What there is to say goes through a callback
+//! or is returned; variables come as an [`environment::Environment`]; signals are noted in [`interrupt`].
+//!
+//! Known downside: one process works on a yard at a time, so that everything here may believe what it read.
+
+pub mod base;
+pub mod causes;
+pub mod config;
+pub mod environment;
+pub mod error;
+pub mod estimates;
+pub mod family;
+pub mod files;
+pub mod interrupt;
+pub mod key;
+pub mod mirror;
+pub mod plan;
+pub mod report;
+pub mod shape;
+pub mod unpack;
+pub mod words;
+pub mod yard;

@@ -1,0 +1,162 @@
+//! Numbers as people read them, the time of day, and commands to type.
+
+use kilnyard_model::foreign;
+
+/// JSON with all that a terminal would obey as escapes of JSON. serde_json escapes the controls below a space alone.
+pub fn json_text(json: &impl std::fmt::Display) -> String {
+    let json = json.to_string();
+    let mut shown = String::with_capacity(json.len());
+    for character in json.chars() {
+        match foreign::is_obeyed(character) && character != '\n' {
+            // Only within strings of JSON are there any.
+            true => {
+                for unit in character.encode_utf16(&mut [0; 2]) {
+                    shown.push_str(&format!("\\u{unit:04x}"));
+                }
+            }
+            false => shown.push(character),
+        }
+    }
+    shown
+}
+
+pub use kilnyard_process::now_seconds;
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// The yard of this command, where a later command has to name it too. Set once, before anything is printed.
+static YARD: OnceLock<PathBuf> = OnceLock::new();
+
+/// Makes [`command`] name this yard.
+pub fn name_yard(yard: PathBuf) {
+    // A process has one yard.
+    let _ = YARD.set(yard);
+}
+
+/// A command of Kilnyard as it has to be typed to reach the same yard.
+pub fn command(arguments: &str) -> String {
+    command_in(YARD.get().map(PathBuf::as_path), arguments)
+}
+
+/// The same for this yard, or for the one that is found without its name.
+pub fn command_in(yard: Option<&Path>, arguments: &str) -> String {
+    match yard {
+        Some(yard) => format!("kilnyard --yard {} {arguments}", quoted(&yard.display().to_string())),
+        None => format!("kilnyard {arguments}"),
+    }
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+/// `6 min 12 s`, `3 h 05 min`, `4.2 s`.
+pub fn duration(seconds: f64) -> String {
+    let seconds = if seconds.is_finite() { seconds.max(0.0) } else { 0.0 };
+    let whole = seconds.round() as u64;
+    match whole {
+        0..10 => format!("{seconds:.1} s"),
+        10..60 => format!("{whole} s"),
+        60..3600 => format!("{} min {:02} s", whole / 60, whole % 60),
+        _ => format!("{} h {:02} min", whole / 3600, whole % 3600 / 60),
+    }
+}
+
+/// The estimated minimum of a run and, once it is known, the minimum by what its builds took: two figures, and always both.
+pub fn minimums(estimated_seconds: f64, measured_seconds: Option<f64>) -> String {
+    let mut parts = Vec::new();
+    if estimated_seconds > 0.0 {
+        parts.push(format!("{} by the estimates before", duration(estimated_seconds)));
+    }
+    if let Some(seconds) = measured_seconds {
+        parts.push(format!("{} by what the builds took", duration(seconds)));
+    }
+    if parts.is_empty() { "unknown".to_owned() } else { parts.join(", ") }
+}
+
+/// `1.2 MiB`.
+pub fn size(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    let mut unit = "B";
+    for larger in ["KiB", "MiB", "GiB", "TiB"] {
+        if value < 1024.0 {
+            break;
+        }
+        value /= 1024.0;
+        unit = larger;
+    }
+    if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
+}
+
+/// A time in UTC, to the second.
+pub fn time(seconds: f64) -> String {
+    jiff::Timestamp::from_second(seconds as i64).map_or_else(|_| "?".to_owned(), |t| t.to_string())
+}
+
+/// `1 package`, `2 packages`, `2 processes`.
+pub fn count(number: u64, one: &str) -> String {
+    let ending = match number {
+        1 => "",
+        _ if one.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{number} {one}{ending}")
+}
+
+/// Whether one name may be the other misspelt: at most two letters put in, left out or exchanged.
+pub fn is_near(left: &str, right: &str) -> bool {
+    const MISTAKES_MAX: usize = 2;
+    if left.len().abs_diff(right.len()) > MISTAKES_MAX || left.len() <= MISTAKES_MAX {
+        return false;
+    }
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (i, a) in left.bytes().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, b) in right.bytes().enumerate() {
+            let least = row[j].min(row[j + 1]).min(diagonal) + 1;
+            let cost = if a == b { diagonal } else { least };
+            diagonal = std::mem::replace(&mut row[j + 1], cost);
+        }
+    }
+    row[right.len()] <= MISTAKES_MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!(duration(4.23), "4.2 s");
+        assert_eq!(duration(372.0), "6 min 12 s");
+        assert_eq!(duration(11_100.0), "3 h 05 min");
+        assert_eq!(duration(f64::NAN), "0.0 s");
+        assert_eq!(size(900), "900 B");
+        assert_eq!(size(1_300_000), "1.2 MiB");
+        assert_eq!(time(0.0), "1970-01-01T00:00:00Z");
+        assert_eq!((count(1, "package"), count(2, "package")), ("1 package".into(), "2 packages".into()));
+        assert_eq!((count(1, "process"), count(0, "process")), ("1 process".into(), "0 processes".into()));
+    }
+
+    #[test]
+    fn json_has_nothing_that_a_terminal_obeys_and_says_the_same() {
+        let value = serde_json::json!({ "a\u{1b}[2J": "\u{9b}31m\u{202e}\u{e0041}\u{7f}ä\n" });
+        let shown = json_text(&format_args!("{value:#}"));
+        assert!(shown.contains("\\u009b31m\\u202e\\udb40\\udc41\\u007fä\\n"), "{shown}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
+    }
+
+    #[test]
+    fn misspelt_names_are_near() {
+        assert!(
+            is_near("godsource", "goodsource") && is_near("zlbi", "zlib") && is_near("xz-utils", "xzutils")
+        );
+        assert!(!is_near("acl", "attr") && !is_near("jq", "lz") && !is_near("", "a"));
+    }
+}

@@ -1,0 +1,290 @@
+//! A yard: a folder with a configuration, and everything that Kilnyard keeps for it.
+
+mod folders;
+
+use crate::config::{self, Config};
+use crate::environment::Environment;
+use crate::error::{Context, Error, Kind, ROOM_HINT, Result, WRITABLE_HINT};
+use kilnyard_model::order::Stage;
+use kilnyard_root::{Form, IdMap, block};
+use kilnyard_store::{BuildRow, StoreError};
+use kilnyard_store_sqlite::Sqlite;
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+/// The configuration's name.
+pub const CONFIG: &str = "kilnyard.toml";
+
+/// Whoever asks whether the yard is locked holds the lock for an instant, so that one refusal is not believed.
+const LOCK_TRIES: u32 = 10;
+const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
+
+/// The store.
+pub const STORE: &str = "state/kilnyard.db";
+/// Backups are called by their day, between these.
+const BACKUP_BEGIN: &str = "kilnyard-";
+const BACKUP_END: &str = ".db";
+/// The number of days whose last good store is kept: a week of builds, in which damage is noticed.
+const BACKUPS_KEPT: usize = 7;
+/// What helps against a store that cannot be used any more.
+const RESTORE_HINT: &str =
+    "kilnyard restore, which takes the last good backup, and the rest from the repository";
+/// What helps against a store that another version wrote.
+const NEWER_HINT: &str = "the version of Kilnyard that wrote the store, or a newer one";
+/// What helps against a store that stayed locked.
+const BUSY_HINT: &str = "the same command again, when the process that writes the store is done";
+/// How much of the lock's file is read.
+const HOLDER_BYTES_MAX: u64 = 1024;
+
+/// An opened yard.
+#[derive(Clone, Debug)]
+pub struct Yard {
+    /// Where it is; absolute.
+    pub folder: PathBuf,
+    /// What its owner said.
+    pub config: Config,
+    /// The variables that the person who opened it has set, as far as a yard may use them.
+    pub environment: Environment,
+}
+
+/// The right to change a yard; one process has it at a time.
+#[derive(Debug)]
+pub struct Lock {
+    file: std::fs::File,
+}
+
+impl Lock {
+    /// Says for other processes what this one does, before there is a run that shows it: see [`Yard::holder`].
+    pub fn note(&self, phase: &str) -> std::io::Result<()> {
+        let mut file = &self.file;
+        file.rewind()?;
+        file.set_len(0)?;
+        file.write_all(format!("{}\n{phase}\n", std::process::id()).as_bytes())
+    }
+}
+
+/// The process that is at work on a yard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Its number.
+    pub process: String,
+    /// What it does, if it said so.
+    pub phase: String,
+}
+
+impl Yard {
+    /// Opens the yard in this folder, which belongs to the user who runs this.
+    pub fn open(folder: &Path, environment: &Environment) -> Result<Yard> {
+        folders::check_owner(folder)?;
+        Yard::open_of_anyone(folder, environment)
+    }
+
+    /// Opens the yard in this folder, whomever it belongs to.
+    pub fn open_of_anyone(folder: &Path, environment: &Environment) -> Result<Yard> {
+        let path = folder.join(CONFIG);
+        let text = fs_err::read_to_string(&path).map_err(|error| {
+            if error.kind() == std::io::ErrorKind::PermissionDenied {
+                let failed = Err::<(), _>(error).context(Kind::Machine, "read the yard's configuration");
+                return failed.unwrap_err();
+            }
+            let mut missing = Error::usage(format!("there is no yard in {}", folder.display()));
+            missing.causes.push(error.to_string());
+            missing.hint("kilnyard init debian --release bookworm PACKAGE..., which makes one")
+        })?;
+        let mut config = Config::parse(&text, &path)?;
+        let folder = fs_err::canonicalize(folder).or_internal("find the yard")?;
+        // What the configuration names is found from any folder.
+        match &mut config.family {
+            config::Family::Debian(debian) => debian.keyring = folder.join(&debian.keyring),
+            config::Family::Pkgsrc(pkgsrc) => pkgsrc.locate(&folder),
+        }
+        Ok(Yard { folder, config, environment: environment.clone() })
+    }
+
+    /// A path of the yard.
+    pub fn path(&self, relative: &str) -> PathBuf {
+        self.folder.join(relative)
+    }
+
+    /// The log of a stage that goes on, relative to the yard: one that no result names. That of a part of the stage has the part's
+    /// name between the build's number and the stage's.
+    pub fn open_log(&self, build: &BuildRow, stage: Stage) -> Option<String> {
+        let folder = format!("logs/{}/{}", build.run, build.package);
+        let (begin, end) = (format!("{}-", build.number), format!("{stage}.log"));
+        let entries = fs_err::read_dir(self.path(&folder)).ok()?;
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let of_stage = names.filter(|name| {
+            name.strip_prefix(&begin)
+                .and_then(|rest| rest.strip_suffix(&end))
+                .is_some_and(|part| part.is_empty() || part.ends_with('-'))
+        });
+        let mut open = of_stage
+            .map(|name| format!("{folder}/{name}"))
+            .filter(|path| build.stages.iter().all(|result| result.log.as_ref() != Some(path)));
+        open.next()
+    }
+
+    /// Makes the folders that a yard has.
+    pub fn make_folders(folder: &Path) -> Result<()> {
+        folders::make(folder)
+    }
+
+    /// Takes the right to change the yard.
+    pub fn lock(&self) -> Result<Lock> {
+        Self::make_folders(&self.folder)?;
+        let path = self.path("state/lock");
+        let mut file = folders::lock_file(&self.folder, true)
+            .context(Kind::Machine, format!("open {}", path.display()))?;
+        let mut locked = file.try_lock();
+        for _ in 0..LOCK_TRIES {
+            if !matches!(locked, Err(std::fs::TryLockError::WouldBlock)) {
+                break;
+            }
+            std::thread::sleep(LOCK_PAUSE);
+            locked = file.try_lock();
+        }
+        match locked {
+            Ok(()) => {}
+            Err(std::fs::TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                let _ = file.read_to_string(&mut holder);
+                let holder = holder.lines().next().unwrap_or_default();
+                let message =
+                    format!("another Kilnyard (process {holder}) is at work on {}", self.folder.display());
+                return Err(Error::usage(message)
+                    .hint("kilnyard status, which shows what it does; retry, skip and bump reach it"));
+            }
+            Err(std::fs::TryLockError::Error(error)) => {
+                return Err(error).context(Kind::Machine, format!("lock {}", path.display()));
+            }
+        }
+        let lock = Lock { file };
+        lock.note("").context(Kind::Machine, format!("write {}", path.display()))?;
+        Ok(lock)
+    }
+
+    /// Whether some process holds the lock.
+    pub fn is_locked(&self) -> bool {
+        folders::lock_file(&self.folder, false)
+            .is_ok_and(|file| matches!(file.try_lock_shared(), Err(std::fs::TryLockError::WouldBlock)))
+    }
+
+    /// Who has the right to change the yard now; none where no process has it.
+    pub fn holder(&self) -> Option<Holder> {
+        if !self.is_locked() {
+            return None;
+        }
+        // It has two short lines; another user's yard may have anything there.
+        let mut text = String::new();
+        let file = folders::lock_file(&self.folder, false).ok()?;
+        file.take(HOLDER_BYTES_MAX).read_to_string(&mut text).ok()?;
+        let mut lines = text.lines().map(str::to_owned);
+        Some(Holder { process: lines.next().unwrap_or_default(), phase: lines.next().unwrap_or_default() })
+    }
+
+    /// Opens the store, or makes the first one.
+    pub fn store(&self) -> Result<Sqlite> {
+        let path = self.path(STORE);
+        Self::make_folders(&self.folder)?;
+        folders::check_no_link(&self.folder, "kilnyard.db")
+            .context(Kind::Machine, "open the yard's store")?;
+        // An empty store would forget which versions are published, and withdraw what it does not know.
+        let is_empty = fs_err::metadata(&path).map_or(true, |metadata| metadata.len() == 0);
+        if is_empty && self.has_repository() {
+            let message =
+                format!("the store {} is gone or empty, and the repository has packages", path.display());
+            return Err(Error::new(Kind::Machine, message).hint(RESTORE_HINT));
+        }
+        match Sqlite::open(&path) {
+            // Questions have answers on a read-only file system too; what writes fails where it does.
+            Err(error) if error.is_read_only() && path.exists() => {
+                Sqlite::open_to_read(&path).map_err(|reading| match reading {
+                    StoreError::TooOld { .. } | StoreError::TooNew { .. } => store_error(reading),
+                    _ => store_error(error),
+                })
+            }
+            other => other.map_err(store_error),
+        }
+    }
+
+    /// Whether anything was published.
+    fn has_repository(&self) -> bool {
+        ["repository/dists", "repository/packages"].iter().any(|folder| {
+            fs_err::read_dir(self.path(folder)).is_ok_and(|mut entries| entries.next().is_some())
+        })
+    }
+
+    /// The backups of the store that are there, the latest first.
+    pub fn backups(&self) -> Vec<PathBuf> {
+        let names = fs_err::read_dir(self.path("state")).into_iter().flatten();
+        let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let is_backup = |name: &String| {
+            let day = name.strip_prefix(BACKUP_BEGIN).and_then(|rest| rest.strip_suffix(BACKUP_END));
+            day.is_some_and(|day| day.parse::<jiff::civil::Date>().is_ok())
+        };
+        let mut names: Vec<String> = names.filter(is_backup).collect();
+        names.sort_unstable_by(|one, other| other.cmp(one));
+        names.into_iter().map(|name| self.path("state").join(name)).collect()
+    }
+
+    /// Keeps a copy of the store beside it, in place of an earlier one of this day, and only the last few days. A
+    /// damaged store replaces no copy.
+    pub fn back_up(&self, store: &Sqlite) -> Result<()> {
+        let day = jiff::Timestamp::now().strftime("%Y-%m-%d");
+        let path = self.path("state").join(format!("{BACKUP_BEGIN}{day}{BACKUP_END}"));
+        store.back_up(&path).map_err(store_error)?;
+        for old in self.backups().into_iter().skip(BACKUPS_KEPT) {
+            fs_err::remove_file(old).context(Kind::Machine, "remove an old backup of the store")?;
+        }
+        Ok(())
+    }
+
+    /// The ids of the yard's roots, for the user who runs this.
+    pub fn ids(&self) -> IdMap {
+        folders::ids(&self.folder)
+    }
+
+    /// Whether this machine has what roots need that are made as the configuration says, as far as it is seen without trying.
+    pub fn check_roots(&self) -> Result<()> {
+        let Form::Image(device) = self.config.roots.of_build().form else { return Ok(()) };
+        let Some(lack) = block::lack(device.file_system) else { return Ok(()) };
+        let mut error = Error::new(Kind::Machine, "roots on a block device cannot be made here");
+        error.causes.push(lack.to_string());
+        Err(error.hint(lack.help()))
+    }
+}
+
+/// The ids of roots without a yard, for the user who runs this.
+pub fn own_ids() -> IdMap {
+    IdMap::of_this_user(&user_name(), 0).0
+}
+
+/// The name of the user who runs this, or the number where there is none.
+pub fn user_name() -> String {
+    user_of(rustix::process::geteuid().as_raw())
+}
+
+/// The name of a user, or the number where there is none.
+fn user_of(number: u32) -> String {
+    let number = number.to_string();
+    let passwd = fs_err::read_to_string("/etc/passwd").unwrap_or_default();
+    let line = passwd.lines().find(|line| line.split(':').nth(2) == Some(&number));
+    line.and_then(|line| line.split(':').next()).map_or(number.clone(), str::to_owned)
+}
+
+/// An error of the store, for people.
+pub fn store_error(error: StoreError) -> Error {
+    let (kind, hint) = match &error {
+        StoreError::TooNew { .. } => (Kind::Usage, Some(NEWER_HINT)),
+        StoreError::Full { .. } => (Kind::Machine, Some(ROOM_HINT)),
+        StoreError::ReadOnly { .. } | StoreError::TooOld { .. } => (Kind::Machine, Some(WRITABLE_HINT)),
+        StoreError::Busy { .. } => (Kind::Machine, Some(BUSY_HINT)),
+        StoreError::Damaged { .. } | StoreError::Unreadable { .. } => (Kind::Machine, Some(RESTORE_HINT)),
+        StoreError::Other { .. } => (Kind::Machine, None),
+    };
+    let mut error = Err::<(), _>(error).context(kind, "use the yard's store").unwrap_err();
+    if let Some(hint) = hint.filter(|hint| !error.hints.iter().any(|known| known == hint)) {
+        error.hints.push(hint.to_owned());
+    }
+    error
+}

@@ -369,6 +369,13 @@ impl Coordinator {
         Coordinator { retries, ..self }
     }
 
+    /// Lets the lease of a build last from this time: it begins when the build is handed out, and not when that is decided.
+    pub fn renew(&mut self, now_seconds: f64, build: Number) {
+        if let Some(lease) = self.leases.get_mut(&build) {
+            lease.ends_seconds = now_seconds + LEASE_SECONDS;
+        }
+    }
+
     /// Where a package stands.
     pub fn state(&self, package: PackageId) -> PackageState {
         self.packages[package.index()].state

@@ -23,7 +23,7 @@ impl Driver {
                     self.admitted.insert(build, outputs);
                 }
             }
-            Input::Committed => self.committed(tasks),
+            Input::Committed => self.committed(now_seconds, tasks),
             Input::NotCommitted(refusal) => self.not_committed(now_seconds, refusal, tasks),
             Input::Loaded(loaded) => self.loaded(now_seconds, *loaded, tasks),
         }
@@ -40,6 +40,7 @@ impl Driver {
             Phase::Going => {
                 if event == Event::Tick {
                     self.try_commit_again(now_seconds, tasks);
+                    self.renew_waiting(now_seconds);
                 }
                 self.decide(now_seconds, event, tasks);
             }
@@ -94,7 +95,7 @@ impl Driver {
         });
         if ended.is_some() || !actions.is_empty() {
             self.decisions.push_back(Decision { ended, actions, request });
-            self.advance(tasks);
+            self.advance(now_seconds, tasks);
         }
     }
 
@@ -116,12 +117,12 @@ impl Driver {
     }
 
     /// Performs what needs no record, and begins a commit of all decisions that wait.
-    fn advance(&mut self, tasks: &mut Vec<Task>) {
+    fn advance(&mut self, now_seconds: f64, tasks: &mut Vec<Task>) {
         if self.commit.is_some() {
             return;
         }
         while self.decisions.front().is_some_and(|decision| !decision.has_records()) {
-            self.perform_first(tasks);
+            self.perform_first(now_seconds, tasks);
         }
         let (mut records, mut decisions) = (Vec::new(), 0);
         for decision in &mut self.decisions {
@@ -139,7 +140,7 @@ impl Driver {
         }
     }
 
-    fn perform_first(&mut self, tasks: &mut Vec<Task>) {
+    fn perform_first(&mut self, now_seconds: f64, tasks: &mut Vec<Task>) {
         let Some(decision) = self.decisions.pop_front() else { return };
         tasks.extend(decision.ended.map(Task::Ended));
         for action in decision.actions {
@@ -150,6 +151,7 @@ impl Driver {
                 }
                 Action::Grant { build, .. } => {
                     self.granted.insert(build);
+                    self.coordinator.renew(now_seconds, build);
                 }
                 Action::Finish(_) => self.phase = Phase::Over,
                 _ => {}
@@ -158,13 +160,13 @@ impl Driver {
         }
     }
 
-    fn committed(&mut self, tasks: &mut Vec<Task>) {
+    fn committed(&mut self, now_seconds: f64, tasks: &mut Vec<Task>) {
         let Some(commit) = self.commit.take() else { return };
         self.reloads = 0;
         for _ in 0..commit.decisions {
-            self.perform_first(tasks);
+            self.perform_first(now_seconds, tasks);
         }
-        self.advance(tasks);
+        self.advance(now_seconds, tasks);
     }
 
     fn not_committed(&mut self, now_seconds: f64, refusal: Refusal, tasks: &mut Vec<Task>) {
@@ -199,6 +201,15 @@ impl Driver {
         {
             commit.again_seconds = None;
             tasks.push(Task::Commit(commit.records.clone()));
+        }
+    }
+
+    /// Keeps leases that have not begun: their grants wait for the store.
+    fn renew_waiting(&mut self, now_seconds: f64) {
+        for action in self.decisions.iter().flat_map(|decision| &decision.actions) {
+            if let Action::Grant { build, .. } = action {
+                self.coordinator.renew(now_seconds, *build);
+            }
         }
     }
 

@@ -13,6 +13,8 @@
 //! order in which they were decided, with one exception: a build that goes on can be cancelled at once, since that needs
 //! no record. A crash before the record at worst builds a package again.
 //!
+//! A lease begins when its build is handed out: a grant that waits for its commit does not lapse.
+//!
 //! One package is prepared at a time, always the one that is to be built before all other ready ones, so that the first
 //! build of a large tree does not wait for thousands of packages.
 //!

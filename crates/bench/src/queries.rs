@@ -11,7 +11,9 @@ use crate::Trial;
 use crate::error::{Context, Error, Kind, Result};
 use crate::plan;
 use crate::yard::{Yard, store_error};
+use kilnyard_model::difference::{Change, Difference};
 use kilnyard_model::order::Stage;
+use kilnyard_model::reason::{Reason, StageFailed};
 use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, Measures, PackageState, StageResult};
 use kilnyard_process::Log;
 use kilnyard_store::{BuildRow, PackageRow, Plan, PlanRow, Record, RunRow, RunState, Store};
@@ -165,9 +167,16 @@ fn run_row(began: f64) -> RunRow {
 
 fn package_row(number: usize, state: PackageState) -> PackageRow {
     let reason = match state {
-        PackageState::Failed => "the command ended with 2".to_owned(),
-        PackageState::Built => format!("dependency {} changed", synthetic::name(number / 2)),
-        _ => "nothing that goes into it has changed".to_owned(),
+        PackageState::Failed => Reason::Failed(StageFailed {
+            stage: Stage::Build,
+            message: "the command ended with 2".to_owned(),
+        }),
+        PackageState::Built => Reason::changed(vec![Difference {
+            kind: "depends".to_owned(),
+            name: synthetic::name(number / 2),
+            change: Change::Changed,
+        }]),
+        _ => Reason::NothingChanged,
     };
     PackageRow {
         name: synthetic::name(number),

@@ -7,6 +7,7 @@ use crate::{
 };
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::Output;
+use kilnyard_model::reason::{Again, Reason, StageFailed};
 use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, PackageState, StageResult};
 use kilnyard_protocol::{BuildResult, Progress};
 use kilnyard_schedule::{Event as Heard, Files, Outcome, Policy};
@@ -86,13 +87,13 @@ impl Coordinator {
         &mut self,
         id: PackageId,
         state: PackageState,
-        reason: &str,
+        reason: Reason,
         blamed: Option<PackageId>,
         actions: &mut Vec<Action>,
     ) {
         self.set_state(id, state);
         let package = &mut self.packages[id.index()];
-        package.reason = reason.to_owned();
+        package.reason = reason.clone();
         package.blamed = blamed;
         if state.is_final() {
             package.to_build = None;
@@ -104,10 +105,10 @@ impl Coordinator {
             run: self.run,
             name: self.graph.name(id).to_owned(),
             state,
-            reason: reason.to_owned(),
+            reason: reason.clone(),
             blamed: blamed.map(|id| self.graph.name(id).to_owned()),
         }));
-        actions.push(Action::Tell(Notice::State { package: id, state, reason: reason.to_owned() }));
+        actions.push(Action::Tell(Notice::State { package: id, state, reason }));
     }
 
     fn begin(&mut self, actions: &mut Vec<Action>) {
@@ -148,18 +149,17 @@ impl Coordinator {
         let culprit = states().find(|(_, package)| gone(package.state));
         if let Some((dependency, package)) = culprit {
             let root = package.blamed.unwrap_or(dependency);
-            let (name, what) = (self.graph.name(root), self.packages[root.index()].state);
-            let mut reason = format!("it needs {name}, which is {what}");
-            if root != dependency {
-                reason =
-                    format!("it needs {}, which needs {name}, which is {what}", self.graph.name(dependency));
-            }
-            self.move_to(id, PackageState::Blocked, &reason, Some(root), actions);
+            let reason = Reason::Blocked {
+                dependency: self.graph.name(dependency).to_owned(),
+                culprit: self.graph.name(root).to_owned(),
+                state: self.packages[root.index()].state,
+            };
+            self.move_to(id, PackageState::Blocked, reason, Some(root), actions);
             for dependent in self.graph.dependents(id).clone() {
                 self.look_at(dependent, actions);
             }
         } else if states().all(|(_, package)| package.state.is_there()) && !self.is_stopping {
-            self.move_to(id, PackageState::Ready, "what it needs is there", None, actions);
+            self.move_to(id, PackageState::Ready, Reason::Prepares, None, actions);
             let package = &mut self.packages[id.index()];
             package.to_build = None;
             package.is_fetched = false;
@@ -184,9 +184,9 @@ impl Coordinator {
                     matches!(self.packages[d.index()].state, PackageState::Built | PackageState::Unchanged)
                 };
                 let reason = if self.graph.dependencies(id).iter().any(is_rebuilt) {
-                    "what it needs was rebuilt with the same content"
+                    Reason::SameDependencies
                 } else {
-                    "nothing that goes into it has changed"
+                    Reason::NothingChanged
                 };
                 self.arrive(id, PackageState::UpToDate, reason, actions);
                 self.hear(Heard::There(id), actions);
@@ -199,10 +199,10 @@ impl Coordinator {
                 package.to_build = Some(to_build.clone());
                 // To prepare many takes its time; what is waited for is the fetch.
                 self.hear(Heard::Coming(id), actions);
-                self.move_to(id, PackageState::Ready, &to_build.reason, None, actions);
+                self.move_to(id, PackageState::Ready, to_build.reason.clone(), None, actions);
                 actions.push(Action::Fetch { package: id, to_build });
             }
-            Prepared::Impossible(explanation) => self.fail(id, &explanation, actions),
+            Prepared::Impossible(explanation) => self.fail(id, Reason::Impossible { explanation }, actions),
         }
     }
 
@@ -226,12 +226,12 @@ impl Coordinator {
                 self.hear(Heard::Release(id), actions);
             }
             Err(failure) if failure.kind == FailureKind::Cancelled => {
-                self.move_to(id, PackageState::Waiting, "its fetch was cancelled", None, actions);
+                self.move_to(id, PackageState::Waiting, Reason::FetchCancelled, None, actions);
                 self.look_at(id, actions);
             }
             Err(failure) => {
                 // A build that came no further than its first stage.
-                let reason = format!("{} failed: {}", failure.stage, failure.message);
+                let failed = StageFailed::from(&failure);
                 let kind = failure.kind;
                 let build = self.next_build;
                 self.next_build += 1;
@@ -246,15 +246,16 @@ impl Coordinator {
                 }));
                 match self.again(id, kind) {
                     Some((Manner::AtOnce, _)) => {
-                        let why = format!("again, since {}: {reason}", RetryPolicy::reason(kind));
-                        self.move_to(id, PackageState::Ready, &why, None, actions);
+                        let failed = Some(failed);
+                        let reason = Reason::Again { cause: kind, how: Again::AtOnce, failed };
+                        self.move_to(id, PackageState::Ready, reason, None, actions);
                         self.fetch(id, actions);
                     }
                     // Nobody fetches alone.
                     Some((Manner::Later | Manner::Alone, pause_seconds)) => {
-                        self.wait_to_try(id, kind, pause_seconds, &reason, actions);
+                        self.wait_to_try(id, kind, pause_seconds, failed, actions);
                     }
-                    None => self.fail(id, &reason, actions),
+                    None => self.fail(id, Reason::Failed(failed), actions),
                 }
             }
         }
@@ -273,13 +274,14 @@ impl Coordinator {
         id: PackageId,
         kind: FailureKind,
         pause_seconds: f64,
-        text: &str,
+        failed: StageFailed,
         actions: &mut Vec<Action>,
     ) {
-        let reason = format!("again in {pause_seconds} s, since {}: {text}", RetryPolicy::reason(kind));
+        let how = Again::After { pause_seconds };
+        let reason = Reason::Again { cause: kind, how, failed: Some(failed) };
         self.hear(Heard::Hold(id), actions);
         self.due_seconds.insert(id, self.now_seconds + pause_seconds);
-        self.move_to(id, PackageState::Ready, &reason, None, actions);
+        self.move_to(id, PackageState::Ready, reason, None, actions);
     }
 
     /// Goes on with packages whose pause is over.
@@ -339,14 +341,14 @@ impl Coordinator {
     }
 
     /// The package's outputs are there.
-    fn arrive(&mut self, id: PackageId, state: PackageState, reason: &str, actions: &mut Vec<Action>) {
+    fn arrive(&mut self, id: PackageId, state: PackageState, reason: Reason, actions: &mut Vec<Action>) {
         self.move_to(id, state, reason, None, actions);
         for dependent in self.graph.dependents(id).clone() {
             self.look_at(dependent, actions);
         }
     }
 
-    fn fail(&mut self, id: PackageId, reason: &str, actions: &mut Vec<Action>) {
+    fn fail(&mut self, id: PackageId, reason: Reason, actions: &mut Vec<Action>) {
         self.move_to(id, PackageState::Failed, reason, None, actions);
         self.hear(Heard::Gone(id), actions);
         for dependent in self.graph.dependents(id).clone() {
@@ -375,7 +377,7 @@ impl Coordinator {
         let reason = self.packages[id.index()].reason.clone();
         self.packages[id.index()].build = Some(build);
         self.begin_build(self.now_seconds, id, build, slot, actions);
-        self.move_to(id, PackageState::Building, &reason, None, actions);
+        self.move_to(id, PackageState::Building, reason, None, actions);
         let attempt = self.attempts.next();
         actions.push(Action::Grant { build, attempt, package: id, slot, files, to_build });
     }
@@ -422,33 +424,32 @@ impl Coordinator {
                         let (package, key) = (self.graph.name(id).to_owned(), to_build.order.key.clone());
                         actions.push(Action::Record(Record::KeyConfirmed { package, key }));
                     }
-                    let reason = "it was rebuilt with the same content; the outputs that were there stay";
-                    self.arrive(id, PackageState::Unchanged, reason, actions);
+                    self.arrive(id, PackageState::Unchanged, Reason::SameContent, actions);
                 } else {
                     actions.push(record(BuildOutcome::Built, None));
                     self.keep(id, result.build, &outputs, actions);
                     let reason = self.packages[id.index()].reason.clone();
                     actions.push(Action::Adopt { package: id, outputs });
-                    self.arrive(id, PackageState::Built, &reason, actions);
+                    self.arrive(id, PackageState::Built, reason, actions);
                 }
                 self.hear(Heard::Ended { package: id, outcome }, actions);
             }
             Err(failure) if failure.kind == FailureKind::Cancelled => {
                 actions.push(record(BuildOutcome::Lost, Some(failure)));
-                self.move_to(id, PackageState::Waiting, "its build was cancelled", None, actions);
+                self.move_to(id, PackageState::Waiting, Reason::BuildCancelled, None, actions);
                 self.look_at(id, actions);
                 self.hear(Heard::Ended { package: id, outcome: Outcome::Lost }, actions);
             }
             Err(failure) => {
                 let kind = failure.kind;
-                let text = format!("{} failed: {}", failure.stage, failure.message);
+                let failed = StageFailed::from(&failure);
                 actions.push(record(BuildOutcome::Failed, Some(failure)));
                 match self.again(id, kind) {
                     Some((manner, pause_seconds)) => {
-                        self.try_again(id, kind, manner, pause_seconds, &text, actions);
+                        self.try_again(id, kind, manner, pause_seconds, failed, actions);
                     }
                     None => {
-                        self.fail(id, &text, actions);
+                        self.fail(id, Reason::Failed(failed), actions);
                         self.hear(Heard::Ended { package: id, outcome: Outcome::Failed }, actions);
                     }
                 }
@@ -463,24 +464,24 @@ impl Coordinator {
         kind: FailureKind,
         manner: Manner,
         pause_seconds: f64,
-        text: &str,
+        failed: StageFailed,
         actions: &mut Vec<Action>,
     ) {
         let mut outcome = Outcome::Lost;
-        let why = RetryPolicy::reason(kind);
         match manner {
             Manner::AtOnce => {
-                self.move_to(id, PackageState::Ready, &format!("again, since {why}: {text}"), None, actions);
+                let reason = Reason::Again { cause: kind, how: Again::AtOnce, failed: Some(failed) };
+                self.move_to(id, PackageState::Ready, reason, None, actions);
             }
             Manner::Alone => {
                 // Once it is alone, it stays so.
                 if !std::mem::replace(&mut self.packages[id.index()].is_alone, true) {
                     outcome = Outcome::OutOfMemory;
                 }
-                let reason = format!("again, alone, since {why}: {text}");
-                self.move_to(id, PackageState::Ready, &reason, None, actions);
+                let reason = Reason::Again { cause: kind, how: Again::Alone, failed: Some(failed) };
+                self.move_to(id, PackageState::Ready, reason, None, actions);
             }
-            Manner::Later => self.wait_to_try(id, kind, pause_seconds, text, actions),
+            Manner::Later => self.wait_to_try(id, kind, pause_seconds, failed, actions),
         }
         self.hear(Heard::Ended { package: id, outcome }, actions);
     }
@@ -531,14 +532,15 @@ impl Coordinator {
             }));
             actions.push(Action::Cancel { build });
             let id = lease.package;
-            let why = RetryPolicy::reason(FailureKind::Lost);
             let mut outcome = Outcome::Lost;
             if !lease.is_cancelled {
                 self.packages[id.index()].build = None;
                 if self.again(id, FailureKind::Lost).is_some() {
-                    self.move_to(id, PackageState::Ready, &format!("again, since {why}"), None, actions);
+                    let (cause, how) = (FailureKind::Lost, Again::AtOnce);
+                    let reason = Reason::Again { cause, how, failed: None };
+                    self.move_to(id, PackageState::Ready, reason, None, actions);
                 } else {
-                    self.fail(id, why, actions);
+                    self.fail(id, Reason::WorkerLost, actions);
                     outcome = Outcome::Failed;
                 }
             } else if self.packages[id.index()].state == PackageState::Skipped {
@@ -563,7 +565,7 @@ impl Coordinator {
             let id = lease.package;
             self.packages[id.index()].build = None;
             if self.packages[id.index()].state == PackageState::Building {
-                self.move_to(id, PackageState::Waiting, "its build was cancelled", None, actions);
+                self.move_to(id, PackageState::Waiting, Reason::BuildCancelled, None, actions);
             }
             actions.push(Action::Cancel { build });
         }
@@ -597,7 +599,7 @@ impl Coordinator {
                 if let Some(build) = self.packages[id.index()].build {
                     self.cancel(build, actions);
                 }
-                self.move_to(id, PackageState::Skipped, "somebody asked to skip it", None, actions);
+                self.move_to(id, PackageState::Skipped, Reason::SkipRequested, None, actions);
                 self.hear(Heard::Gone(id), actions);
                 for dependent in self.graph.dependents(id).clone() {
                     self.look_at(dependent, actions);
@@ -614,14 +616,14 @@ impl Coordinator {
         self.due_seconds.remove(&id);
         self.hear(Heard::Hold(id), actions);
         self.hear(Heard::Retry(id), actions);
-        self.move_to(id, PackageState::Waiting, "somebody asked to try it again", None, actions);
+        self.move_to(id, PackageState::Waiting, Reason::RetryRequested, None, actions);
         self.look_at(id, actions);
         // Whom it blocked waits for it again, unless somebody else blocks it too.
         let descendants = self.graph.descendants(id);
         for other in self.graph.order() {
             if descendants.contains(&other) && self.state(other) == PackageState::Blocked {
-                let reason = format!("it waits for {}", self.graph.name(id));
-                self.move_to(other, PackageState::Waiting, &reason, None, actions);
+                let reason = Reason::Waits { package: self.graph.name(id).to_owned() };
+                self.move_to(other, PackageState::Waiting, reason, None, actions);
                 self.look_at(other, actions);
             }
         }

@@ -32,6 +32,7 @@ pub use retry::{Manner, PAUSE_SECONDS, RETRIES_MAX, RetryPolicy};
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::{Graph, PackageId};
 use kilnyard_model::order::{BuildOrder, Output};
+use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{Failure, PackageState, StageResult, StageSeen};
 use kilnyard_protocol::{BuildResult, Progress};
 use kilnyard_schedule::{Files, MachineId, Pressure, Scheduler};
@@ -109,7 +110,7 @@ pub enum Prepared {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToBuild {
     /// Why it is built.
-    pub reason: String,
+    pub reason: Reason,
     /// Its build.
     pub order: BuildOrder,
     /// What its stages took before.
@@ -193,7 +194,7 @@ pub enum Notice {
         /// Where it stands.
         state: PackageState,
         /// Why.
-        reason: String,
+        reason: Reason,
     },
     /// A request could not be granted.
     Refused {
@@ -228,7 +229,7 @@ pub struct Start {
     /// Where it stands: final ones stay, all others begin anew.
     pub state: PackageState,
     /// Why.
-    pub reason: String,
+    pub reason: Reason,
     /// Who is to blame, where another package is.
     pub blamed: Option<PackageId>,
     /// Whether this run is concerned with it.
@@ -245,7 +246,7 @@ pub struct Start {
 #[derive(Clone, Debug)]
 struct Package {
     state: PackageState,
-    reason: String,
+    reason: Reason,
     blamed: Option<PackageId>,
     is_in_run: bool,
     recipe_version: String,
@@ -387,7 +388,7 @@ impl Coordinator {
     }
 
     /// Why it stands there.
-    pub fn reason(&self, package: PackageId) -> &str {
+    pub fn reason(&self, package: PackageId) -> &Reason {
         &self.packages[package.index()].reason
     }
 

@@ -72,19 +72,6 @@ impl RetryPolicy {
             _ => Manner::Later,
         }
     }
-
-    /// Why a package is tried again, as a clause.
-    pub(crate) fn reason(kind: FailureKind) -> &'static str {
-        match kind {
-            FailureKind::Memory => "there was not enough memory",
-            FailureKind::Disk => "there was no room on the disk",
-            FailureKind::Signal => "a signal ended it",
-            FailureKind::Network => "the network failed",
-            FailureKind::Machine => "the machine was at fault",
-            FailureKind::Lost => "its worker was not heard of any more",
-            _ => "somebody wants such failures tried again",
-        }
-    }
 }
 
 /// How often a package failed in this run, by kind, since somebody asked for it.

@@ -17,7 +17,7 @@ struct Run {
 fn start() -> Start {
     Start {
         state: PackageState::Waiting,
-        reason: String::new(),
+        reason: Reason::Undecided,
         blamed: None,
         is_in_run: true,
         recipe_version: "1".into(),
@@ -42,7 +42,7 @@ fn to_build() -> Prepared {
         output_folder: String::new(),
     };
     Prepared::Build(Box::new(ToBuild {
-        reason: "new".into(),
+        reason: Reason::FirstBuild,
         order,
         seen: Vec::new(),
         recipe_version: "1".into(),
@@ -178,7 +178,10 @@ fn a_failure_stops_only_what_depends_on_it_and_is_blamed() {
     run.send(bad(1, FailureKind::Command));
     assert_eq!(run.state("attr"), PackageState::Failed);
     assert_eq!(run.state("acl"), PackageState::Blocked);
-    assert_eq!(run.coordinator.reason(run.id("rsync")), "it needs acl, which needs attr, which is failed");
+    assert_eq!(
+        run.coordinator.reason(run.id("rsync")).to_string(),
+        "it needs acl, which needs attr, which is failed"
+    );
     run.send(good(2));
     run.send(good(3));
     assert_eq!(run.state("jq"), PackageState::Built);
@@ -332,7 +335,7 @@ fn what_a_signal_ended_waits_a_while() {
     let grants = run.send(bad(1, FailureKind::Signal));
     assert_eq!(grants, [(2, "c".to_owned())], "others go on");
     assert_eq!(
-        run.coordinator.reason(run.id("a")),
+        run.coordinator.reason(run.id("a")).to_string(),
         "again in 10 s, since a signal ended it: build failed: no"
     );
     run.send(good(2));
@@ -430,7 +433,7 @@ fn a_build_without_memory_is_tried_alone_once() {
     run.send(Event::Begin);
     assert_eq!(run.send(bad(1, FailureKind::Memory)), [], "the other one goes on");
     assert_eq!(run.send(good(2)), [(3, "a".to_owned())], "alone, though `d` could be built");
-    assert!(run.coordinator.reason(run.id("a")).starts_with("again, alone"));
+    assert!(run.coordinator.reason(run.id("a")).to_string().starts_with("again, alone"));
     assert_eq!(run.send(bad(3, FailureKind::Memory)), [(4, "d".to_owned())]);
     assert_eq!(run.state("a"), PackageState::Failed);
     run.send(asked(RequestKind::Retry, "a"));

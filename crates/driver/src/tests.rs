@@ -8,6 +8,7 @@ use crate::*;
 use kilnyard_coordinator::{Attempts, LEASE_SECONDS, ToBuild};
 use kilnyard_model::graph::Graph;
 use kilnyard_model::order::{BuildOrder, FamilyOrder, Key, RootOrder, Stage};
+use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, PackageState};
 use kilnyard_protocol::Progress;
 use kilnyard_schedule::{Basis, Limits, Machine, Work};
@@ -74,7 +75,7 @@ struct World {
 fn start() -> Start {
     Start {
         state: PackageState::Waiting,
-        reason: String::new(),
+        reason: Reason::Undecided,
         blamed: None,
         is_in_run: true,
         recipe_version: "1".into(),
@@ -83,8 +84,8 @@ fn start() -> Start {
     }
 }
 
-/// A build of the package of this name.
-fn to_build(reason: &str) -> Prepared {
+/// A build.
+fn to_build() -> Prepared {
     let order = BuildOrder {
         package: String::new(),
         version: "1".into(),
@@ -99,7 +100,7 @@ fn to_build(reason: &str) -> Prepared {
         output_folder: String::new(),
     };
     Prepared::Build(Box::new(ToBuild {
-        reason: reason.to_owned(),
+        reason: Reason::FirstBuild,
         order,
         seen: Vec::new(),
         recipe_version: "1".into(),
@@ -245,7 +246,7 @@ impl World {
                 self.after(self.pace.commit_seconds, coming);
             }
             Task::Prepare(ToPrepare { package, .. }) => {
-                let prepared = to_build("new");
+                let prepared = to_build();
                 let input = Input::Prepared { package, prepared };
                 self.after(self.pace.prepare_seconds, Coming::Input(input));
             }

@@ -15,8 +15,8 @@ mod signals;
 use clap::Parser;
 // The rooms of a yard are the commands' too, by the same names.
 use kilnyard_yard::{
-    base, causes, config, environment, error, estimates, family, files, mirror, plan, report, shape, words,
-    yard,
+    base, causes, config, due, environment, error, estimates, family, files, mirror, plan, report, shape,
+    words, yard,
 };
 use std::process::ExitCode;
 

@@ -420,7 +420,7 @@ fn worker(yard: &Yard, planned: &Planned, distfiles: &Arc<DistfileStore>) -> Res
 
 fn left_out(rows: &[PackageRow]) -> Vec<(String, String)> {
     let left_out = rows.iter().filter(|row| row.state == PackageState::LeftOut);
-    left_out.map(|row| (row.name.clone(), row.reason.clone())).collect()
+    left_out.map(|row| (row.name.clone(), row.reason.to_string())).collect()
 }
 
 fn counts(rows: &[PackageRow]) -> Vec<(PackageState, u64)> {

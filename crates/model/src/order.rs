@@ -83,49 +83,6 @@ pub struct Key {
     pub lines: Vec<String>,
 }
 
-impl Key {
-    /// What is different in `self` from an earlier key, a sentence for each thing.
-    pub fn differences(&self, earlier: &Key) -> Vec<String> {
-        let parse = |key: &Key| -> BTreeMap<(String, String), String> {
-            let mut things = BTreeMap::new();
-            for line in &key.lines {
-                let mut words = line.splitn(3, ' ');
-                let mut word = || words.next().unwrap_or("").to_owned();
-                things.insert((word(), word()), word());
-            }
-            things
-        };
-        let (now, before) = (parse(self), parse(earlier));
-        let mut differences = Vec::new();
-        for ((kind, name), value) in &now {
-            match before.get(&(kind.clone(), name.clone())) {
-                Some(old) if old == value => {}
-                Some(old) if kind == "option" || kind == "recipe" => {
-                    differences.push(format!("{kind} {name} is {value} and was {old}"));
-                }
-                Some(_) if kind == "root" => differences.push("the base root changed".to_owned()),
-                Some(_) => differences.push(format!("{} {name} changed", thing(kind))),
-                None if kind == "root" => differences.push("the base root changed".to_owned()),
-                None => differences.push(format!("{} {name} is new", thing(kind))),
-            }
-        }
-        for (kind, name) in before.keys().filter(|thing| !now.contains_key(*thing)) {
-            if kind != "root" {
-                differences.push(format!("{} {name} is gone", thing(kind)));
-            }
-        }
-        differences
-    }
-}
-
-fn thing(kind: &str) -> &str {
-    match kind {
-        "depends" => "dependency",
-        "source" => "source file",
-        other => other,
-    }
-}
-
 /// A file that must be there before a build begins, by its content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Input {
@@ -327,28 +284,6 @@ pub struct Output {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn keys_tell_what_is_different() {
-        let key = |lines: &[&str]| Key {
-            digest: String::new(),
-            lines: lines.iter().map(|line| (*line).to_owned()).collect(),
-        };
-        let before =
-            key(&["option checks false", "depends zlib1g set aa", "depends old archive bb", "root 1"]);
-        let now = key(&["option checks true", "depends zlib1g set cc", "depends new archive bb", "root 2"]);
-        assert_eq!(
-            now.differences(&before),
-            [
-                "dependency new is new",
-                "dependency zlib1g changed",
-                "option checks is true and was false",
-                "the base root changed",
-                "dependency old is gone",
-            ]
-        );
-        assert!(now.differences(&now).is_empty());
-    }
 
     #[test]
     fn stages_are_known_by_their_names() {

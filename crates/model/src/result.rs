@@ -152,6 +152,12 @@ impl Serialize for BuildOutcome {
     }
 }
 
+impl<'de> Deserialize<'de> for BuildOutcome {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<BuildOutcome, D::Error> {
+        String::deserialize(deserializer).map(|text| BuildOutcome::parse(&text))
+    }
+}
+
 /// What kind of thing went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -19,12 +19,13 @@ use std::time::{Duration, Instant};
 
 /// What makes a store of each format from one of the format before; the first makes it from nothing. A step that was
 /// released never changes: stores that it made are about.
-const STEPS: [&str; 5] = [
+const STEPS: [&str; 6] = [
     include_str!("sqlite/schema.sql"),
     include_str!("sqlite/imported.sql"),
     include_str!("sqlite/measured.sql"),
     include_str!("sqlite/remarks.sql"),
     include_str!("sqlite/forced.sql"),
+    include_str!("sqlite/farm.sql"),
 ];
 /// The format that this version writes.
 const FORMAT: i64 = STEPS.len() as i64;

@@ -2,6 +2,7 @@
 
 use crate::Number;
 use kilnyard_model::order::{Key, Output, Stage};
+use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, Failure, PackageState, StageResult};
 use serde::{Deserialize, Serialize};
 
@@ -90,8 +91,8 @@ pub struct PackageRow {
     pub version: String,
     /// Where it stands.
     pub state: PackageState,
-    /// Why it stands there: why it is built, what it waits for, why it was left out; lines.
-    pub reason: String,
+    /// Why it stands there: why it is built, what it waits for, why it was left out.
+    pub reason: Reason,
     /// Who is to blame, where another package is.
     pub blamed: Option<String>,
     /// The estimate that the schedule uses.
@@ -239,7 +240,7 @@ pub struct PlanRowSeen<'a> {
     /// Where a run would start from.
     pub state: PackageState,
     /// Why it stands there.
-    pub reason: &'a str,
+    pub reason: &'a Reason,
     /// The estimate that the schedule uses.
     pub estimate_seconds: f64,
     /// The longest remaining path.
@@ -260,7 +261,7 @@ pub enum Record {
         /// Where it stands.
         state: PackageState,
         /// Why.
-        reason: String,
+        reason: Reason,
         /// Who is to blame.
         blamed: Option<String>,
     },

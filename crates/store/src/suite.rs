@@ -9,6 +9,7 @@ mod runs;
 
 use crate::{BuildRow, ForcedRun, Number, PackageRow, RunRow, RunState, Store};
 use kilnyard_model::order::{Output, Stage};
+use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, Measures, PackageState, StageResult};
 
 /// Opens the one store of a test: the first call makes it, empty; each call gives a connection of its own.
@@ -65,7 +66,7 @@ fn package_row(name: &str, state: PackageState) -> PackageRow {
         name: name.into(),
         version: "1".into(),
         state,
-        reason: "new".into(),
+        reason: Reason::FirstBuild,
         blamed: None,
         estimate_seconds: 5.0,
         rank_seconds: 9.0,

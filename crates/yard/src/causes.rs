@@ -1,9 +1,11 @@
 //! Failures put together by what caused them: where a mirror has none of fifty files, that is one problem.
 
+use kilnyard_model::order::Stage;
+use kilnyard_model::reason::{Reason, StageFailed};
 use std::collections::HashMap;
 
-/// How the reason of a package begins that failed because a file could not be fetched.
-const FETCH: &str = "fetch failed: failed to fetch ";
+/// How the message of a fetch begins that could not bring a file.
+const FETCH: &str = "failed to fetch ";
 /// How it ends where no mirror has the file.
 const ABSENT: &str = "the server answers with status 404";
 /// Names that are shown behind a cause.
@@ -12,18 +14,18 @@ const NAMES_MAX: usize = 10;
 const REPORTED_MAX: u32 = 3;
 
 /// Packages that failed for one cause.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Cause<'a> {
     names: Vec<&'a str>,
     /// The reason of the first of them.
-    reason: &'a str,
+    reason: &'a Reason,
 }
 
 impl Cause<'_> {
     /// The cause as a line: of one package as it is, of several with a count and their names.
     pub fn line(&self) -> String {
-        let first = first_line(self.reason);
-        match (self.names.len(), shared(first)) {
+        let first = self.reason.first_line();
+        match (self.names.len(), shared(self.reason)) {
             (1, _) | (_, None) => format!("{}: {first}", self.names.join(", ")),
             (count, Some(cause)) => {
                 let shown = &self.names[..count.min(NAMES_MAX)];
@@ -38,7 +40,7 @@ impl Cause<'_> {
 
     /// What helps against it, where that is known.
     pub fn hint(&self) -> Option<&'static str> {
-        (shared(first_line(self.reason)) == Some(ABSENT)).then_some(
+        (shared(self.reason) == Some(ABSENT)).then_some(
             "kilnyard scan, if the archive was updated since; a second address in mirror (kilnyard.toml); or a \
              snapshot of the day of the index, such as https://snapshot.debian.org/archive/debian/20240101T000000Z/ with \
              check-valid-until = false",
@@ -46,22 +48,19 @@ impl Cause<'_> {
     }
 }
 
-fn first_line(reason: &str) -> &str {
-    reason.lines().next().unwrap_or("")
-}
-
 /// The part of a reason that other packages may share; none where the package itself is the cause.
-fn shared(first_line: &str) -> Option<&str> {
-    let rest = first_line.strip_prefix(FETCH)?;
+fn shared(reason: &Reason) -> Option<&str> {
+    let Reason::Failed(StageFailed { stage: Stage::Fetch, message }) = reason else { return None };
+    let rest = message.lines().next()?.strip_prefix(FETCH)?;
     rest.rsplit_once(": ").map(|(_, cause)| cause)
 }
 
 /// Puts failures (name and reason) together, in the order of the first of each cause.
-pub fn by_cause<'a>(failures: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<Cause<'a>> {
+pub fn by_cause<'a>(failures: impl IntoIterator<Item = (&'a str, &'a Reason)>) -> Vec<Cause<'a>> {
     let mut causes: Vec<Cause<'a>> = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();
     for (name, reason) in failures {
-        let place = shared(first_line(reason)).map(|cause| *places.entry(cause).or_insert(causes.len()));
+        let place = shared(reason).map(|cause| *places.entry(cause).or_insert(causes.len()));
         match place.and_then(|place| causes.get_mut(place)) {
             Some(cause) => cause.names.push(name),
             None => causes.push(Cause { names: vec![name], reason }),
@@ -89,8 +88,8 @@ pub enum Report {
 
 impl Reported {
     /// How the next failure with this reason is reported.
-    pub fn next(&mut self, reason: &str) -> Report {
-        let Some(cause) = shared(first_line(reason)) else { return Report::Whole };
+    pub fn next(&mut self, reason: &Reason) -> Report {
+        let Some(cause) = shared(reason) else { return Report::Whole };
         let count = self.counts.entry(cause.to_owned()).or_insert(0);
         *count = count.saturating_add(1);
         match *count {
@@ -108,19 +107,23 @@ pub const COUNTED: &str = "further failures of this cause are counted, and liste
 mod tests {
     use super::*;
 
-    fn absent(name: &str) -> (String, String) {
+    fn failed(stage: Stage, message: &str) -> Reason {
+        Reason::Failed(StageFailed { stage, message: message.to_owned() })
+    }
+
+    fn absent(name: &str) -> (String, Reason) {
         let url = format!("http://mirror/pool/{name}.dsc");
-        let reason = format!("{FETCH}{name}.dsc: {url}: {ABSENT}; http://second/{name}.dsc: {ABSENT}");
-        (name.to_owned(), reason)
+        let message = format!("{FETCH}{name}.dsc: {url}: {ABSENT}; http://second/{name}.dsc: {ABSENT}");
+        (name.to_owned(), failed(Stage::Fetch, &message))
     }
 
     #[test]
     fn what_a_mirror_does_not_have_is_one_cause() {
-        let mut failures: Vec<(String, String)> =
+        let mut failures: Vec<(String, Reason)> =
             (0..45).map(|number| absent(&format!("p{number}"))).collect();
-        failures.insert(1, ("other".to_owned(), "build failed: cc: no such file\nmore".to_owned()));
-        failures.push(("last".to_owned(), "build failed: cc: no such file".to_owned()));
-        let causes = by_cause(failures.iter().map(|(name, reason)| (name.as_str(), reason.as_str())));
+        failures.insert(1, ("other".to_owned(), failed(Stage::Build, "cc: no such file\nmore")));
+        failures.push(("last".to_owned(), failed(Stage::Build, "cc: no such file")));
+        let causes = by_cause(failures.iter().map(|(name, reason)| (name.as_str(), reason)));
         let lines: Vec<String> = causes.iter().map(Cause::line).collect();
         assert_eq!(
             lines,
@@ -136,7 +139,7 @@ mod tests {
     #[test]
     fn one_alone_is_as_it_is_and_has_the_same_hint() {
         let (name, reason) = absent("zlib");
-        let causes = by_cause([(name.as_str(), reason.as_str())]);
+        let causes = by_cause([(name.as_str(), &reason)]);
         assert_eq!(causes[0].line(), format!("zlib: {reason}"));
         assert!(causes[0].hint().is_some());
     }
@@ -146,6 +149,6 @@ mod tests {
         let mut reported = Reported::default();
         let reports: Vec<Report> = (0..5).map(|_| reported.next(&absent("x").1)).collect();
         assert_eq!(reports, [Report::Whole, Report::Whole, Report::Last, Report::Counted, Report::Counted]);
-        assert_eq!(reported.next("build failed: x"), Report::Whole);
+        assert_eq!(reported.next(&failed(Stage::Build, "x")), Report::Whole);
     }
 }

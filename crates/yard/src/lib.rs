@@ -11,6 +11,7 @@
 pub mod base;
 pub mod causes;
 pub mod config;
+pub mod due;
 pub mod environment;
 pub mod error;
 pub mod estimates;

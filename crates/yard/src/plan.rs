@@ -1,5 +1,6 @@
 //! From a yard to a plan: the set resolved, what is there compared with what would be built.
 
+use crate::due::{Due, Known};
 use crate::error::{Context, Error, Kind, Result};
 use crate::estimates::Estimates;
 use crate::family::{self, Set};
@@ -10,7 +11,8 @@ use kilnyard_ecosystem::{Ecosystem, Stock};
 use kilnyard_mirror::{DistfileStore, Sha256Hex};
 use kilnyard_model::graph::{Graph, PackageId, StandIn};
 use kilnyard_model::order::Output;
-use kilnyard_model::result::{BuildOutcome, PackageState};
+use kilnyard_model::reason::Reason;
+use kilnyard_model::result::PackageState;
 use kilnyard_schedule::{Bound, Limits, Machine, Scheduler, Work};
 use kilnyard_store::{Current, LastBuild, PackageRow, Plan, PlanRow, Store};
 use std::collections::{HashMap, HashSet};
@@ -259,36 +261,10 @@ fn category_of(name: &str) -> Option<&str> {
     name.split_once('/').map(|(category, _)| category)
 }
 
-/// Why a package is built whose file is broken.
-pub fn broken_reason(file: &str) -> String {
-    format!("{file}{BROKEN}")
-}
-
-/// Why a package is built that was forced.
-pub const FORCED: &str = "a rebuild was requested";
-
-/// Why a package is built of which no outputs are kept. The reason stays with the package when it is built, so that it is
-/// true then as well.
-pub fn unbuilt_reason(last: Option<&LastBuild>) -> String {
-    let Some(LastBuild { number, run, outcome, .. }) = last else { return "first build".to_owned() };
-    match outcome {
-        BuildOutcome::Failed => format!("no outputs yet: build {number} in run {run} failed"),
-        BuildOutcome::Lost | BuildOutcome::Building => {
-            format!("no outputs yet: build {number} in run {run} was interrupted")
-        }
-        BuildOutcome::Built | BuildOutcome::Unchanged | BuildOutcome::Unknown(_) => {
-            format!("the outputs of build {number} in run {run} are not kept any more")
-        }
-    }
-}
-
-/// How the reason ends.
-const BROKEN: &str = " is gone from the yard, or is not whole";
-
 /// Where a package would stand when a run begins, and why.
 struct Prediction {
     state: PackageState,
-    reason: String,
+    reason: Reason,
 }
 
 fn predict(
@@ -305,34 +281,31 @@ fn predict(
         workshop.left_out().iter().map(|l| (l.name.as_str(), l.explanation.as_str())).collect();
     let mut predictions: Vec<Prediction> = graph
         .packages()
-        .map(|_| Prediction { state: PackageState::Waiting, reason: String::new() })
+        .map(|_| Prediction { state: PackageState::Waiting, reason: Reason::Undecided })
         .collect();
     for id in graph.order() {
         let name = graph.name(id);
-        let rebuilt: Vec<&str> = graph
+        let rebuilt: Vec<String> = graph
             .dependencies(id)
             .iter()
             .filter(|d| !predictions[d.index()].state.is_there())
-            .map(|d| graph.name(*d))
+            .map(|d| graph.name(*d).to_owned())
             .collect();
+        let known = Known {
+            is_forced: forced.contains(name),
+            kept: current.get(name),
+            broken: broken.get(name).map(String::as_str),
+            last: last_builds.get(name),
+        };
         let (state, reason) = if let Some(explanation) = left_out.get(name) {
-            (PackageState::LeftOut, (*explanation).to_owned())
-        } else if forced.contains(name) {
+            (PackageState::LeftOut, Reason::impossible(*explanation))
+        } else if let Some(reason) = known.without_key() {
             let state = if rebuilt.is_empty() { PackageState::Ready } else { PackageState::Waiting };
-            (state, FORCED.to_owned())
-        } else if let Some(file) = broken.get(name) {
-            let state = if rebuilt.is_empty() { PackageState::Ready } else { PackageState::Waiting };
-            (state, broken_reason(file))
-        } else if !current.contains_key(name) {
-            let state = if rebuilt.is_empty() { PackageState::Ready } else { PackageState::Waiting };
-            (state, unbuilt_reason(last_builds.get(name)))
+            (state, reason)
         } else if !rebuilt.is_empty() {
-            (
-                PackageState::Waiting,
-                format!("it is built again if the content of {} changes", rebuilt.join(", ")),
-            )
+            (PackageState::Waiting, Reason::Depends { packages: rebuilt })
         } else {
-            compare(stock, id, store)?
+            compare(stock, id, known, store)?
         };
         predictions[id.index()] = Prediction { state, reason };
     }
@@ -340,29 +313,22 @@ fn predict(
 }
 
 /// Compares a package's key with that of the outputs that are there.
-fn compare(stock: &mut dyn Stock, id: PackageId, store: &dyn Store) -> Result<(PackageState, String)> {
+fn compare(
+    stock: &mut dyn Stock,
+    id: PackageId,
+    known: Known,
+    store: &dyn Store,
+) -> Result<(PackageState, Reason)> {
     let key = match stock.key(id) {
         Ok(key) => key,
-        Err(impossible) => return Ok((PackageState::LeftOut, impossible.explanation)),
+        Err(impossible) => return Ok((PackageState::LeftOut, Reason::impossible(impossible.explanation))),
     };
+    // Here are the lines of its key too.
     let kept = store.current(stock.set().graph().name(id)).map_err(store_error)?;
-    Ok(match kept {
-        Some(kept) if kept.key.digest == key.digest => {
-            (PackageState::UpToDate, "nothing that goes into it has changed".to_owned())
-        }
-        Some(kept) => (PackageState::Ready, reason_of(&key.differences(&kept.key))),
-        None => (PackageState::Ready, unbuilt_reason(None)),
+    Ok(match (Known { kept: kept.as_ref(), ..known }).with_key(&key) {
+        Due::UpToDate => (PackageState::UpToDate, Reason::NothingChanged),
+        Due::Build(reason) => (PackageState::Ready, reason),
     })
-}
-
-/// The differences between two keys as a reason; many are counted.
-pub fn reason_of(differences: &[String]) -> String {
-    const SHOWN_MAX: usize = 5;
-    let mut reason = differences[..differences.len().min(SHOWN_MAX)].join("; ");
-    if differences.len() > SHOWN_MAX {
-        reason.push_str(&format!("; and {} more", differences.len() - SHOWN_MAX));
-    }
-    if reason.is_empty() { "its key has another form now".to_owned() } else { reason }
 }
 
 /// Puts together what was found, and what it will take.
@@ -402,7 +368,7 @@ fn foresee(
                 name: left_out.name.clone(),
                 version: String::new(),
                 state: PackageState::LeftOut,
-                reason: left_out.explanation.clone(),
+                reason: Reason::impossible(left_out.explanation.clone()),
                 blamed: None,
                 estimate_seconds: 0.0,
                 rank_seconds: 0.0,
@@ -484,7 +450,7 @@ fn knows_the_broken(store: &dyn Store, distfiles: &DistfileStore) -> Result<bool
     let mut is_right = true;
     store
         .each_planned(&mut |row| {
-            let said = row.reason.ends_with(BROKEN);
+            let said = matches!(row.reason, Reason::Broken { .. });
             // What is left out is that whatever becomes of the file of its last build.
             let is_broken = broken.contains_key(row.name) && row.state != PackageState::LeftOut;
             is_right = said == is_broken;

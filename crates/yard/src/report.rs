@@ -7,6 +7,7 @@ use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_model::graph::PackageId;
+use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{Measures, PackageState as State};
 use kilnyard_schedule::{Bound, Machine, Work};
 use kilnyard_store::{BuildRow, PackageRow, RunRow, RunState, Store};
@@ -27,7 +28,7 @@ pub struct Figures {
     /// The same by what the builds took, unless the run itself has beaten that.
     pub bound_seconds: Option<f64>,
     /// Failed packages with their reasons.
-    pub failures: Vec<(String, String)>,
+    pub failures: Vec<(String, Reason)>,
     /// Packages of which two builds gave different bytes.
     pub not_reproducible: Vec<String>,
 }
@@ -227,7 +228,7 @@ impl Facts<'_> {
             left_out: rows
                 .iter()
                 .filter(|row| row.state == State::LeftOut)
-                .map(|row| LeftOut { package: row.name.clone(), reason: row.reason.clone() })
+                .map(|row| LeftOut { package: row.name.clone(), reason: row.reason.to_string() })
                 .collect(),
             repository: published.map(|published| RepositoryFacts {
                 path: self.yard.path("repository").display().to_string(),
@@ -320,7 +321,7 @@ impl Facts<'_> {
             name: row.name.clone(),
             version: build.map_or(row.version.clone(), |build| build.version.clone()),
             state: state(row.state),
-            reason: row.reason.clone(),
+            reason: row.reason.to_string(),
             slot: build.map(|build| build.slot),
             attempts: builds.len() as u32,
             started_seconds: build.map(|build| since_start(build.started_seconds)),

@@ -142,7 +142,12 @@ fn outputs_that_were_not_admitted_fail_the_build() {
         world.driver.apply(world.now_seconds, good(1), &mut tasks);
         assert_eq!(world.state("a"), PackageState::Failed);
         assert!(
-            world.driver.coordinator().reason(world.id("a")).contains("not the outputs that were admitted")
+            world
+                .driver
+                .coordinator()
+                .reason(world.id("a"))
+                .to_string()
+                .contains("not the outputs that were admitted")
         );
     }
 }

@@ -11,6 +11,7 @@ use crate::run::{Options, Outcome, Run};
 use crate::yard::{Lock, Yard, store_error};
 use crate::{family, mirror, plan, report, signals, words};
 use kilnyard_ecosystem::Ecosystem;
+use kilnyard_model::reason::Reason;
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{ForcedRun, RunState, Store};
 use serde_json::json;
@@ -270,8 +271,8 @@ fn summary(
 }
 
 /// Reports failures, those of one cause together.
-fn failed(failures: &[(String, String)]) {
-    let causes = by_cause(failures.iter().map(|(name, reason)| (name.as_str(), reason.as_str())));
+fn failed(failures: &[(String, Reason)]) {
+    let causes = by_cause(failures.iter().map(|(name, reason)| (name.as_str(), reason)));
     for cause in causes.iter().take(TOLD_MAX) {
         tell!("  failed: {}", cause.line());
         if let Some(hint) = cause.hint() {

@@ -5,6 +5,7 @@ use crate::cli;
 use crate::error::{Error, Result};
 use crate::words;
 use crate::yard::{Yard, store_error};
+use kilnyard_model::reason::Reason;
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{BuildRow, Store};
 use serde_json::json;
@@ -26,7 +27,7 @@ const LARGER_BYTES: u64 = 16 << 20;
 struct Figures {
     version: String,
     state: PackageState,
-    reason: String,
+    reason: Reason,
     cpu_seconds: Option<f64>,
     memory_peak_bytes: u64,
 }
@@ -116,7 +117,7 @@ fn compare(earlier: &BTreeMap<String, Figures>, later: &BTreeMap<String, Figures
     for (name, now) in later {
         let before = earlier.get(name);
         if is_bad(now) && !before.is_some_and(is_bad) {
-            difference.newly_failing.push((name.clone(), now.reason.clone()));
+            difference.newly_failing.push((name.clone(), now.reason.to_string()));
         }
         let Some(before) = before else {
             difference.only_later.push(name.clone());
@@ -126,7 +127,7 @@ fn compare(earlier: &BTreeMap<String, Figures>, later: &BTreeMap<String, Figures
             difference.new_versions.push((name.clone(), before.version.clone(), now.version.clone()));
         }
         if is_bad(before) && is_bad(now) && before.state != now.state {
-            let row = (name.clone(), before.state, now.state, now.reason.clone());
+            let row = (name.clone(), before.state, now.state, now.reason.to_string());
             difference.otherwise_failing.push(row);
         }
         if is_bad(before) && now.state.is_there() {
@@ -194,7 +195,7 @@ mod tests {
         Figures {
             version: "1".into(),
             state,
-            reason: "r".into(),
+            reason: Reason::impossible("r"),
             cpu_seconds: Some(cpu_seconds),
             memory_peak_bytes,
         }

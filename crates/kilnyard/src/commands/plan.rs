@@ -6,6 +6,7 @@ use crate::error::{Context, Result};
 use crate::plan::{current_plan, keep_current};
 use crate::words;
 use crate::yard::{Yard, store_error};
+use kilnyard_model::reason::Reason;
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{Plan, PlanRow, PlanRowSeen, Store};
 use serde::ser::SerializeSeq;
@@ -52,7 +53,8 @@ struct PackageAsJson<'a> {
     name: &'a str,
     version: &'a str,
     state: PackageState,
-    reason: &'a str,
+    reason: String,
+    why: &'a Reason,
     estimate_seconds: f64,
     rank_seconds: f64,
     dependencies: Words<'a>,
@@ -76,7 +78,8 @@ impl Serialize for Packages<'_> {
                 name: row.name,
                 version: row.version,
                 state: row.state,
-                reason: row.reason,
+                reason: row.reason.to_string(),
+                why: row.reason,
                 estimate_seconds: row.estimate_seconds,
                 rank_seconds: row.rank_seconds,
                 dependencies: Words(row.dependencies),
@@ -129,7 +132,7 @@ pub fn show(plan: &Plan, all: bool) -> Result<ExitCode> {
             PackageState::Waiting => "wait",
             other => other.as_str(),
         };
-        let reason = package.reason.lines().next().unwrap_or("");
+        let reason = package.reason.first_line();
         let mut line = format!("{what:<10} {:width$}  {reason}", package.name);
         if !row.dependencies.is_empty() && package.state == PackageState::Waiting {
             let _ = write!(line, "; after {}", row.dependencies.join(", "));

@@ -29,7 +29,7 @@ pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
                 "name": package.name,
                 "version": package.version,
                 "state": package.state,
-                "reason": package.reason,
+                "reason": package.reason.to_string(),
                 "pbulk_up_to_date": stale.is_none(),
                 "pbulk_reason": stale,
             })
@@ -44,7 +44,7 @@ pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
         }
         differing += 1;
         let theirs = stale.unwrap_or_else(|| "up to date".to_owned());
-        let ours = package.reason.lines().next().unwrap_or("");
+        let ours = package.reason.first_line();
         let _ = writeln!(text, "{}\n  pbulk: {theirs}\n  here:  {ours}", package.name);
     }
     print(&text)?;

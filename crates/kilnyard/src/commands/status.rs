@@ -52,7 +52,8 @@ pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
                 "stage": stage_of(yard, build),
             })
         };
-        let failed = failed.iter().map(|row| json!({ "package": row.name, "reason": row.reason }));
+        let failed =
+            failed.iter().map(|row| json!({ "package": row.name, "reason": row.reason.to_string() }));
         return print_json(&json!({
             "run": run.number,
             "state": state,
@@ -105,7 +106,7 @@ pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
             build.version
         );
     }
-    let causes = by_cause(failed.iter().map(|row| (row.name.as_str(), row.reason.as_str())));
+    let causes = by_cause(failed.iter().map(|row| (row.name.as_str(), &row.reason)));
     for cause in causes.iter().take(CAUSES_MAX) {
         let _ = writeln!(text, "failed: {}", cause.line());
         if let Some(hint) = cause.hint() {

@@ -47,10 +47,11 @@ pub fn run(yard: &Yard, options: &crate::cli::Package) -> Result<ExitCode> {
             "package": name,
             "version": row.version,
             "state": row.state,
-            "reason": row.reason,
+            "reason": row.reason.to_string(),
+            "why": row.reason,
             "blamed": row.blamed,
             "chain": chain.iter().map(|row| json!({
-                "package": row.name, "state": row.state, "reason": row.reason,
+                "package": row.name, "state": row.state, "reason": row.reason.to_string(), "why": row.reason,
             })).collect::<Vec<_>>(),
             "dependencies": planned.map(|planned| planned.dependencies),
             "build": builds.first().map(build_json),
@@ -85,7 +86,7 @@ fn chain(store: &dyn Store, run: Option<u64>, row: &PackageRow) -> Result<Vec<Pa
 fn text(yard: &Yard, row: &PackageRow, builds: &[BuildRow], chain: &[PackageRow]) -> String {
     let version = if row.version.is_empty() { String::new() } else { format!(" {}", row.version) };
     let mut text = format!("{}{version} is {}\n", row.name, row.state);
-    for (index, line) in row.reason.lines().enumerate() {
+    for (index, line) in row.reason.to_string().lines().enumerate() {
         let lead = if index == 0 { "because: " } else { "" };
         let _ = writeln!(text, "  {lead}{line}");
     }

@@ -6,6 +6,7 @@ use kilnyard_coordinator::{Kept, Start};
 use kilnyard_driver::{Ledger, Loaded};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_model::graph::PackageId;
+use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, PackageState};
 use kilnyard_store::{BuildRow, Current, Number, PackageRow, Record, Request, RunState, Store, StoreError};
 use std::collections::{HashMap, HashSet};
@@ -65,7 +66,7 @@ impl Beginnings {
             });
             Start {
                 state: if explanation.is_some() { PackageState::LeftOut } else { PackageState::Waiting },
-                reason: explanation.map_or(String::new(), |text| (*text).to_owned()),
+                reason: explanation.map_or(Reason::Undecided, |text| Reason::impossible(*text)),
                 blamed: None,
                 is_in_run: self.included.contains(&id),
                 recipe_version: self.set.version(id),

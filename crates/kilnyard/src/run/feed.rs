@@ -5,6 +5,7 @@
 use super::Message;
 use super::view::{BuildSeen, Seen, Snapshot, View};
 use kilnyard_model::graph::{Graph, PackageId};
+use kilnyard_model::reason::Reason;
 use kilnyard_model::result::PackageState;
 use kilnyard_protocol::{BuildResult, Progress};
 use kilnyard_store::{Number, Request};
@@ -21,7 +22,7 @@ pub enum Shown {
     /// was read again.
     Standing(Vec<Option<PackageState>>),
     /// A package stands elsewhere.
-    State { package: PackageId, state: PackageState, reason: String },
+    State { package: PackageId, state: PackageState, reason: Reason },
     /// A request came.
     Asked(Request),
     /// A request could not be granted.

@@ -4,8 +4,9 @@
 //! built: all of it in the order in which it was asked.
 
 use super::{Broken, Message};
+use crate::due::{Due, Known};
 use crate::error::Result;
-use crate::plan::{FORCED, Forced, broken_reason, reason_of, unbuilt_reason};
+use crate::plan::Forced;
 use crate::yard::store_error;
 use kilnyard_coordinator::{Prepared, ToBuild, next_revision};
 use kilnyard_driver::{Input, ToPrepare};
@@ -131,14 +132,16 @@ impl Preparer<'_> {
             work.expected_bytes = bytes;
         }
         let kept = self.store.current(&name).map_err(store_error)?;
-        let reason = match kept {
-            _ if self.forced.contains(&name) => FORCED.to_owned(),
-            None => unbuilt_reason(builds.first().map(BuildRow::as_last).as_ref()),
-            // What this run has made itself is whole.
-            Some(kept) if self.broken.is(&kept) => broken_reason(self.broken.file(&name)),
-            Some(kept) if kept.key.digest == order.key.digest => return Ok(Prepared::UpToDate),
-            Some(kept) => reason_of(&order.key.differences(&kept.key)),
+        let last = builds.first().map(BuildRow::as_last);
+        // What this run has made itself is whole.
+        let is_broken = kept.as_ref().is_some_and(|kept| self.broken.is(kept));
+        let known = Known {
+            is_forced: self.forced.contains(&name),
+            kept: kept.as_ref(),
+            broken: is_broken.then(|| self.broken.file(&name)),
+            last: last.as_ref(),
         };
+        let Due::Build(reason) = known.with_key(&order.key) else { return Ok(Prepared::UpToDate) };
         let seen = StageSeen::of(builds.iter().flat_map(|build| &build.stages));
         let to_build = ToBuild { reason, order, seen, recipe_version, published_revision };
         Ok(Prepared::Build(Box::new(to_build)))

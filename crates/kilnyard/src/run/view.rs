@@ -10,6 +10,7 @@ pub use live::echo::restore as restore_echo;
 pub use plain::Plain;
 
 use kilnyard_model::order::Stage;
+use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{PackageState, StageResult};
 use kilnyard_protocol::BuildResult;
 use kilnyard_store::{Number, Request, RunState};
@@ -96,7 +97,7 @@ pub enum Seen<'a> {
         /// Where.
         state: PackageState,
         /// Why.
-        reason: &'a str,
+        reason: &'a Reason,
     },
     /// A stage began.
     StageBegan(&'a BuildSeen, Stage),

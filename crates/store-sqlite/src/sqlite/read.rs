@@ -2,11 +2,13 @@
 
 use super::Sqlite;
 use kilnyard_model::order::Key;
+use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, PackageState};
 use kilnyard_store::{
     BuildRow, Current, LastBuild, Measurement, Number, OutputRow, PackageRow, Plan, PlanRow, PlanRowSeen,
     RunRow, RunState, StoreError,
 };
+use rusqlite::types::ValueRef;
 use rusqlite::{OptionalExtension, Params, Row};
 use std::collections::HashMap;
 
@@ -14,18 +16,27 @@ fn lines(text: &str, separator: char) -> Vec<String> {
     text.split(separator).filter(|part| !part.is_empty()).map(str::to_owned).collect()
 }
 
-/// The columns name, version, state, reason, blamed, estimate, rank, from this one on.
-fn package_row(row: &Row, first: usize) -> rusqlite::Result<Option<PackageRow>> {
-    let state = row.get_ref(first + 2)?.as_str()?;
+/// The columns of a package.
+const PACKAGE: &str = "name, version, state, reason, blamed, estimate, rank, why";
+
+/// A row that begins with [`PACKAGE`].
+fn package_row(row: &Row) -> rusqlite::Result<Option<PackageRow>> {
+    let state = row.get_ref(2)?.as_str()?;
     Ok(PackageState::parse(state).map(|state| PackageRow {
-        name: row.get_unwrap(first),
-        version: row.get_unwrap(first + 1),
+        name: row.get_unwrap(0),
+        version: row.get_unwrap(1),
         state,
-        reason: row.get_unwrap(first + 3),
-        blamed: row.get_unwrap(first + 4),
-        estimate_seconds: row.get_unwrap(first + 5),
-        rank_seconds: row.get_unwrap(first + 6),
+        reason: reason(row.get_ref_unwrap(7), row.get_ref_unwrap(3)),
+        blamed: row.get_unwrap(4),
+        estimate_seconds: row.get_unwrap(5),
+        rank_seconds: row.get_unwrap(6),
     }))
+}
+
+/// A reason as it was recorded; by its words where there is nothing else, or nothing that this version understands.
+fn reason(data: ValueRef, words: ValueRef) -> Reason {
+    let known = data.as_str().ok().and_then(|text| serde_json::from_str(text).ok());
+    known.unwrap_or_else(|| Reason::Words { text: words.as_str().unwrap_or_default().to_owned() })
 }
 
 impl Sqlite {
@@ -88,13 +99,10 @@ impl Sqlite {
         run: Number,
         name: Option<&str>,
     ) -> Result<Vec<PackageRow>, StoreError> {
-        let select =
-            "SELECT name, version, state, reason, blamed, estimate, rank FROM run_package WHERE run = ?1";
+        let select = format!("SELECT {PACKAGE} FROM run_package WHERE run = ?1");
         let rows = match name {
-            Some(name) => {
-                self.rows(&format!("{select} AND name = ?2"), (run as i64, name), |row| package_row(row, 0))
-            }
-            None => self.rows(&format!("{select} ORDER BY name"), (run as i64,), |row| package_row(row, 0)),
+            Some(name) => self.rows(&format!("{select} AND name = ?2"), (run as i64, name), package_row),
+            None => self.rows(&format!("{select} ORDER BY name"), (run as i64,), package_row),
         };
         self.known(rows?)
     }
@@ -104,9 +112,8 @@ impl Sqlite {
         run: Number,
         state: PackageState,
     ) -> Result<Vec<PackageRow>, StoreError> {
-        let sql = "SELECT name, version, state, reason, blamed, estimate, rank FROM run_package
-                   WHERE run = ?1 AND state = ?2 ORDER BY name";
-        self.known(self.rows(sql, (run as i64, state.as_str()), |row| package_row(row, 0))?)
+        let sql = format!("SELECT {PACKAGE} FROM run_package WHERE run = ?1 AND state = ?2 ORDER BY name");
+        self.known(self.rows(&sql, (run as i64, state.as_str()), package_row)?)
     }
 
     fn known<T>(&self, rows: Vec<Option<T>>) -> Result<Vec<T>, StoreError> {
@@ -249,7 +256,7 @@ impl Sqlite {
         each: &mut dyn FnMut(PlanRowSeen) -> bool,
     ) -> Result<(), StoreError> {
         let mut query = || {
-            let sql = format!("{PLAN_PACKAGES} ORDER BY name");
+            let sql = format!("SELECT {PACKAGE}, dependencies FROM plan_package ORDER BY name");
             let mut statement = self.connection.prepare_cached(&sql)?;
             let mut rows = statement.query([])?;
             while let Some(row) = rows.next()? {
@@ -259,10 +266,10 @@ impl Sqlite {
                     name: text(0)?,
                     version: text(1)?,
                     state,
-                    reason: text(3)?,
+                    reason: &reason(row.get_ref(7)?, row.get_ref(3)?),
                     estimate_seconds: row.get(5)?,
                     rank_seconds: row.get(6)?,
-                    dependencies: text(7)?,
+                    dependencies: text(8)?,
                 };
                 if !each(seen) {
                     break;
@@ -275,18 +282,16 @@ impl Sqlite {
     }
 
     pub(super) fn read_plan_packages(&self, name: Option<&str>) -> Result<Vec<PlanRow>, StoreError> {
+        let select = format!("SELECT {PACKAGE}, dependencies FROM plan_package");
         let rows = match name {
-            Some(name) => self.rows(&format!("{PLAN_PACKAGES} WHERE name = ?1"), (name,), plan_row),
-            None => self.rows(&format!("{PLAN_PACKAGES} ORDER BY name"), [], plan_row),
+            Some(name) => self.rows(&format!("{select} WHERE name = ?1"), (name,), plan_row),
+            None => self.rows(&format!("{select} ORDER BY name"), [], plan_row),
         };
         self.known(rows?)
     }
 }
 
-const PLAN_PACKAGES: &str =
-    "SELECT name, version, state, reason, blamed, estimate, rank, dependencies FROM plan_package";
-
 fn plan_row(row: &Row) -> rusqlite::Result<Option<PlanRow>> {
-    let dependencies = lines(row.get_ref(7)?.as_str()?, ' ');
-    Ok(package_row(row, 0)?.map(|package| PlanRow { package, dependencies }))
+    let dependencies = lines(row.get_ref(8)?.as_str()?, ' ');
+    Ok(package_row(row)?.map(|package| PlanRow { package, dependencies }))
 }

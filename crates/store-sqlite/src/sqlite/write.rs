@@ -39,8 +39,8 @@ pub(super) fn begin_run(
     let number = transaction.last_insert_rowid();
     {
         let mut insert = transaction.prepare_cached(
-            "INSERT INTO run_package (run, name, version, state, reason, blamed, estimate, rank)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            "INSERT INTO run_package (run, name, version, state, reason, blamed, estimate, rank, why)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         )?;
         for row in packages {
             insert.execute(params![
@@ -48,10 +48,11 @@ pub(super) fn begin_run(
                 row.name,
                 row.version,
                 row.state.as_str(),
-                row.reason,
+                row.reason.to_string(),
                 row.blamed,
                 row.estimate_seconds,
-                row.rank_seconds
+                row.rank_seconds,
+                json(&row.reason)?
             ])?;
         }
     }
@@ -75,8 +76,8 @@ fn write(transaction: &Transaction, record: &Record) -> Result<()> {
     match record {
         Record::Package { run, name, state, reason, blamed } => execute(
             transaction,
-            "UPDATE run_package SET state = ?3, reason = ?4, blamed = ?5 WHERE run = ?1 AND name = ?2",
-            params![*run as i64, name, state.as_str(), reason, blamed],
+            "UPDATE run_package SET state = ?3, reason = ?4, blamed = ?5, why = ?6 WHERE run = ?1 AND name = ?2",
+            params![*run as i64, name, state.as_str(), reason.to_string(), blamed, json(reason)?],
         ),
         Record::BuildBegan(build) => build_began(transaction, build),
         Record::StageEnded { build, stage } => execute(
@@ -252,19 +253,20 @@ pub(super) fn save_plan(connection: &mut Connection, plan: &Plan) -> Result<()> 
     )?;
     {
         let mut insert = transaction.prepare_cached(
-            "INSERT INTO plan_package (name, version, state, reason, blamed, estimate, rank, dependencies)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            "INSERT INTO plan_package (name, version, state, reason, blamed, estimate, rank, dependencies, why)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         )?;
         for PlanRow { package: row, dependencies } in &plan.packages {
             insert.execute(params![
                 row.name,
                 row.version,
                 row.state.as_str(),
-                row.reason,
+                row.reason.to_string(),
                 row.blamed,
                 row.estimate_seconds,
                 row.rank_seconds,
-                dependencies.join(" ")
+                dependencies.join(" "),
+                json(&row.reason)?
             ])?;
         }
     }

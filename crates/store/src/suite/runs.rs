@@ -3,6 +3,7 @@
 use super::{Open, build_row, failure, package_row, run_row, stage};
 use crate::{Current, LastBuild, PackageRow, Record, RunRow, RunState};
 use kilnyard_model::order::{Key, Output, Stage};
+use kilnyard_model::reason::{Reason, StageFailed};
 use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, PackageState};
 
 pub(super) fn a_run_comes_back_as_it_was_written(open: Open) {
@@ -27,7 +28,7 @@ pub(super) fn a_run_comes_back_as_it_was_written(open: Open) {
                 run,
                 name: "b".into(),
                 state: PackageState::Failed,
-                reason: "it failed".into(),
+                reason: Reason::Failed(StageFailed::from(&failure)),
                 blamed: Some("b".into()),
             },
         ])
@@ -54,7 +55,7 @@ pub(super) fn a_decision_that_fails_half_way_leaves_nothing(open: Open) {
         run,
         name: "a".into(),
         state: PackageState::Building,
-        reason: String::new(),
+        reason: Reason::Undecided,
         blamed: None,
     };
     // The same number of a build twice is refused, and with it the change before.
@@ -185,7 +186,7 @@ pub(super) fn a_reader_sees_whole_decisions_alone(open: Open) {
                 run,
                 name: name.into(),
                 state: PackageState::Ready,
-                reason: decision.to_string(),
+                reason: Reason::impossible(decision.to_string()),
                 blamed: None,
             };
             store.record(&[change("a"), change("b")]).unwrap();
@@ -199,6 +200,7 @@ pub(super) fn texts_and_numbers_come_back_as_they_were(open: Open) {
     let mut store = open();
     let mut row = package_row(hostile, PackageState::Ready);
     (row.version, row.blamed) = (hostile.into(), Some(hostile.into()));
+    row.reason = Reason::impossible(hostile);
     row.estimate_seconds = 0.1 + 0.2;
     row.rank_seconds = f64::from(u32::MAX) + 0.5;
     let run = store.begin_run(&run_row(), std::slice::from_ref(&row)).unwrap();

@@ -19,9 +19,13 @@ impl View for Events {
                 "slots": snapshot.slots,
                 "expected_seconds": snapshot.expected_seconds,
             }),
-            Seen::State { package, state, reason } => {
-                json!({ "event": "package", "package": package, "state": state, "reason": reason })
-            }
+            Seen::State { package, state, reason } => json!({
+                "event": "package",
+                "package": package,
+                "state": state,
+                "reason": reason.to_string(),
+                "why": reason,
+            }),
             Seen::StageBegan(build, stage) => json!({
                 "event": "stage-began",
                 "package": build.package,

@@ -4,6 +4,7 @@ use super::{RELOADING, Seen, Snapshot, View};
 use crate::causes::{COUNTED, Report, Reported};
 use crate::words;
 use kilnyard_model::foreign;
+use kilnyard_model::reason::Reason;
 use kilnyard_model::result::PackageState;
 use kilnyard_store::RunState;
 use std::io::Write;
@@ -45,7 +46,7 @@ impl Plain {
 }
 
 impl Plain {
-    fn decided(&mut self, package: &str, state: PackageState, reason: &str, snapshot: &Snapshot) {
+    fn decided(&mut self, package: &str, state: PackageState, reason: &Reason, snapshot: &Snapshot) {
         let ended = self.ended.take().filter(|ended| ended.package == package);
         let (done, total) = snapshot.done();
         match state {
@@ -68,8 +69,7 @@ impl Plain {
             }
             _ => {
                 let told = ended.map_or(String::new(), |ended| ended.told);
-                let first = reason.lines().next().unwrap_or("");
-                self.say(&format!("[{done}/{total}] {state} {package}{told}: {first}"));
+                self.say(&format!("[{done}/{total}] {state} {package}{told}: {}", reason.first_line()));
             }
         }
     }

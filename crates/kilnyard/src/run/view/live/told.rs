@@ -4,6 +4,7 @@ use super::super::{BuildSeen, RELOADING, Seen, Snapshot};
 use super::{columns, lines::clock};
 use crate::causes::{COUNTED, Report, Reported};
 use crate::words;
+use kilnyard_model::reason::Reason;
 use kilnyard_model::result::PackageState;
 use kilnyard_model::text;
 use kilnyard_protocol::BuildResult;
@@ -88,11 +89,17 @@ impl Teller {
         }
     }
 
-    fn state(&mut self, package: &str, state: PackageState, reason: &str, snapshot: &Snapshot) -> Vec<Told> {
+    fn state(
+        &mut self,
+        package: &str,
+        state: PackageState,
+        reason: &Reason,
+        snapshot: &Snapshot,
+    ) -> Vec<Told> {
         let (done, total) = snapshot.done();
         let count = format!("[{done}/{total}]");
         let name = text::line(package);
-        let because = match text::line(reason.lines().next().unwrap_or("")) {
+        let because = match text::line(&reason.first_line()) {
             empty if empty.is_empty() => empty,
             reason => format!(": {reason}"),
         };
@@ -124,7 +131,8 @@ impl Teller {
                 }
                 let mut told = vec![styled(Color::Red, 0, format!("{count} FAILED {name}{because}"))];
                 told[0].style = told[0].style.bold();
-                let more = reason.lines().skip(1).map(str::to_owned);
+                let words = reason.to_string();
+                let more = words.lines().skip(1).map(str::to_owned);
                 let lines: Vec<String> = more.chain(ended.map_or(Vec::new(), |ended| ended.lines)).collect();
                 let shown = lines.iter().take(FAILURE_LINES_MAX);
                 told.extend(shown.map(|line| Told {
@@ -186,7 +194,11 @@ mod tests {
         let result = BuildResult { build: build.build, outcome: Err(failure), is_reproducible: None };
         assert!(teller.tell(&Seen::BuildEnded(build, &result), &run, now).is_empty());
         let package = build.package.as_str();
-        let failed = Seen::State { package, state: PackageState::Failed, reason: "build\u{7} went wrong" };
+        let failed = Seen::State {
+            package,
+            state: PackageState::Failed,
+            reason: &Reason::impossible("build\u{7} went wrong"),
+        };
         let told = teller.tell(&failed, &run, now);
         assert_eq!(texts(&told)[0], format!("[7/12] FAILED {package}: build went wrong"));
         assert_eq!(texts(&told)[1], "error 0");
@@ -202,7 +214,7 @@ mod tests {
         let result =
             BuildResult { build: build.build, outcome: Ok(Vec::new()), is_reproducible: Some(false) };
         teller.tell(&Seen::BuildEnded(build, &result), &run, now);
-        let state = |state| Seen::State { package: &build.package, state, reason: "" };
+        let state = |state| Seen::State { package: &build.package, state, reason: &Reason::Undecided };
         let told = teller.tell(&state(PackageState::Built), &run, now);
         let took = clock(now.saturating_duration_since(build.started).as_secs_f64());
         let expected = format!(

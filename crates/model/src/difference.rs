@@ -1,0 +1,125 @@
+//! What is different between two keys, as data.
+
+use crate::order::Key;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// One thing that goes into a build and is not what it was. Its words are made when it is shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Difference {
+    /// The kind of thing, as the lines of keys name it.
+    pub kind: String,
+    /// The thing.
+    pub name: String,
+    /// What happened to it.
+    pub change: Change,
+}
+
+/// What happened to a thing that goes into a build.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Change {
+    /// The earlier key does not have it.
+    New,
+    /// Only the earlier key has it.
+    Gone,
+    /// It has another hash.
+    Changed,
+    /// It has another value, which people can read.
+    Value {
+        /// The value now.
+        is: String,
+        /// The value in the earlier key.
+        was: String,
+    },
+}
+
+/// A key has one line for the base root, whose name says nothing.
+const ROOT: &str = "root";
+
+impl Key {
+    /// What is different in `self` from an earlier key, ordered; what is gone comes last.
+    pub fn differences(&self, earlier: &Key) -> Vec<Difference> {
+        let (now, before) = (things(self), things(earlier));
+        let mut differences = Vec::new();
+        let mut add = |(kind, name): &(&str, &str), change| {
+            differences.push(Difference { kind: (*kind).to_owned(), name: (*name).to_owned(), change });
+        };
+        for (thing, value) in &now {
+            match before.get(thing) {
+                Some(old) if old == value => {}
+                Some(old) if matches!(thing.0, "option" | "recipe") => {
+                    add(thing, Change::Value { is: (*value).to_owned(), was: (*old).to_owned() });
+                }
+                Some(_) => add(thing, Change::Changed),
+                None => add(thing, Change::New),
+            }
+        }
+        for thing in before.keys().filter(|thing| !now.contains_key(*thing) && thing.0 != ROOT) {
+            add(thing, Change::Gone);
+        }
+        differences
+    }
+}
+
+/// The values of a key's lines, by kind and name.
+fn things(key: &Key) -> BTreeMap<(&str, &str), &str> {
+    let mut things = BTreeMap::new();
+    for line in &key.lines {
+        let mut words = line.splitn(3, ' ');
+        let mut word = || words.next().unwrap_or("");
+        things.insert((word(), word()), word());
+    }
+    things
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Difference { kind, name, change } = self;
+        let thing = match kind.as_str() {
+            "depends" => "dependency",
+            "source" => "source file",
+            other => other,
+        };
+        match change {
+            Change::Value { is, was } => write!(f, "{kind} {name} is {is} and was {was}"),
+            _ if kind == ROOT => f.write_str("the base root changed"),
+            Change::New => write!(f, "{thing} {name} is new"),
+            Change::Gone => write!(f, "{thing} {name} is gone"),
+            Change::Changed => write!(f, "{thing} {name} changed"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_tell_what_is_different() {
+        let key = |lines: &[&str]| Key {
+            digest: String::new(),
+            lines: lines.iter().map(|line| (*line).to_owned()).collect(),
+        };
+        let before =
+            key(&["option checks false", "depends zlib1g set aa", "depends old archive bb", "root 1"]);
+        let now = key(&["option checks true", "depends zlib1g set cc", "depends new archive bb", "root 2"]);
+        let differences = now.differences(&before);
+        let words: Vec<String> = differences.iter().map(Difference::to_string).collect();
+        assert_eq!(
+            words,
+            [
+                "dependency new is new",
+                "dependency zlib1g changed",
+                "option checks is true and was false",
+                "the base root changed",
+                "dependency old is gone",
+            ]
+        );
+        assert!(now.differences(&now).is_empty());
+        let text = serde_json::to_string(&differences).unwrap();
+        assert!(text.contains(r#"{"kind":"depends","name":"old","change":"gone"}"#), "{text}");
+        assert_eq!(serde_json::from_str::<Vec<Difference>>(&text).unwrap(), differences);
+    }
+}

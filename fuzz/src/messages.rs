@@ -3,7 +3,7 @@
 use crate::text;
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::order::{Key, Stage};
-use kilnyard_protocol::{BuildResult, Lease, Progress};
+use kilnyard_protocol::{BuildResult, Lease, Progress, ToCoordinator, ToWorker};
 use kilnyard_root::{Report, Sandbox};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -24,7 +24,7 @@ pub fn sandbox(data: &[u8]) {
     round_trip::<Report>(data);
 }
 
-/// Leases, progress and results.
+/// Leases, progress, results, and what passes between a worker and its coordinator.
 pub fn protocol(data: &[u8]) {
     if let Some(lease) = round_trip::<Lease>(data) {
         let key = &lease.order.key;
@@ -37,6 +37,8 @@ pub fn protocol(data: &[u8]) {
     }
     round_trip::<Progress>(data);
     round_trip::<BuildResult>(data);
+    round_trip::<ToCoordinator>(data);
+    round_trip::<ToWorker>(data);
 }
 
 /// A hash is 64 hexadecimal digits, and nothing else is one.

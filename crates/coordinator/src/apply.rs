@@ -2,15 +2,15 @@
 
 use crate::retry::Failures;
 use crate::{
-    AWAY_SECONDS, Action, Coordinator, Event, Kept, LEASE_SECONDS, LeaseState, MACHINE, Manner, Notice,
+    AWAY_SECONDS, Action, Coordinator, Ending, Event, Kept, LEASE_SECONDS, LeaseState, Manner, Notice,
     PAUSE_SECONDS, Prepared, Reading, RetryPolicy, ToBuild,
 };
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::Output;
 use kilnyard_model::reason::{Again, Reason, StageFailed};
 use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, PackageState, StageResult};
-use kilnyard_protocol::{BuildResult, Progress};
-use kilnyard_schedule::{Event as Heard, Files, Outcome, Policy};
+use kilnyard_protocol::{BuildResult, Progress, ToWorker};
+use kilnyard_schedule::{Event as Heard, Files, MachineId, Outcome, Policy};
 use kilnyard_store::{BuildRow, Current, Number, Record, Request, RequestKind, RunState};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,14 +27,14 @@ impl Coordinator {
             }
             Event::Progress { build, progress } => self.progress(now_seconds, build, progress, actions),
             Event::Ended(result) => self.ended(now_seconds, result, actions),
-            Event::Wants { build, cores } => {
-                if let Some(lease) = self.leases.get_mut(&build) {
-                    lease.wants(now_seconds, cores);
-                    let package = lease.package;
-                    self.hear(Heard::Wants { package, cores }, actions);
-                }
+            Event::Wants { build, cores } => self.wants(now_seconds, build, cores, actions),
+            Event::Pressure { machine, pressure } => {
+                self.hear(Heard::Pressure { machine, pressure }, actions);
             }
-            Event::Pressure(pressure) => self.hear(Heard::Pressure { machine: MACHINE, pressure }, actions),
+            Event::Heard { from, message } => self.heard(from, *message, actions),
+            Event::Answered { build, is_repeated, answer } => {
+                self.answered(build, is_repeated, *answer, actions);
+            }
             Event::Requested(request) => self.requested(request, actions),
             Event::Stop => self.stop(actions),
             Event::Tick => {
@@ -55,17 +55,18 @@ impl Coordinator {
             for lease in self.leases.values_mut() {
                 lease.ends_seconds += away_seconds;
             }
+            self.seats.forgive(away_seconds);
         }
     }
 
     /// Tells the scheduler something, and grants what it starts.
-    fn hear(&mut self, event: Heard, actions: &mut Vec<Action>) {
+    pub(crate) fn hear(&mut self, event: Heard, actions: &mut Vec<Action>) {
         let mut decided = Vec::new();
         self.scheduler.apply(self.now_seconds, event, &mut decided);
         for decision in decided {
             // Cores are told all at once in the end.
-            if let kilnyard_schedule::Action::Start { package, files, .. } = decision {
-                self.grant(package, files, actions);
+            if let kilnyard_schedule::Action::Start { package, machine, files, .. } = decision {
+                self.grant(package, machine, files, actions);
             }
         }
     }
@@ -76,14 +77,15 @@ impl Coordinator {
             let mut leases = self.leases.iter().filter(|(_, lease)| lease.package == package);
             leases.next().map(|(build, _)| (*build, cores))
         };
-        let allotted: Vec<(Number, u32)> = self.scheduler.running(MACHINE).filter_map(build_of).collect();
+        let running = self.scheduler.machines().flat_map(|machine| self.scheduler.running(machine));
+        let allotted: Vec<(Number, u32)> = running.filter_map(build_of).collect();
         if allotted != self.allotted {
             self.allotted.clone_from(&allotted);
             actions.push(Action::Allot(allotted));
         }
     }
 
-    fn move_to(
+    pub(crate) fn move_to(
         &mut self,
         id: PackageId,
         state: PackageState,
@@ -135,7 +137,7 @@ impl Coordinator {
     }
 
     /// A waiting package becomes ready, or blocked, if what it depends on says so.
-    fn look_at(&mut self, id: PackageId, actions: &mut Vec<Action>) {
+    pub(crate) fn look_at(&mut self, id: PackageId, actions: &mut Vec<Action>) {
         if self.packages[id.index()].state != PackageState::Waiting || !self.packages[id.index()].is_in_run {
             return;
         }
@@ -196,6 +198,8 @@ impl Coordinator {
                 let package = &mut self.packages[id.index()];
                 package.recipe_version.clone_from(&to_build.recipe_version);
                 package.published_revision = to_build.published_revision;
+                package.version.clone_from(&to_build.order.version);
+                package.key = Some(to_build.order.key.clone());
                 package.to_build = Some(to_build.clone());
                 // To prepare many takes its time; what is waited for is the fetch.
                 self.hear(Heard::Coming(id), actions);
@@ -262,7 +266,7 @@ impl Coordinator {
     }
 
     /// Counts a failure. In what manner the package is tried again, if it is, and after which pause.
-    fn again(&mut self, id: PackageId, kind: FailureKind) -> Option<(Manner, f64)> {
+    pub(crate) fn again(&mut self, id: PackageId, kind: FailureKind) -> Option<(Manner, f64)> {
         let before = self.packages[id.index()].failures.count(kind, &self.retries)?;
         let is_wanted = !self.is_stopping;
         is_wanted.then(|| (RetryPolicy::manner(kind), PAUSE_SECONDS * f64::from(before + 1)))
@@ -294,7 +298,11 @@ impl Coordinator {
             if !self.is_expected(id) || self.is_stopping {
                 continue;
             }
-            if self.packages[id.index()].is_fetched {
+            let package = &self.packages[id.index()];
+            if package.to_build.is_none() {
+                let reason = package.reason.clone();
+                self.ready_again(id, reason, actions);
+            } else if package.is_fetched {
                 self.hear(Heard::Release(id), actions);
             } else {
                 self.fetch(id, actions);
@@ -319,15 +327,13 @@ impl Coordinator {
         actions: &mut Vec<Action>,
     ) {
         let package = &mut self.packages[id.index()];
-        // What is fetched or built was prepared.
-        let order = package.to_build.as_ref().map(|to_build| &to_build.order);
         actions.push(Action::Record(Record::BuildBegan(BuildRow {
             number: build,
             run: self.run,
             package: self.graph.name(id).to_owned(),
-            version: order.map_or(String::new(), |order| order.version.clone()),
+            version: package.version.clone(),
             slot,
-            key: order.map_or(String::new(), |order| order.key.digest.clone()),
+            key: package.key.as_ref().map_or(String::new(), |key| key.digest.clone()),
             started_seconds: now_seconds,
             ended_seconds: None,
             outcome: BuildOutcome::Building,
@@ -348,7 +354,7 @@ impl Coordinator {
         }
     }
 
-    fn fail(&mut self, id: PackageId, reason: Reason, actions: &mut Vec<Action>) {
+    pub(crate) fn fail(&mut self, id: PackageId, reason: Reason, actions: &mut Vec<Action>) {
         self.move_to(id, PackageState::Failed, reason, None, actions);
         self.hear(Heard::Gone(id), actions);
         for dependent in self.graph.dependents(id).clone() {
@@ -356,47 +362,61 @@ impl Coordinator {
         }
     }
 
-    /// Lets a slot build what the scheduler starts.
-    fn grant(&mut self, id: PackageId, files: Files, actions: &mut Vec<Action>) {
-        // What the scheduler starts was prepared; there are as many slots as it starts builds at most, and each of them has one.
-        let Some(to_build) = self.packages[id.index()].to_build.clone() else { return };
-        let Some(slot) = self.slots_free.pop_first() else { return };
+    /// Lets a machine build what the scheduler starts there.
+    fn grant(&mut self, id: PackageId, machine: MachineId, files: Files, actions: &mut Vec<Action>) {
+        let seat = self.seats.get_mut(machine);
+        // There are as many slots as the scheduler starts builds at most, and each of them has one.
+        let Some(slot) = seat.slots_free.pop_first() else { return };
+        let worker = seat.worker.clone();
         let build = self.next_build;
         self.next_build += 1;
-        let ends_seconds = self.now_seconds + LEASE_SECONDS;
-        let lease = LeaseState {
-            package: id,
-            slot,
-            ends_seconds,
-            is_cancelled: false,
-            core_seconds: 0.0,
-            is_parallel_since: None,
-            parallel_seconds: 0.0,
-        };
+        let attempt = self.attempts.next();
+        let now_seconds = self.now_seconds;
+        let lease = LeaseState::new(id, attempt, Some(machine), worker, slot, files, now_seconds);
         self.leases.insert(build, lease);
+        self.open.insert(attempt, build);
         let reason = self.packages[id.index()].reason.clone();
         self.packages[id.index()].build = Some(build);
         self.begin_build(self.now_seconds, id, build, slot, actions);
         self.move_to(id, PackageState::Building, reason, None, actions);
-        let attempt = self.attempts.next();
-        actions.push(Action::Grant { build, attempt, package: id, slot, files, to_build });
+        self.push_grant(build, actions);
     }
 
-    fn progress(&mut self, now_seconds: f64, build: Number, progress: Progress, actions: &mut Vec<Action>) {
-        let Some(lease) = self.leases.get_mut(&build) else { return };
-        lease.ends_seconds = now_seconds + LEASE_SECONDS;
-        if let Progress::StageEnded(mut stage) = progress {
-            stage.parallel_seconds = Some(lease.take_parallel_seconds(now_seconds).min(stage.wall_seconds));
-            // Waiting counts as work, as it does in estimates.
-            lease.core_seconds += stage.cpu_seconds.max(stage.wall_seconds);
-            actions.push(Action::Record(Record::StageEnded { build, stage }));
+    /// A build can use so many cores from now on.
+    fn wants(&mut self, now_seconds: f64, build: Number, cores: u32, actions: &mut Vec<Action>) {
+        if let Some(lease) = self.leases.get_mut(&build) {
+            lease.wants(now_seconds, cores);
+            let package = lease.package;
+            self.hear(Heard::Wants { package, cores }, actions);
         }
     }
 
-    fn ended(&mut self, now_seconds: f64, result: BuildResult, actions: &mut Vec<Action>) {
+    pub(crate) fn progress(
+        &mut self,
+        now_seconds: f64,
+        build: Number,
+        progress: Progress,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(lease) = self.leases.get_mut(&build) else { return };
+        lease.ends_seconds = now_seconds + LEASE_SECONDS;
+        match progress {
+            Progress::StageEnded(mut stage) => {
+                stage.parallel_seconds =
+                    Some(lease.take_parallel_seconds(now_seconds).min(stage.wall_seconds));
+                // Waiting counts as work, as it does in estimates.
+                lease.core_seconds += stage.cpu_seconds.max(stage.wall_seconds);
+                actions.push(Action::Record(Record::StageEnded { build, stage }));
+            }
+            Progress::Wants(cores) => self.wants(now_seconds, build, cores, actions),
+            Progress::StageBegan(_) | Progress::Alive | Progress::Sample { .. } => {}
+        }
+    }
+
+    pub(crate) fn ended(&mut self, now_seconds: f64, result: BuildResult, actions: &mut Vec<Action>) {
         // A result whose lease is over is nobody's: the build was given away or is not wanted any more.
-        let Some(lease) = self.leases.remove(&result.build) else { return };
-        self.slots_free.insert(lease.slot);
+        let worker = self.leases.get(&result.build).and_then(|lease| lease.worker.clone());
+        let Some(lease) = self.close(result.build, Ending::Acknowledged(worker)) else { return };
         let id = lease.package;
         let record = |outcome, failure| {
             Action::Record(Record::BuildEnded {
@@ -420,8 +440,8 @@ impl Coordinator {
                 let outcome = Outcome::Built { core_seconds: lease.core_seconds };
                 if self.is_same(id, &outputs) {
                     actions.push(record(BuildOutcome::Unchanged, None));
-                    if let Some(to_build) = &self.packages[id.index()].to_build {
-                        let (package, key) = (self.graph.name(id).to_owned(), to_build.order.key.clone());
+                    if let Some(key) = self.packages[id.index()].key.clone() {
+                        let package = self.graph.name(id).to_owned();
                         actions.push(Action::Record(Record::KeyConfirmed { package, key }));
                     }
                     self.arrive(id, PackageState::Unchanged, Reason::SameContent, actions);
@@ -471,7 +491,7 @@ impl Coordinator {
         match manner {
             Manner::AtOnce => {
                 let reason = Reason::Again { cause: kind, how: Again::AtOnce, failed: Some(failed) };
-                self.move_to(id, PackageState::Ready, reason, None, actions);
+                self.ready_again(id, reason, actions);
             }
             Manner::Alone => {
                 // Once it is alone, it stays so.
@@ -479,7 +499,7 @@ impl Coordinator {
                     outcome = Outcome::OutOfMemory;
                 }
                 let reason = Reason::Again { cause: kind, how: Again::Alone, failed: Some(failed) };
-                self.move_to(id, PackageState::Ready, reason, None, actions);
+                self.ready_again(id, reason, actions);
             }
             Manner::Later => self.wait_to_try(id, kind, pause_seconds, failed, actions),
         }
@@ -499,13 +519,13 @@ impl Coordinator {
         let recipe_version = package.recipe_version.clone();
         package.kept =
             Some(Kept { recipe_version: recipe_version.clone(), revision, contents: contents(outputs) });
-        if let Some(to_build) = &package.to_build {
+        if let Some(key) = package.key.clone() {
             actions.push(Action::Record(Record::Outputs(Current {
                 package: self.graph.name(id).to_owned(),
                 build,
                 recipe_version,
                 revision,
-                key: to_build.order.key.clone(),
+                key,
                 outputs: outputs.to_vec(),
             })));
         }
@@ -521,32 +541,10 @@ impl Coordinator {
             .collect();
         over.sort_unstable();
         for build in over {
-            let Some(lease) = self.leases.remove(&build) else { continue };
-            self.slots_free.insert(lease.slot);
-            actions.push(Action::Record(Record::BuildEnded {
-                build,
-                at_seconds: now_seconds,
-                outcome: BuildOutcome::Lost,
-                failure: None,
-                is_reproducible: None,
-            }));
-            actions.push(Action::Cancel { build });
-            let id = lease.package;
-            let mut outcome = Outcome::Lost;
-            if !lease.is_cancelled {
-                self.packages[id.index()].build = None;
-                if self.again(id, FailureKind::Lost).is_some() {
-                    let (cause, how) = (FailureKind::Lost, Again::AtOnce);
-                    let reason = Reason::Again { cause, how, failed: None };
-                    self.move_to(id, PackageState::Ready, reason, None, actions);
-                } else {
-                    self.fail(id, Reason::WorkerLost, actions);
-                    outcome = Outcome::Failed;
-                }
-            } else if self.packages[id.index()].state == PackageState::Skipped {
-                outcome = Outcome::Failed;
-            }
-            self.hear(Heard::Ended { package: id, outcome }, actions);
+            self.lose(build, actions);
+        }
+        for machine in self.seats.silent_since(now_seconds - LEASE_SECONDS) {
+            self.leave(machine, actions);
         }
     }
 
@@ -564,10 +562,16 @@ impl Coordinator {
             lease.is_cancelled = true;
             let id = lease.package;
             self.packages[id.index()].build = None;
+            let (machine, attempt) = (lease.machine, lease.attempt);
             if self.packages[id.index()].state == PackageState::Building {
                 self.move_to(id, PackageState::Waiting, Reason::BuildCancelled, None, actions);
             }
-            actions.push(Action::Cancel { build });
+            match machine {
+                Some(machine) if self.seats.get(machine).worker.is_some() => {
+                    self.say(machine, |session| ToWorker::Cancel { session, attempt }, actions);
+                }
+                _ => actions.push(Action::Cancel { build }),
+            }
         }
     }
 

@@ -16,13 +16,21 @@
 //! Which package is granted when, and who has how many cores, is the decision of [`Scheduler`], which is told here what
 //! happens; a package is released to it when all that it needs is on this machine.
 //!
+//! Workers come by messages ([`Event::Heard`], [`Action::Send`]) over any transport; what they say is in `hear.rs`. A lease belongs to
+//! one machine and has a random id, its attempt: what comes in the name of another machine or of an attempt whose lease is
+//! over changes nothing, and the worker is sent word of that. A worker that is silent for [`LEASE_SECONDS`] loses its leases. A
+//! coordinator that is started again takes over the builds of before that their workers still have ([`Coordinator::with_open`]).
+//!
 //! What must hold: a package is granted only when everything it depends on is there; a result counts once,
 //! and only while its lease lasts; a failure stops only what depends on it; with no package left to decide
 //! the run ends. Downside: one thing happens at a time, which is enough for thousands of events a second.
 
 mod apply;
 mod attempts;
+mod hear;
+mod lease;
 mod retry;
+mod seats;
 #[cfg(test)]
 mod tests;
 
@@ -31,13 +39,13 @@ pub use retry::{Manner, PAUSE_SECONDS, RETRIES_MAX, RetryPolicy};
 
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::{Graph, PackageId};
-use kilnyard_model::order::{BuildOrder, Output};
+use kilnyard_model::order::{BuildOrder, Key, Output};
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{Failure, PackageState, StageResult, StageSeen};
-use kilnyard_protocol::{BuildResult, Progress};
+use kilnyard_protocol::{Answer, BuildResult, Built, Opened, Progress, Session, ToCoordinator, ToWorker};
 use kilnyard_schedule::{Files, MachineId, Pressure, Scheduler};
 use kilnyard_store::{Number, Record, Request, RunState};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// How long a lease lasts without a word from its worker, on the coordinator's clock.
@@ -45,8 +53,13 @@ pub const LEASE_SECONDS: f64 = 120.0;
 /// A coordinator that was away for longer than this has not heard what came meanwhile: it was waiting for a store or a disk, or
 /// the machine slept. Its ticks come ten times a second.
 const AWAY_SECONDS: f64 = 5.0;
-/// The one machine that there is.
-const MACHINE: MachineId = MachineId(0);
+/// A grant that did not arrive is sent again with the next offer that shows it, but not sooner than this: offers and grants
+/// pass each other on their ways.
+const REGRANT_SECONDS: f64 = 2.0;
+
+/// Where a message came from and its answer goes, as the transport numbers its connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Channel(pub u64);
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,8 +98,29 @@ pub enum Event {
         /// The cores, at least 1.
         cores: u32,
     },
-    /// The machine is off for memory like this.
-    Pressure(Pressure),
+    /// A machine is off for memory like this.
+    Pressure {
+        /// The machine.
+        machine: MachineId,
+        /// How it is off.
+        pressure: Pressure,
+    },
+    /// A worker says something.
+    Heard {
+        /// Where answers go.
+        from: Channel,
+        /// What it says, and what it is capable of.
+        message: Box<Opened<ToCoordinator>>,
+    },
+    /// What [`Action::Ask`] asked is known.
+    Answered {
+        /// The build.
+        build: Number,
+        /// Whether it is about the second build of a lease that compares two.
+        is_repeated: bool,
+        /// What becomes of what was built.
+        answer: Box<Answer>,
+    },
     /// Somebody asks for something.
     Requested(Request),
     /// The run is to end soon: what is being built is cancelled.
@@ -149,22 +183,23 @@ pub enum Action {
         /// How it is to be built.
         to_build: Arc<ToBuild>,
     },
-    /// Let a worker's slot build a package.
-    Grant {
-        /// The number of the build.
-        build: Number,
-        /// Its random id: what a worker says counts only with it.
-        attempt: Attempt,
+    /// Let a machine build a package. The same may be said again where it did not arrive.
+    Grant(Granted),
+    /// Send this to a worker.
+    Send {
+        /// The way to it.
+        to: Channel,
+        /// What is said.
+        message: ToWorker,
+    },
+    /// Ask the set what becomes of what was built, and how it is tried. The answer comes as [`Event::Answered`].
+    Ask {
         /// The package.
         package: PackageId,
-        /// The slot.
-        slot: u32,
-        /// Where its work folder lies.
-        files: Files,
-        /// How it is built.
-        to_build: Arc<ToBuild>,
+        /// What was built.
+        built: Built,
     },
-    /// From now on these are the builds that go on, the highest rank first, and the cores of each.
+    /// From now on these are the builds that go on, by machine and the highest rank first, and the cores of each.
     Allot(Vec<(Number, u32)>),
     /// End a build.
     Cancel {
@@ -184,6 +219,50 @@ pub enum Action {
     Finish(RunState),
 }
 
+/// A machine's right to a build; together with what the set says of the package, it is a lease.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Granted {
+    /// The number of the build.
+    pub build: Number,
+    /// Its random id: what a worker says counts only with it.
+    pub attempt: Attempt,
+    /// The package.
+    pub package: PackageId,
+    /// The longest path from its start to the end of the run, in seconds.
+    pub rank_seconds: f64,
+    /// Where it is built.
+    pub machine: MachineId,
+    /// The slot there.
+    pub slot: u32,
+    /// Where its work folder lies.
+    pub files: Files,
+    /// The way to the worker, and the session of its message; none where no worker sits at the machine.
+    pub to: Option<(Channel, Session)>,
+    /// How it is built.
+    pub to_build: Arc<ToBuild>,
+}
+
+/// A build of before this coordinator was started, which may still be going on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Open {
+    /// Its number.
+    pub build: Number,
+    /// Its random id.
+    pub attempt: Attempt,
+    /// The worker that has it.
+    pub worker: String,
+    /// The slot there.
+    pub slot: u32,
+    /// The package.
+    pub package: PackageId,
+    /// The version of its outputs.
+    pub version: String,
+    /// Its key.
+    pub key: Key,
+    /// The stages that are recorded.
+    pub stages: Vec<StageResult>,
+}
+
 /// Something that people who watch want to know.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Notice {
@@ -196,6 +275,15 @@ pub enum Notice {
         /// Why.
         reason: Reason,
     },
+    /// A build goes on like this.
+    Progress {
+        /// The build.
+        build: Number,
+        /// How it goes.
+        progress: Progress,
+    },
+    /// A build ended with this result.
+    Ended(BuildResult),
     /// A request could not be granted.
     Refused {
         /// The request.
@@ -252,6 +340,9 @@ struct Package {
     recipe_version: String,
     kept: Option<Kept>,
     published_revision: u32,
+    /// The version of the outputs, and the key of their build.
+    version: String,
+    key: Option<Key>,
     /// From which recipe it is prepared when it is ready.
     reading: Reading,
     /// How it is built, once that is worked out and until the package is decided: of a large tree they would be too many.
@@ -268,8 +359,31 @@ struct Package {
 #[derive(Clone, Debug)]
 struct LeaseState {
     package: PackageId,
+    attempt: Attempt,
+    /// None of a build of before this coordinator was started, until its worker says that it has it.
+    machine: Option<MachineId>,
+    /// The worker that it was granted to, if it has a name.
+    worker: Option<String>,
     slot: u32,
+    files: Files,
     ends_seconds: f64,
+    /// When it was sent last.
+    granted_seconds: f64,
+    /// Its worker said that it has it.
+    is_confirmed: bool,
+    /// Its worker said that it has begun it.
+    is_started: bool,
+    /// It is to be given back unless it has started.
+    is_revoked: bool,
+    /// How many reports were taken.
+    reports: u64,
+    /// Stages that are recorded, and may be reported once more since their acknowledgement was lost.
+    recorded: Vec<StageResult>,
+    /// Whether it was asked what becomes of what was built, and the answers: of the first build, and of the second.
+    is_asked: [bool; 2],
+    answers: [Option<Answer>; 2],
+    /// A result that waits for the answer.
+    result: Option<Box<BuildResult>>,
     /// A cancelled build keeps its slot until its worker is done with it.
     is_cancelled: bool,
     /// What its stages took so far.
@@ -278,6 +392,15 @@ struct LeaseState {
     is_parallel_since: Option<f64>,
     /// For how long it could, in the stage that it is in, until it last could not.
     parallel_seconds: f64,
+}
+
+/// What became of a lease, for its worker.
+#[derive(Clone, Debug)]
+enum Ending {
+    /// Its result was taken from this worker.
+    Acknowledged(Option<String>),
+    /// It ended without one.
+    Superseded,
 }
 
 /// See the module.
@@ -289,10 +412,16 @@ pub struct Coordinator {
     /// How many packages of the run are in each state, by its place among all states.
     counts: [u64; PackageState::ALL.len()],
     scheduler: Scheduler,
-    slots_free: BTreeSet<u32>,
+    seats: seats::Seats,
+    /// What a worker has to be capable of.
+    required: Vec<String>,
     /// What was said last of who has how many cores.
     allotted: Vec<(Number, u32)>,
     leases: HashMap<Number, LeaseState>,
+    /// The builds of leases that last, by attempt.
+    open: HashMap<Attempt, Number>,
+    /// What became of the others of this run.
+    ended: HashMap<Attempt, Ending>,
     /// When time was seen to go by last.
     ticked_seconds: Option<f64>,
     retries: RetryPolicy,
@@ -325,6 +454,8 @@ impl Coordinator {
                 recipe_version: start.recipe_version,
                 kept: start.kept,
                 published_revision: start.published_revision,
+                version: String::new(),
+                key: None,
                 reading: Reading::AsKnown,
                 to_build: None,
                 is_fetched: false,
@@ -343,10 +474,15 @@ impl Coordinator {
             graph: scheduler.graph().clone(),
             packages,
             counts,
-            slots_free: (0..scheduler.slots(MACHINE)).collect(),
+            seats: seats::Seats::without_workers(
+                scheduler.machines().map(|machine| scheduler.slots(machine)),
+            ),
+            required: Vec::new(),
             scheduler,
             allotted: Vec::new(),
             leases: HashMap::new(),
+            open: HashMap::new(),
+            ended: HashMap::new(),
             ticked_seconds: None,
             retries: RetryPolicy::default(),
             due_seconds: BTreeMap::new(),
@@ -359,10 +495,13 @@ impl Coordinator {
     }
 
     /// Begins anew from what the store holds of the same run, since what was decided could not be written. Every lease is over:
-    /// the caller ends the builds first. `scheduler` is one in which nothing has happened.
+    /// the caller ends the builds of machines without a worker first, and workers find out when they are heard. `scheduler` is
+    /// one in which nothing has happened.
     pub fn reload(&mut self, start: Vec<Start>, scheduler: Scheduler, next_build: Number) {
         let (attempts, retries) = (self.attempts.clone(), self.retries.clone());
-        *self = Coordinator::new(self.run, start, scheduler, next_build, attempts).with_retries(retries);
+        let required = std::mem::take(&mut self.required);
+        let anew = Coordinator::new(self.run, start, scheduler, next_build, attempts);
+        *self = anew.with_retries(retries).with_required(required);
     }
 
     /// The same with another policy of what is tried again.
@@ -375,6 +514,43 @@ impl Coordinator {
         if let Some(lease) = self.leases.get_mut(&build) {
             lease.ends_seconds = now_seconds + LEASE_SECONDS;
         }
+    }
+
+    /// The same, where workers have to be capable of all this.
+    pub fn with_required(self, required: Vec<String>) -> Coordinator {
+        Coordinator { required, ..self }
+    }
+
+    /// The same, where the results of these attempts were taken from these workers before this coordinator was started: who
+    /// sends one again gets the answer that it would have got then.
+    pub fn with_results(mut self, results: impl IntoIterator<Item = (Attempt, String)>) -> Coordinator {
+        let ended = results.into_iter();
+        self.ended.extend(ended.map(|(attempt, worker)| (attempt, Ending::Acknowledged(Some(worker)))));
+        self
+    }
+
+    /// The same, where these builds may still be going on: their workers have the time of a lease from now on to say so.
+    pub fn with_open(mut self, now_seconds: f64, open: Vec<Open>) -> Coordinator {
+        for open in open {
+            let Open { build, attempt, worker, slot, package: id, version, key, stages } = open;
+            if !self.is_in_run(id) || self.state(id) != PackageState::Waiting {
+                continue;
+            }
+            self.set_state(id, PackageState::Building);
+            let package = &mut self.packages[id.index()];
+            package.build = Some(build);
+            package.version = version;
+            package.key = Some(key);
+            let lease = LeaseState {
+                is_confirmed: true,
+                is_started: true,
+                recorded: stages,
+                ..LeaseState::new(id, attempt, None, Some(worker), slot, Files::Disk, now_seconds)
+            };
+            self.leases.insert(build, lease);
+            self.open.insert(attempt, build);
+        }
+        self
     }
 
     /// Where a package stands.
@@ -413,9 +589,9 @@ impl Coordinator {
         next_revision(package.kept.as_ref(), &package.recipe_version, package.published_revision)
     }
 
-    /// How many builds there can be at once.
+    /// How many builds there can be at once on all machines that there are.
     pub fn slots(&self) -> u32 {
-        self.scheduler.slots(MACHINE)
+        self.scheduler.machines().map(|machine| self.scheduler.slots(machine)).sum()
     }
 
     /// How many packages of the run are in each state.

@@ -111,7 +111,7 @@ impl Run {
                     Action::Fetch { package, .. } => {
                         events.push_back(Event::Fetched { package: *package, stage: None, outcome: Ok(()) })
                     }
-                    Action::Grant { build, package, .. } => {
+                    Action::Grant(Granted { build, package, .. }) => {
                         grants.push((*build, self.coordinator.graph.name(*package).to_owned()));
                     }
                     _ => {}
@@ -193,7 +193,7 @@ fn a_failed_package_is_retried_on_request_and_frees_whom_it_blocked() {
     let mut run = Run::new(&[("acl", "attr"), ("zlib", "zlib"), ("long", "zlib")], 2);
     run.send(Event::Begin);
     let attr = run.actions.iter().find_map(|action| match action {
-        Action::Grant { build, package, .. } if *package == run.id("attr") => Some(*build),
+        Action::Grant(Granted { build, package, .. }) if *package == run.id("attr") => Some(*build),
         _ => None,
     });
     run.send(bad(attr.unwrap(), FailureKind::Command));
@@ -501,9 +501,12 @@ fn a_stage_is_told_for_how_long_it_could_use_several_cores() {
 #[test]
 fn pressure_holds_starts_back() {
     let mut run = Run::new(&[("a", "a"), ("b", "b")], 2);
-    run.send(Event::Pressure(Pressure::High));
+    run.send(Event::Pressure { machine: MachineId(0), pressure: Pressure::High });
     assert_eq!(run.send(Event::Begin), [(1, "a".to_owned())]);
-    assert_eq!(run.send(Event::Pressure(Pressure::Low)), [(2, "b".to_owned())]);
+    assert_eq!(
+        run.send(Event::Pressure { machine: MachineId(0), pressure: Pressure::Low }),
+        [(2, "b".to_owned())]
+    );
 }
 
 #[test]
@@ -568,7 +571,10 @@ fn in_every_seeded_run_dependencies_come_first_and_the_run_ends() {
                     bad(open.swap_remove(0).0, kinds[random.below(3) as usize])
                 }
                 12 => Event::Wants { build: random.below(60), cores: random.below(5) as u32 },
-                13 => Event::Pressure([Pressure::Low, Pressure::High][random.below(2) as usize]),
+                13 => Event::Pressure {
+                    machine: MachineId(0),
+                    pressure: [Pressure::Low, Pressure::High][random.below(2) as usize],
+                },
                 14 if !open.is_empty() => bad(open.swap_remove(0).0, FailureKind::Memory),
                 6 if !open.is_empty() => bad(open.swap_remove(0).0, FailureKind::Command),
                 _ if !open.is_empty() => {

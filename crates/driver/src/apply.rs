@@ -1,14 +1,14 @@
 //! What follows from what happened.
 
 use crate::{
-    Commit, Decision, Driver, Input, Loaded, Phase, Preparing, RECORDS_MAX, RELOADS_MAX,
+    Commit, Decision, Driver, HandedOut, Input, Loaded, Phase, Preparing, RECORDS_MAX, RELOADS_MAX,
     ROOM_LASTING_SECONDS_MIN, ROOM_PATIENCE_SECONDS, ROOM_PAUSE_SECONDS, Refusal, Task, ToPrepare,
 };
-use kilnyard_coordinator::{Action, Event, LEASE_SECONDS, Prepared, Reading};
+use kilnyard_coordinator::{Action, Event, Granted, LEASE_SECONDS, Notice, Prepared, Reading};
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::Stage;
 use kilnyard_model::result::{Failure, FailureKind, PackageState};
-use kilnyard_protocol::BuildResult;
+use kilnyard_protocol::{BuildResult, ToWorker};
 use kilnyard_store::Record;
 
 impl Driver {
@@ -19,7 +19,7 @@ impl Driver {
             Input::Prepared { package, prepared } => self.prepared(now_seconds, package, prepared, tasks),
             Input::Admitted { build, outputs } => {
                 // The outputs of a build that is over are of no use.
-                if self.granted.contains(&build) {
+                if self.granted.contains_key(&build) {
                     self.admitted.insert(build, outputs);
                 }
             }
@@ -32,7 +32,9 @@ impl Driver {
 
     fn hear(&mut self, now_seconds: f64, event: Event, tasks: &mut Vec<Task>) {
         match &event {
-            Event::Pressure(pressure) => self.pressure = *pressure,
+            Event::Pressure { machine, pressure } => {
+                self.pressure.insert(*machine, *pressure);
+            }
             Event::Stop => self.is_stopping = true,
             _ => {}
         }
@@ -78,8 +80,9 @@ impl Driver {
         }
         let mut actions = Vec::new();
         self.coordinator.apply(now_seconds, event, &mut actions);
+        self.forget_ended(&actions);
         actions.retain(|action| match action {
-            Action::Cancel { build } if self.granted.contains(build) => {
+            _ if self.is_cancel_of_handed_out(action) => {
                 tasks.push(Task::Perform(action.clone()));
                 false
             }
@@ -99,12 +102,35 @@ impl Driver {
         }
     }
 
+    /// Builds at workers that speak by messages end by what the coordinator says.
+    fn forget_ended(&mut self, actions: &[Action]) {
+        for action in actions {
+            match action {
+                Action::Tell(Notice::Ended(result)) => drop(self.granted.remove(&result.build)),
+                Action::Send { message: ToWorker::Superseded { attempt, .. }, .. } => {
+                    self.granted.retain(|_, handed_out| handed_out.attempt != *attempt);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn is_cancel_of_handed_out(&self, action: &Action) -> bool {
+        match action {
+            Action::Cancel { build } => self.granted.contains_key(build),
+            Action::Send { message: ToWorker::Cancel { attempt, .. }, .. } => {
+                self.granted.values().any(|handed_out| handed_out.attempt == *attempt)
+            }
+            _ => false,
+        }
+    }
+
     /// Fails a build whose outputs were not admitted, whatever its worker says.
     fn judge(&mut self, result: &mut BuildResult) {
         let admitted = self.admitted.remove(&result.build);
         let Ok(outputs) = &result.outcome else { return };
         // A result of another lease counts for nothing, and the coordinator knows.
-        if !self.granted.contains(&result.build) || admitted.as_ref() == Some(outputs) {
+        if !self.granted.contains_key(&result.build) || admitted.as_ref() == Some(outputs) {
             return;
         }
         result.outcome = Err(Failure {
@@ -149,8 +175,8 @@ impl Driver {
                     self.to_prepare.insert(package, reading);
                     continue;
                 }
-                Action::Grant { build, .. } => {
-                    self.granted.insert(build);
+                Action::Grant(Granted { build, attempt, to, .. }) => {
+                    self.granted.insert(build, HandedOut { attempt, is_by_message: to.is_some() });
                     self.coordinator.renew(now_seconds, build);
                 }
                 Action::Finish(_) => self.phase = Phase::Over,
@@ -207,8 +233,8 @@ impl Driver {
     /// Keeps leases that have not begun: their grants wait for the store.
     fn renew_waiting(&mut self, now_seconds: f64) {
         for action in self.decisions.iter().flat_map(|decision| &decision.actions) {
-            if let Action::Grant { build, .. } = action {
-                self.coordinator.renew(now_seconds, *build);
+            if let Action::Grant(granted) = action {
+                self.coordinator.renew(now_seconds, granted.build);
             }
         }
     }
@@ -227,7 +253,8 @@ impl Driver {
             preparing.is_stale = true;
         }
         self.admitted.clear();
-        for build in &self.granted {
+        self.granted.retain(|_, handed_out| !handed_out.is_by_message);
+        for build in self.granted.keys() {
             tasks.push(Task::Perform(Action::Cancel { build: *build }));
         }
         // A worker that is not heard of in the time of a lease is lost.
@@ -255,7 +282,12 @@ impl Driver {
             tasks.push(Task::Perform(Action::Adopt { package, outputs }));
         }
         let requests = std::mem::take(&mut self.requests).into_iter().map(Event::Requested);
-        let mut events = vec![Event::Pressure(self.pressure), Event::Begin];
+        // Machines that came since the beginning come again.
+        let pressure = self.pressure.iter().map(|(machine, pressure)| (*machine, *pressure));
+        let there = pressure.filter(|(machine, _)| self.scheduler.machines().any(|other| other == *machine));
+        let mut events: Vec<Event> =
+            there.map(|(machine, pressure)| Event::Pressure { machine, pressure }).collect();
+        events.push(Event::Begin);
         events.extend(requests);
         if self.is_stopping {
             events.push(Event::Stop);

@@ -10,8 +10,8 @@
 //! [`Driver::apply`] is pure, as the coordinator within it: it takes what happened and appends what is to be done. An event
 //! is applied at once, whatever is under way. The actions that follow from it wait until the store has their records. One
 //! commit is under way at a time; all decisions that were made meanwhile are the next one. Actions are performed in the
-//! order in which they were decided, with one exception: a build that goes on can be cancelled at once, since that needs
-//! no record. A crash before the record at worst builds a package again.
+//! order in which they were decided, with one exception: a build that goes on, in this process or at a worker that speaks by
+//! messages, can be cancelled at once, since that needs no record. A crash before the record at worst builds a package again.
 //!
 //! A lease begins when its build is handed out: a grant that waits for its commit does not lapse.
 //!
@@ -36,12 +36,13 @@ mod tests;
 pub use recorder::{Job, Ledger, record};
 
 use kilnyard_coordinator::{Action, Coordinator, Event, Kept, Prepared, Reading, Start};
+use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::Output;
 use kilnyard_protocol::BuildResult;
-use kilnyard_schedule::{Pressure, Scheduler};
+use kilnyard_schedule::{MachineId, Pressure, Scheduler};
 use kilnyard_store::{Number, Record, Request};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Decisions are joined to one transaction up to about this many records, so that the first of them does not wait long.
@@ -179,6 +180,14 @@ struct Preparing {
     is_stale: bool,
 }
 
+/// A build that was handed out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct HandedOut {
+    attempt: Attempt,
+    /// Whether its worker speaks by messages, and finds out by itself when its lease is over.
+    is_by_message: bool,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Driver {
@@ -191,15 +200,16 @@ pub struct Driver {
     /// Ready packages of which it is not worked out yet what they need.
     to_prepare: BTreeMap<PackageId, Reading>,
     preparing: Option<Preparing>,
-    /// Builds that workers were given and that have not ended.
-    granted: BTreeSet<Number>,
+    /// Builds that were handed out and have not ended.
+    granted: BTreeMap<Number, HandedOut>,
     admitted: BTreeMap<Number, Vec<Output>>,
     /// When there was no room the last time.
     no_room_seconds: Option<f64>,
     reloads: u32,
     /// Requests that came, or were not written, since a commit failed.
     requests: Vec<Request>,
-    pressure: Pressure,
+    /// How machines are off for memory.
+    pressure: BTreeMap<MachineId, Pressure>,
     is_stopping: bool,
 }
 
@@ -214,12 +224,12 @@ impl Driver {
             commit: None,
             to_prepare: BTreeMap::new(),
             preparing: None,
-            granted: BTreeSet::new(),
+            granted: BTreeMap::new(),
             admitted: BTreeMap::new(),
             no_room_seconds: None,
             reloads: 0,
             requests: Vec::new(),
-            pressure: Pressure::Low,
+            pressure: BTreeMap::new(),
             is_stopping: false,
         }
     }

@@ -5,7 +5,7 @@ mod recording;
 mod slowness;
 
 use crate::*;
-use kilnyard_coordinator::{Attempts, LEASE_SECONDS, ToBuild};
+use kilnyard_coordinator::{Attempts, Granted, LEASE_SECONDS, ToBuild};
 use kilnyard_model::graph::Graph;
 use kilnyard_model::order::{BuildOrder, FamilyOrder, Key, RootOrder, Stage};
 use kilnyard_model::reason::Reason;
@@ -219,9 +219,9 @@ impl World {
 
     /// Leases that have not begun do not lapse.
     fn renew_of_twin(&mut self) {
-        let performed = self.performed.iter().filter(|action| matches!(action, Action::Grant { .. })).count();
+        let performed = self.performed.iter().filter(|action| matches!(action, Action::Grant(_))).count();
         let decided = self.decided.iter().filter_map(|action| match action {
-            Action::Grant { build, .. } => Some(*build),
+            Action::Grant(granted) => Some(granted.build),
             _ => None,
         });
         for build in decided.skip(performed) {
@@ -271,7 +271,7 @@ impl World {
                 let is_it = |record: &Record| matches!(record, Record::Package { name: n, state: s, .. } if n == name && s == state);
                 assert!(knows(&is_it), "{name} is {state} and the store does not know");
             }
-            Action::Grant { build, .. } => {
+            Action::Grant(Granted { build, .. }) => {
                 let is_it =
                     |record: &Record| matches!(record, Record::BuildBegan(row) if row.number == *build);
                 assert!(knows(&is_it), "build {build} begins and the store does not know");
@@ -284,14 +284,19 @@ impl World {
             Action::Finish(_) => {
                 assert!(knows(&|record: &Record| matches!(record, Record::Run { .. })));
             }
-            Action::Fetch { .. } | Action::Allot(_) | Action::Cancel { .. } | Action::Tell(_) => {}
+            Action::Fetch { .. }
+            | Action::Allot(_)
+            | Action::Cancel { .. }
+            | Action::Send { .. }
+            | Action::Ask { .. }
+            | Action::Tell(_) => {}
         }
         match &action {
             Action::Fetch { package, .. } => {
                 let fetched = Event::Fetched { package: *package, stage: None, outcome: Ok(()) };
                 self.after(0.01, Coming::Input(Input::Event(fetched)));
             }
-            Action::Grant { build, .. } => {
+            Action::Grant(Granted { build, .. }) => {
                 self.twin.renew(self.now_seconds, *build);
                 self.building.insert(*build, false);
                 let ends_seconds = self.now_seconds + self.pace.build_seconds;

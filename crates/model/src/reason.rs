@@ -93,6 +93,8 @@ pub enum Reason {
     FetchCancelled,
     /// Its build was cancelled.
     BuildCancelled,
+    /// It waits for a worker again: the one that had it gave it back before it had begun.
+    GivenBack,
     /// A request asked to skip it.
     SkipRequested,
     /// A request asked to try it again.
@@ -216,6 +218,7 @@ impl fmt::Display for Reason {
             }
             Reason::FetchCancelled => f.write_str("its fetch was cancelled"),
             Reason::BuildCancelled => f.write_str("its build was cancelled"),
+            Reason::GivenBack => f.write_str("its worker gave it back before it had begun"),
             Reason::SkipRequested => f.write_str("somebody asked to skip it"),
             Reason::RetryRequested => f.write_str("somebody asked to try it again"),
             Reason::Words { text } => f.write_str(text),
@@ -307,6 +310,7 @@ mod tests {
             ),
             (Reason::FetchCancelled, "its fetch was cancelled"),
             (Reason::BuildCancelled, "its build was cancelled"),
+            (Reason::GivenBack, "its worker gave it back before it had begun"),
             (Reason::SkipRequested, "somebody asked to skip it"),
             (Reason::RetryRequested, "somebody asked to try it again"),
             (Reason::Words { text: "as it was".to_owned() }, "as it was"),

@@ -1,12 +1,16 @@
 //! What coordinator and worker say to each other.
 //!
 //! A worker gets a [`Lease`], reports [`Progress`], sends what it has [`Built`] and gets an [`Answer`], and returns a [`BuildResult`]. All of
-//! it is sent as JSON in an envelope with a version ([`encode`], [`decode`]), on one machine too.
+//! it is sent as JSON in an envelope with a version ([`encode`], [`decode`]), on one machine too. How these pass between the two,
+//! over a network that loses and repeats them, is the conversation of [`ToCoordinator`] and [`ToWorker`].
 
+mod talk;
 mod wire;
 
-pub use wire::{MESSAGE_BYTES_MAX, VERSION, WireError, decode, encode};
+pub use talk::{Held, Hello, Offer, Reports, Session, Standing, ToCoordinator, ToWorker, Welcome};
+pub use wire::{MESSAGE_BYTES_MAX, Opened, VERSION, Versions, WireError, decode, encode, encode_as, open};
 
+use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::{BuildOrder, Output, Stage, TestOrder};
 use kilnyard_model::result::{Failure, StageResult, StageSeen};
 use kilnyard_schedule::Files;
@@ -17,6 +21,10 @@ use serde::{Deserialize, Serialize};
 pub struct Lease {
     /// The build's number in the yard.
     pub build: u64,
+    /// Its random id: what a worker says counts for this one alone.
+    pub attempt: Attempt,
+    /// The longest path from its start to the end of the run, in seconds: of several, the worker starts the longest first.
+    pub rank_seconds: f64,
     /// The run's number in the yard.
     pub run: u64,
     /// The slot of the worker.
@@ -79,6 +87,8 @@ pub enum Progress {
     StageEnded(Box<StageResult>),
     /// It goes on, and there is nothing else to say.
     Alive,
+    /// It can use this many cores from now on; at least 1.
+    Wants(u32),
     /// What the build's processes hold now.
     Sample {
         /// How many there are.

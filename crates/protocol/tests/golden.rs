@@ -1,13 +1,17 @@
 //! Each kind of message as the file that other programs of this version read and write. A file that changes is a change of the
 //! protocol: a field may be added with a default, anything else needs another version. `KILNYARD_UPDATE=1` writes the files.
 
+use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::{
     Account, BuildOrder, CommandOrder, Dependency, FamilyOrder, FetchFile, FetchOrder, Input, InputText, Key,
     Output, RootOrder, SharedFolder, Stage, StageOrder, TestOrder, WorkOrder,
 };
 use kilnyard_model::result::{Failure, FailureKind, Measures, StageResult, StageSeen};
-use kilnyard_protocol::{Answer, BuildResult, Built, Lease, Progress, Test, decode, encode};
-use kilnyard_schedule::Files;
+use kilnyard_protocol::{
+    Answer, BuildResult, Built, Held, Hello, Lease, Offer, Progress, Reports, Session, Standing, Test,
+    ToCoordinator, ToWorker, Versions, Welcome, decode, encode,
+};
+use kilnyard_schedule::{Files, Pressure};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
@@ -85,8 +89,15 @@ fn measures() -> Measures {
     Measures { user_seconds: 1.5, written_bytes: Some(4096), ..Measures::default() }
 }
 
-#[test]
-fn a_lease() {
+fn attempt() -> Attempt {
+    Attempt::from_bytes([7; 16])
+}
+
+fn session() -> Session {
+    Session::from(Attempt::from_bytes([9; 16]))
+}
+
+fn lease() -> Lease {
     let stage = |stage| StageOrder { stage, commands: vec![command("make", Account::Builder)] };
     let order = BuildOrder {
         package: "two".to_owned(),
@@ -118,25 +129,30 @@ fn a_lease() {
     };
     let files = Files::Memory;
     let (written_bytes, checks_reproducible) = (1 << 20, true);
-    check(
-        "lease",
-        &Lease {
-            build: 7,
-            run: 3,
-            slot: 1,
-            files,
-            written_bytes,
-            order,
-            seen: vec![seen],
-            checks_reproducible,
-        },
-    );
+    Lease {
+        build: 7,
+        attempt: attempt(),
+        rank_seconds: 12.5,
+        run: 3,
+        slot: 1,
+        files,
+        written_bytes,
+        order,
+        seen: vec![seen],
+        checks_reproducible,
+    }
+}
+
+#[test]
+fn a_lease() {
+    check("lease", &lease());
 }
 
 #[test]
 fn reports() {
     check("progress-stage-began", &Progress::StageBegan(Stage::Depends));
     check("progress-alive", &Progress::Alive);
+    check("progress-wants", &Progress::Wants(4));
     check("progress-sample", &Progress::Sample { processes: 9, runnable: 2, memory_bytes: 1 << 30 });
     let result = StageResult {
         stage: Stage::Build,
@@ -180,4 +196,66 @@ fn results() {
     let result = |outcome| BuildResult { build: 7, outcome, is_reproducible: Some(false) };
     check("result", &result(Ok(vec![output()])));
     check("result-failed", &result(Err(failure())));
+}
+
+#[test]
+fn what_a_worker_says() {
+    let (session, attempt) = (session(), attempt());
+    check(
+        "hello",
+        &ToCoordinator::Hello(Hello {
+            worker: "kiln-3".to_owned(),
+            process: "5f1c".to_owned(),
+            versions: Versions { oldest: 1, newest: 1 },
+            cores: 16,
+            speed: 1.5,
+            memory_bytes: Some(64 << 30),
+            disk_bytes: None,
+        }),
+    );
+    let held = |standing| Held { attempt, standing };
+    check(
+        "offer",
+        &ToCoordinator::Offer(Offer {
+            session,
+            number: 5,
+            held: vec![held(Standing::Waiting), held(Standing::Building), held(Standing::Ended)],
+            slots_free: 14,
+            pressure: Pressure::High,
+            takes_more: true,
+        }),
+    );
+    let reports = vec![Progress::StageBegan(Stage::Build), Progress::Wants(2)];
+    check("reports", &ToCoordinator::Progress(Reports { session, attempt, first: 4, reports }));
+    let built = Built { build: 7, outputs: vec![output()], is_repeated: false };
+    check("said-built", &ToCoordinator::Built { session, attempt, built });
+    let result = BuildResult { build: 7, outcome: Ok(vec![output()]), is_reproducible: None };
+    check("said-result", &ToCoordinator::Result { session, attempt, result: Box::new(result) });
+    check("leave", &ToCoordinator::Leave { session });
+}
+
+#[test]
+fn what_a_coordinator_says() {
+    let (session, attempt) = (session(), attempt());
+    let process = || "5f1c".to_owned();
+    let (version, slots, lease_seconds) = (1, 17, 120.0);
+    check(
+        "welcome",
+        &ToWorker::Welcome(Welcome { process: process(), session, version, slots, lease_seconds }),
+    );
+    check("refused", &ToWorker::Refused { process: process(), reason: "it lacks family:debian".to_owned() });
+    check("again", &ToWorker::Again { session });
+    check("ranks", &ToWorker::Ranks { session, offer: 5, attempts: vec![attempt] });
+    check("grant", &ToWorker::Grant { session, lease: Box::new(lease()) });
+    check("revoke", &ToWorker::Revoke { session, attempt });
+    check("cancel", &ToWorker::Cancel { session, attempt });
+    check("heard", &ToWorker::Heard { session, attempt, next: 6 });
+    let answer = Answer { refused: None, outputs: vec![output()], notes: Vec::new(), test: Test::Skip };
+    check(
+        "said-answer",
+        &ToWorker::Answer { session, attempt, is_repeated: false, answer: Box::new(answer) },
+    );
+    check("acknowledged", &ToWorker::Acknowledged { session, attempt });
+    let reason = "its lease is over".to_owned();
+    check("superseded", &ToWorker::Superseded { session, attempt, reason });
 }

@@ -1,6 +1,6 @@
 //! What the scheduler is told, and what it says.
 
-use crate::machine::MachineId;
+use crate::machine::{Machine, MachineId};
 use crate::work::Work;
 use kilnyard_model::graph::PackageId;
 use serde::{Deserialize, Serialize};
@@ -46,6 +46,27 @@ pub enum Event {
         /// What it takes.
         work: Work,
     },
+    /// A machine takes part from now on: a new one, numbered after all that there were, or one that is back.
+    Joined {
+        /// Its number.
+        machine: MachineId,
+        /// What it has.
+        about: Machine,
+    },
+    /// A machine takes nothing more, and keeps what is being built there.
+    Closed(MachineId),
+    /// A machine that was closed takes builds again.
+    Opened(MachineId),
+    /// A machine takes part no more. What was being built there has ended before.
+    Left(MachineId),
+    /// A package is being built there already: the scheduler of before started it. With its files in memory, where they
+    /// fit.
+    Running {
+        /// The package.
+        package: PackageId,
+        /// Where.
+        machine: MachineId,
+    },
     /// How a machine is off for memory.
     Pressure {
         /// The machine.
@@ -81,7 +102,8 @@ pub enum Outcome {
 }
 
 /// Whether processes of a machine stall for want of memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Pressure {
     /// Hardly.
     #[default]

@@ -15,6 +15,17 @@ impl MachineId {
     }
 }
 
+/// Whether a machine takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Door {
+    /// It takes builds.
+    Open,
+    /// It takes no more of them.
+    Closed,
+    /// It is not there.
+    Gone,
+}
+
 /// What one machine has.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Machine {

@@ -15,13 +15,16 @@
 //! Nothing starves: a run is finite, each build goes on, and a package that others overtook because its memory
 //! did not fit is after [`OVERTAKEN_SECONDS_MAX`] the only one that may start.
 //!
+//! Machines come and go. While none is there, nothing is started and nothing fails; ranks follow the largest and the fastest of
+//! those that are there.
+//!
 //! Known downside: the rank of a build that goes on is a guess from the cores that it was given.
 
 mod allot;
 mod state;
 
 use crate::event::{Action, COMING_SECONDS_MAX, Event, Outcome, Policy, Pressure};
-use crate::machine::{Machine, MachineId};
+use crate::machine::{Door, Machine, MachineId};
 use crate::queue::Queue;
 use crate::rank::Ranks;
 use crate::work::{Basis, Work};
@@ -129,6 +132,7 @@ struct Running {
 pub struct Scheduler {
     graph: Arc<Graph>,
     machines: Vec<Machine>,
+    doors: Vec<Door>,
     works: Vec<Work>,
     limits: Limits,
     ranks: Ranks,
@@ -154,7 +158,22 @@ impl Scheduler {
         machines: Vec<Machine>,
         limits: Limits,
     ) -> Result<Scheduler, ScheduleError> {
-        check(&graph, &works, &machines)?;
+        check_machines(&graph, &works, &machines)?;
+        let mut scheduler = Scheduler::without_machines(graph, works, limits)?;
+        for (index, about) in machines.into_iter().enumerate() {
+            scheduler.put(MachineId(index as u32), about);
+        }
+        scheduler.renew_ranks();
+        Ok(scheduler)
+    }
+
+    /// A scheduler of a whole graph to which machines come by [`Event::Joined`].
+    pub fn without_machines(
+        graph: Arc<Graph>,
+        works: Vec<Work>,
+        limits: Limits,
+    ) -> Result<Scheduler, ScheduleError> {
+        check(&graph, &works)?;
         let packages = graph
             .packages()
             .map(|id| Package {
@@ -168,15 +187,16 @@ impl Scheduler {
             ranks: Ranks::new(&graph, vec![0.0; graph.len()]),
             queue: Queue::new(vec![0.0; graph.len()]),
             packages,
-            running: vec![Vec::new(); machines.len()],
-            pressures: vec![Pressure::Low; machines.len()],
+            machines: Vec::new(),
+            doors: Vec::new(),
+            running: Vec::new(),
+            pressures: Vec::new(),
             overtaken: BTreeMap::new(),
             surprises: Vec::new(),
             prior_factor: 1.0,
             is_stopping: false,
             now_seconds: 0.0,
             graph,
-            machines,
             works,
             limits,
         };
@@ -201,7 +221,18 @@ impl Scheduler {
 
     /// How many builds a machine can have at once.
     pub fn slots(&self, machine: MachineId) -> u32 {
-        self.machines[machine.index()].cores.min(self.limits.slots_max.unwrap_or(u32::MAX)).max(1)
+        self.slots_of(&self.machines[machine.index()])
+    }
+
+    /// How many builds a machine like this could have at once.
+    pub fn slots_of(&self, machine: &Machine) -> u32 {
+        machine.cores.min(self.limits.slots_max.unwrap_or(u32::MAX)).max(1)
+    }
+
+    /// The machines that are there, in the order of their numbers.
+    pub fn machines(&self) -> impl Iterator<Item = MachineId> {
+        let doors = (0..).map(MachineId).zip(&self.doors);
+        doors.filter(|(_, door)| **door != Door::Gone).map(|(machine, _)| machine)
     }
 
     /// What is being built on a machine, the highest rank first, with its cores.
@@ -258,6 +289,17 @@ impl Policy for Scheduler {
                 self.works[package.index()] = work;
                 self.set_times(&[package]);
             }
+            Event::Joined { machine, about } => {
+                self.put(machine, about);
+                self.renew_ranks();
+            }
+            Event::Closed(machine) => self.doors[machine.index()] = Door::Closed,
+            Event::Opened(machine) => self.doors[machine.index()] = Door::Open,
+            Event::Left(machine) => {
+                self.doors[machine.index()] = Door::Gone;
+                self.renew_ranks();
+            }
+            Event::Running { package, machine } => self.begin(package, machine),
             Event::Pressure { machine, pressure } => self.pressures[machine.index()] = pressure,
             Event::Stop => self.is_stopping = true,
             Event::Tick => {}
@@ -270,28 +312,35 @@ impl Policy for Scheduler {
     }
 }
 
-/// Refuses what cannot be scheduled.
-fn check(graph: &Graph, works: &[Work], machines: &[Machine]) -> Result<(), ScheduleError> {
+/// Refuses machines that cannot build, and packages that are too large for all of them.
+fn check_machines(graph: &Graph, works: &[Work], machines: &[Machine]) -> Result<(), ScheduleError> {
     let is_machine =
         |machine: &Machine| machine.cores > 0 && machine.speed.is_finite() && machine.speed > 0.0;
     if machines.is_empty() || !machines.iter().all(is_machine) {
         return Err(ScheduleError::NoCores);
     }
+    let largest = machines.iter().map(|machine| machine.memory_bytes.unwrap_or(u64::MAX)).max();
+    let largest_bytes = largest.unwrap_or(u64::MAX);
+    match graph.packages().zip(works).find(|(_, work)| work.memory_bytes > largest_bytes) {
+        Some((package, work)) => Err(ScheduleError::TooLarge {
+            package: graph.name(package).to_owned(),
+            needed_bytes: work.memory_bytes,
+            largest_bytes,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Refuses what cannot be scheduled on any machine.
+fn check(graph: &Graph, works: &[Work]) -> Result<(), ScheduleError> {
     if let Some(cycle) = graph.cycles().first() {
         return Err(ScheduleError::Cycle(cycle.iter().map(|id| graph.name(*id).to_owned()).collect()));
     }
-    let largest = machines.iter().map(|machine| machine.memory_bytes.unwrap_or(u64::MAX)).max();
-    let largest_bytes = largest.unwrap_or(u64::MAX);
     for (package, work) in graph.packages().zip(works) {
-        let package = || graph.name(package).to_owned();
         let is_time = |seconds: &f64| seconds.is_finite() && *seconds >= 0.0;
         let mut times = work.steps.iter().map(|step| step.core_seconds());
         if let Some(seconds) = times.find(|seconds| !is_time(seconds)) {
-            return Err(ScheduleError::Time { package: package(), seconds });
-        }
-        if work.memory_bytes > largest_bytes {
-            let needed_bytes = work.memory_bytes;
-            return Err(ScheduleError::TooLarge { package: package(), needed_bytes, largest_bytes });
+            return Err(ScheduleError::Time { package: graph.name(package).to_owned(), seconds });
         }
     }
     Ok(())
@@ -300,12 +349,32 @@ fn check(graph: &Graph, works: &[Work], machines: &[Machine]) -> Result<(), Sche
 impl Scheduler {
     /// The most cores that any build can have.
     fn cores_max(&self) -> u32 {
-        let largest = self.machines.iter().map(|machine| machine.cores).max().unwrap_or(1);
+        let largest = self.present().map(|machine| machine.cores).max().unwrap_or(1);
         largest.min(self.limits.jobs_max.unwrap_or(u32::MAX)).max(1)
     }
 
     fn speed_max(&self) -> f64 {
-        self.machines.iter().map(|machine| machine.speed).fold(0.0, f64::max)
+        self.present().map(|machine| machine.speed).reduce(f64::max).unwrap_or(1.0)
+    }
+
+    /// The machines that are there.
+    fn present(&self) -> impl Iterator<Item = &Machine> {
+        let doors = self.machines.iter().zip(&self.doors);
+        doors.filter(|(_, door)| **door != Door::Gone).map(|(machine, _)| machine)
+    }
+
+    /// A machine is there, in place of one of this number that was there before.
+    fn put(&mut self, machine: MachineId, about: Machine) {
+        if machine.index() == self.machines.len() {
+            self.machines.push(about);
+            self.doors.push(Door::Open);
+            self.running.push(Vec::new());
+            self.pressures.push(Pressure::Low);
+        } else {
+            self.machines[machine.index()] = about;
+            self.doors[machine.index()] = Door::Open;
+            self.pressures[machine.index()] = Pressure::Low;
+        }
     }
 
     /// What ranks count for a package: its time at its best allotment, or nothing if it will not be built.

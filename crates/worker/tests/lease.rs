@@ -3,6 +3,7 @@
 
 use kilnyard_ecosystem::OutputBounds;
 use kilnyard_mirror::{DistfileStore, Limits as MirrorLimits, Sha256Hex};
+use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::{
     Account, BuildOrder, CommandOrder, FamilyOrder, Input, Key, Output, RootOrder, SharedFolder, Stage,
     StageOrder, TestOrder,
@@ -216,6 +217,8 @@ fn lease(script: &str) -> Lease {
     let usr = SharedFolder { source: "/usr".into(), inside: "/usr".to_owned() };
     Lease {
         build: 7,
+        attempt: Attempt::from_bytes([7; 16]),
+        rank_seconds: 1.0,
         run: 3,
         slot: 0,
         files: Files::Disk,

@@ -7,6 +7,7 @@ use crate::interrupt;
 use crate::shape::jobserver_style;
 use crate::yard::Yard;
 use kilnyard_mirror::DistfileStore;
+use kilnyard_model::attempt::Attempt;
 use kilnyard_model::result::{Failure, FailureKind};
 use kilnyard_process::weight::Weights;
 use kilnyard_protocol::Lease;
@@ -91,6 +92,8 @@ impl Maker {
         };
         let lease = Lease {
             build: 1,
+            attempt: Attempt::from_bytes([1; 16]),
+            rank_seconds: 0.0,
             run: 1,
             slot: 0,
             files: Files::Disk,

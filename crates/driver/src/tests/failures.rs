@@ -27,11 +27,11 @@ fn a_failed_commit_reads_the_state_again_and_the_run_ends_well() {
             .performed
             .iter()
             .filter_map(|action| match action {
-                Action::Grant { build, .. } => Some(*build),
+                Action::Grant(granted) => Some(granted.build),
                 _ => None,
             })
             .collect();
-        let numbers: BTreeSet<Number> = grants.iter().copied().collect();
+        let numbers: std::collections::BTreeSet<Number> = grants.iter().copied().collect();
         assert_eq!(numbers.len(), grants.len(), "a number is used once, commit {failing}: {grants:?}");
     }
 }

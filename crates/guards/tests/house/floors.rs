@@ -10,7 +10,7 @@ const PREFIX: &str = "kilnyard-";
 
 /// Crates that decide and do nothing else, with the crates from outside that they may use: data, errors and a hash,
 /// which compute and touch nothing.
-pub const PURE: [&str; 4] = ["model", "schedule", "protocol", "coordinator"];
+pub const PURE: [&str; 5] = ["model", "schedule", "protocol", "coordinator", "agent"];
 const PURE_USES: [&str; 4] = ["serde", "serde_json", "sha2", "thiserror"];
 
 /// A row of the table.

@@ -157,7 +157,7 @@ impl Picture<'_> {
                 let seen = seen.clone();
                 view.see(&Seen::StageEnded(&seen, result), &self.snapshot);
             }
-            Progress::Alive => {}
+            Progress::Alive | Progress::Wants(_) => {}
             Progress::Sample { memory_bytes, .. } => seen.memory_bytes = *memory_bytes,
         }
     }

@@ -14,16 +14,14 @@ use crate::shape::jobserver_style;
 use crate::signals;
 use crate::words::now_seconds;
 use crate::yard::Yard;
-use kilnyard_coordinator::{Action, Event, Notice, ToBuild};
+use kilnyard_coordinator::{Action, Event, Granted, Notice};
 use kilnyard_driver::{Driver, Input, Job, Task};
-use kilnyard_model::graph::PackageId;
 use kilnyard_process::jobserver::Style;
 use kilnyard_process::pressure;
 use kilnyard_protocol::{Lease, Progress};
-use kilnyard_schedule::{Files, Pressure};
+use kilnyard_schedule::{MachineId, Pressure};
 use kilnyard_store::{Number, Request, RunState};
 use kilnyard_worker::{Cores, JobserverStyle, jobserver_path};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
@@ -135,7 +133,7 @@ impl Owner<'_, '_> {
         };
         match std::mem::replace(&mut self.is_pressed, is_pressed) == is_pressed {
             true => Ok(()),
-            false => self.hear(Event::Pressure(is_pressed)),
+            false => self.hear(Event::Pressure { machine: MachineId(0), pressure: is_pressed }),
         }
     }
 
@@ -149,7 +147,7 @@ impl Owner<'_, '_> {
                 match progress {
                     Progress::StageBegan(_) => self.cores.stage_began(*build),
                     Progress::Sample { runnable, .. } => self.cores.counted(*build, *runnable),
-                    Progress::StageEnded(_) | Progress::Alive => {}
+                    Progress::StageEnded(_) | Progress::Alive | Progress::Wants(_) => {}
                 }
                 self.feed.show(Shown::Progress { build: *build, progress: progress.clone() });
             }
@@ -197,18 +195,22 @@ impl Owner<'_, '_> {
             // The driver gives them to the recorder and the preparer.
             Action::Record(_) | Action::Prepare { .. } => {}
             Action::Fetch { package, to_build } => self.fetchers.fetch(package, &to_build.order),
-            Action::Grant { build, package, slot, files, to_build, .. } => {
-                self.grant(build, package, (slot, files), &to_build);
-            }
+            Action::Grant(granted) => self.grant(granted),
             Action::Allot(cores) => {
                 self.cores.allot(&cores).context(Kind::Machine, SHARING)?;
                 self.feed.show(Shown::Allotted(cores));
             }
             Action::Cancel { build } => self.slots.cancel(build),
+            // The slots of this process say nothing by messages.
+            Action::Send { .. } | Action::Ask { .. } => {}
             Action::Adopt { package, outputs } => drop(self.desk.adopt(package, outputs)),
             Action::Tell(Notice::State { package, state, reason }) => {
                 self.feed.show(Shown::State { package, state, reason });
             }
+            Action::Tell(Notice::Progress { build, progress }) => {
+                self.feed.show(Shown::Progress { build, progress });
+            }
+            Action::Tell(Notice::Ended(result)) => drop(self.feed.show(Shown::Ended(Box::new(result)))),
             Action::Tell(Notice::Refused { request, reason }) => {
                 self.feed.show(Shown::Refused { request, reason });
             }
@@ -217,13 +219,8 @@ impl Owner<'_, '_> {
         Ok(())
     }
 
-    fn grant(
-        &mut self,
-        build: Number,
-        package: PackageId,
-        (slot, files): (u32, Files),
-        to_build: &Arc<ToBuild>,
-    ) {
+    fn grant(&mut self, granted: Granted) {
+        let Granted { build, attempt, package, rank_seconds, slot, files, to_build, .. } = granted;
         let order = &to_build.order;
         self.feed.show(Shown::Granted(Box::new(BuildSeen {
             build,
@@ -239,6 +236,8 @@ impl Owner<'_, '_> {
         })));
         let lease = Lease {
             build,
+            attempt,
+            rank_seconds,
             run: self.run,
             slot,
             files,

@@ -2,7 +2,7 @@
 
 use super::{Limits, OVERTAKEN_SECONDS_MAX, Running, Scheduler, Sharing, Standing};
 use crate::event::{Action, Files, Pressure};
-use crate::machine::{Machine, MachineId};
+use crate::machine::{Door, Machine, MachineId};
 use crate::queue::Place;
 use kilnyard_model::graph::PackageId;
 
@@ -97,7 +97,9 @@ impl Scheduler {
         let overdue = self.overtaken.iter().filter(is_overdue).min_by(|a, b| a.1.total_cmp(b.1));
         if let Some(package) = overdue.map(|(package, _)| *package) {
             match self.best_machine(package) {
-                Ok(machine) => self.begin(package, machine, actions),
+                Ok(machine) => self.start_on(package, machine, actions),
+                // The machines that it fits on have left: it waits for one, and holds up nothing.
+                Err(_) if !self.fits_anywhere(package) => {}
                 Err(_) => return,
             }
         }
@@ -108,7 +110,7 @@ impl Scheduler {
                 break;
             }
             match self.best_machine(package) {
-                Ok(machine) => self.begin(package, machine, actions),
+                Ok(machine) => self.start_on(package, machine, actions),
                 Err(Room::NoSpace) => {
                     self.overtaken.entry(package).or_insert(self.now_seconds);
                     self.queue.remove(package);
@@ -144,9 +146,15 @@ impl Scheduler {
         best.map(|(_, machine)| machine).ok_or(refusal)
     }
 
+    /// Whether a machine that is there has the memory for a package, were it idle.
+    fn fits_anywhere(&self, package: PackageId) -> bool {
+        let needed_bytes = self.works[package.index()].memory_bytes;
+        self.present().any(|machine| machine.memory_bytes.is_none_or(|bytes| bytes >= needed_bytes))
+    }
+
     fn room(&self, machine: MachineId, package: PackageId) -> Room {
         let running = &self.running[machine.index()];
-        if running.len() >= self.slots(machine) as usize {
+        if self.doors[machine.index()] != Door::Open || running.len() >= self.slots(machine) as usize {
             return Room::NoCores;
         }
         let place = self.queue.place(package);
@@ -193,7 +201,14 @@ impl Scheduler {
         work.disk_bytes.saturating_add(files_bytes)
     }
 
-    fn begin(&mut self, package: PackageId, machine: MachineId, actions: &mut Vec<Action>) {
+    fn start_on(&mut self, package: PackageId, machine: MachineId, actions: &mut Vec<Action>) {
+        let (files, _) = self.placed(machine, package);
+        self.begin(package, machine);
+        actions.push(Action::Start { package, machine, cores: 1, files });
+    }
+
+    /// A package is being built there from now on, with one core.
+    pub(super) fn begin(&mut self, package: PackageId, machine: MachineId) {
         let (files, memory_bytes) = self.placed(machine, package);
         self.queue.remove(package);
         self.overtaken.remove(&package);
@@ -217,7 +232,6 @@ impl Scheduler {
         let running = &mut self.running[machine.index()];
         let at = running.partition_point(|other| other.place() < place);
         running.insert(at, build);
-        actions.push(Action::Start { package, machine, cores: 1, files });
     }
 
     /// Hands out the cores beyond the first of each build.

@@ -244,6 +244,63 @@ fn the_fastest_machine_that_has_room_is_taken() {
 }
 
 #[test]
+fn machines_come_and_go() {
+    let (graph, works) = sample();
+    let mut scheduler = Scheduler::without_machines(graph, works, Limits::default()).unwrap();
+    assert_eq!(apply(&mut scheduler, 0.0, Event::Begin), [], "there is no machine, and nothing fails");
+    let there = MachineId(1);
+    let joined = |machine, cores| Event::Joined { machine, about: Machine::of_cores(cores) };
+    assert_eq!(apply(&mut scheduler, 1.0, joined(HERE, 1)), [start(LONG)]);
+    let start_there = |package| Action::Start { package, machine: there, cores: 1, files: Files::Memory };
+    assert_eq!(apply(&mut scheduler, 2.0, joined(there, 1)), [start_there(SMALL)]);
+    assert_eq!(apply(&mut scheduler, 3.0, Event::Closed(there)), []);
+    assert_eq!(apply(&mut scheduler, 4.0, built(SMALL)), [], "a closed machine takes nothing");
+    assert_eq!(apply(&mut scheduler, 5.0, Event::Opened(there)), [start_there(OTHER)]);
+    assert_eq!(apply(&mut scheduler, 6.0, ended(LONG, Outcome::Lost)), [start(LONG)]);
+    apply(&mut scheduler, 7.0, Event::Stop);
+    apply(&mut scheduler, 8.0, ended(OTHER, Outcome::Lost));
+    apply(&mut scheduler, 8.0, Event::Left(there));
+    assert_eq!((scheduler.running(there).count(), scheduler.running(HERE).count()), (0, 1));
+}
+
+#[test]
+fn ranks_follow_the_machines_that_are_there() {
+    let mut scheduler = scheduler(4);
+    let before = scheduler.rank_seconds(LONG);
+    let about = Machine { speed: 2.0, ..Machine::of_cores(40) };
+    apply(&mut scheduler, 0.0, Event::Joined { machine: MachineId(1), about });
+    assert!(scheduler.rank_seconds(LONG) < before / 2.0);
+    apply(&mut scheduler, 0.0, Event::Left(MachineId(1)));
+    assert_eq!(scheduler.rank_seconds(LONG), before);
+}
+
+#[test]
+fn what_was_started_before_keeps_its_core() {
+    let mut scheduler = scheduler(1);
+    apply(&mut scheduler, 0.0, Event::Hold(OTHER));
+    assert_eq!(apply(&mut scheduler, 0.0, Event::Running { package: OTHER, machine: HERE }), []);
+    assert_eq!(apply(&mut scheduler, 0.0, Event::Begin), [], "the core is taken");
+    assert_eq!(apply(&mut scheduler, 1.0, built(OTHER)), [start(LONG)]);
+}
+
+#[test]
+fn what_fits_on_no_machine_that_is_there_holds_up_nothing() {
+    let (graph, mut works) = sample();
+    works[LONG.index()].memory_bytes = 4 << 30;
+    let small = Machine { memory_bytes: Some(2 << 30), ..Machine::of_cores(1) };
+    let large = Machine { memory_bytes: Some(8 << 30), ..Machine::of_cores(1) };
+    let mut scheduler = Scheduler::new(graph, works, vec![small, large], Limits::default()).unwrap();
+    apply(&mut scheduler, 0.0, Event::Left(MachineId(1)));
+    assert_eq!(apply(&mut scheduler, 0.0, Event::Begin), [start(SMALL)]);
+    assert_eq!(apply(&mut scheduler, OVERTAKEN_SECONDS_MAX + 1.0, built(SMALL)), [start(OTHER)]);
+    let joined = Event::Joined { machine: MachineId(1), about: large };
+    let machine = MachineId(1);
+    let files = Files::Memory;
+    let expected = [Action::Start { package: LONG, machine, cores: 1, files }];
+    assert_eq!(apply(&mut scheduler, OVERTAKEN_SECONDS_MAX + 2.0, joined), expected);
+}
+
+#[test]
 fn priors_are_corrected_by_what_happens() {
     let mut graph = Graph::new();
     let ids: Vec<PackageId> = (0..10).map(|n| graph.add(&n.to_string())).collect();
@@ -467,8 +524,16 @@ proptest! {
                             watched.scheduler.apply(now_seconds, ended(package, Outcome::Failed), &mut actions);
                             watched.running.remove(&package);
                             for action in &actions {
-                                if let Action::Start { package, machine, cores, .. } = *action {
-                                    watched.running.insert(package, (machine, cores, 0, 0));
+                                match *action {
+                                    Action::Start { package, machine, cores, .. } => {
+                                        watched.running.insert(package, (machine, cores, 0, 0));
+                                    }
+                                    // Cores that others have from now on; whose they were is checked with the next event.
+                                    Action::Cores { package, cores } => {
+                                        if let Some(running) = watched.running.get_mut(&package) {
+                                            running.1 = cores;
+                                        }
+                                    }
                                 }
                             }
                             continue;

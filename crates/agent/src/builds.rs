@@ -1,0 +1,264 @@
+//! The builds that a worker has: their order, what they said and what of it is not acknowledged.
+
+use crate::{
+    Action, Attempt, BTreeMap, BuildResult, Built, Lease, Progress, REPEAT_SECONDS, Reports, Session,
+};
+use kilnyard_protocol::{Held, Standing, ToCoordinator};
+use std::collections::{HashMap, VecDeque};
+
+/// For so long it is remembered that a build is over, in seconds: no message is under way for longer.
+const OVER_SECONDS: f64 = 3600.0;
+/// Of so many builds it is remembered at most that they are over. One that is forgotten too soon can be begun again, which wastes time; its result
+/// does not count.
+const OVER_MAX: usize = 16_384;
+/// So many reports of a build are kept for a coordinator that is away. Of those that only say how it goes now, the latest
+/// is kept in any case.
+const REPORTS_MAX: usize = 1024;
+
+/// A build that a worker has.
+#[derive(Clone, Debug)]
+pub(crate) struct Build {
+    pub standing: Standing,
+    /// Until it begins.
+    lease: Option<Box<Lease>>,
+    rank_seconds: f64,
+    /// Its place in the order that the coordinator said last; the end for one that it did not name.
+    place: usize,
+    is_cancelled: bool,
+    /// Its result does not count.
+    pub is_superseded: bool,
+    /// The number of the first report that is kept.
+    first: u64,
+    reports: VecDeque<Progress>,
+    /// How many of them were said, and when.
+    said: usize,
+    said_seconds: Option<f64>,
+    /// What it waits to have answered, and when that was said.
+    pub built: Option<Built>,
+    pub built_seconds: Option<f64>,
+    result: Option<Box<BuildResult>>,
+    result_seconds: Option<f64>,
+}
+
+impl Build {
+    fn new(lease: Box<Lease>) -> Build {
+        Build {
+            standing: Standing::Waiting,
+            rank_seconds: lease.rank_seconds,
+            lease: Some(lease),
+            place: usize::MAX,
+            is_cancelled: false,
+            is_superseded: false,
+            first: 0,
+            reports: VecDeque::new(),
+            said: 0,
+            said_seconds: None,
+            built: None,
+            built_seconds: None,
+            result: None,
+            result_seconds: None,
+        }
+    }
+
+    /// Keeps a report until it is acknowledged. One that only says how the build goes now takes the place of one like it
+    /// that was not said yet.
+    pub fn report(&mut self, progress: Progress) {
+        let is_momentary = |progress: &Progress| {
+            matches!(progress, Progress::Alive | Progress::Sample { .. } | Progress::Wants(_))
+        };
+        let is_like = |kept: &Progress| std::mem::discriminant(kept) == std::mem::discriminant(&progress);
+        if is_momentary(&progress) {
+            let unsaid = self.reports.iter_mut().skip(self.said).find(|kept| is_like(kept));
+            if let Some(kept) = unsaid {
+                *kept = progress;
+                return;
+            }
+            if self.reports.len() >= REPORTS_MAX {
+                return;
+            }
+        }
+        self.reports.push_back(progress);
+    }
+
+    /// Reports below this number are recorded.
+    pub fn acknowledge(&mut self, next: u64) {
+        while self.first < next && self.reports.pop_front().is_some() {
+            self.first += 1;
+            self.said = self.said.saturating_sub(1);
+        }
+    }
+
+    /// Ends the build, if it is being built.
+    pub fn cancel(&mut self, attempt: Attempt, actions: &mut Vec<Action>) {
+        if self.standing == Standing::Building && !std::mem::replace(&mut self.is_cancelled, true) {
+            actions.push(Action::Cancel(attempt));
+        }
+    }
+
+    pub fn say_all_again(&mut self) {
+        (self.said_seconds, self.built_seconds, self.result_seconds) = (None, None, None);
+    }
+
+    /// Says what was not said, and again what was not answered.
+    pub fn speak(&mut self, now_seconds: f64, session: Session, attempt: Attempt, actions: &mut Vec<Action>) {
+        if self.is_superseded {
+            return;
+        }
+        let is_due = |said: Option<f64>| said.is_none_or(|said| now_seconds - said >= REPEAT_SECONDS);
+        // The rest follows when these are acknowledged: while the coordinator is away, no more and more is sent.
+        if !self.reports.is_empty() && (self.said == 0 || is_due(self.said_seconds)) {
+            self.said = self.reports.len();
+            self.said_seconds = Some(now_seconds);
+            let reports = self.reports.iter().cloned().collect();
+            let said = Reports { session, attempt, first: self.first, reports };
+            actions.push(Action::Send(ToCoordinator::Progress(said)));
+        }
+        if let Some(built) = &self.built
+            && is_due(self.built_seconds)
+        {
+            self.built_seconds = Some(now_seconds);
+            actions.push(Action::Send(ToCoordinator::Built { session, attempt, built: built.clone() }));
+        }
+        // The last stages come before the result, which ends the lease.
+        if let Some(result) = &self.result
+            && self.reports.is_empty()
+            && is_due(self.result_seconds)
+        {
+            self.result_seconds = Some(now_seconds);
+            let result = result.clone();
+            actions.push(Action::Send(ToCoordinator::Result { session, attempt, result }));
+        }
+    }
+}
+
+/// All builds of a worker.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Builds {
+    builds: BTreeMap<Attempt, Build>,
+    building: u32,
+    /// Builds that are over, and when that came to be.
+    over: HashMap<Attempt, f64>,
+    over_in_order: VecDeque<Attempt>,
+}
+
+impl Builds {
+    pub fn is_empty(&self) -> bool {
+        self.builds.is_empty()
+    }
+
+    /// How many are being built.
+    pub fn building(&self) -> u32 {
+        self.building
+    }
+
+    pub fn get_mut(&mut self, attempt: Attempt) -> Option<&mut Build> {
+        self.builds.get_mut(&attempt)
+    }
+
+    pub fn held(&self) -> impl Iterator<Item = (Attempt, &Build)> {
+        self.builds.iter().map(|(attempt, build)| (*attempt, build))
+    }
+
+    pub fn held_mut(&mut self) -> impl Iterator<Item = (Attempt, &mut Build)> {
+        self.builds.iter_mut().map(|(attempt, build)| (*attempt, build))
+    }
+
+    /// What an offer says of them. One whose result does not count takes its slot until it has ended, and is not said.
+    pub fn offered(&self) -> Vec<Held> {
+        let held = self.held().filter(|(_, build)| !build.is_superseded);
+        held.map(|(attempt, build)| Held { attempt, standing: build.standing }).collect()
+    }
+
+    /// Takes a build that is granted; whether it is new.
+    pub fn grant(&mut self, lease: Box<Lease>) -> bool {
+        let attempt = lease.attempt;
+        let is_new = !self.builds.contains_key(&attempt) && !self.over.contains_key(&attempt);
+        if is_new {
+            self.builds.insert(attempt, Build::new(lease));
+        }
+        is_new
+    }
+
+    /// These are the ranks, the highest first.
+    pub fn rank(&mut self, attempts: &[Attempt]) {
+        for build in self.builds.values_mut() {
+            build.place = usize::MAX;
+        }
+        for (place, attempt) in attempts.iter().enumerate() {
+            if let Some(build) = self.builds.get_mut(attempt) {
+                build.place = place;
+            }
+        }
+    }
+
+    /// The build of the highest rank that waits begins.
+    pub fn next(&mut self) -> Option<Box<Lease>> {
+        let waiting = self.builds.values_mut().filter(|build| build.standing == Standing::Waiting);
+        let next =
+            waiting.min_by(|a, b| a.place.cmp(&b.place).then(b.rank_seconds.total_cmp(&a.rank_seconds)))?;
+        next.standing = Standing::Building;
+        self.building += 1;
+        next.lease.take()
+    }
+
+    /// A build has ended.
+    pub fn ended(&mut self, attempt: Attempt, result: Box<BuildResult>, now_seconds: f64) {
+        let Some(build) = self.builds.get_mut(&attempt) else { return };
+        if build.standing != Standing::Building {
+            return;
+        }
+        self.building -= 1;
+        build.standing = Standing::Ended;
+        build.built = None;
+        // How it goes is no news any more; its stages are.
+        let is_lasting = |progress: &Progress| matches!(progress, Progress::StageEnded(_));
+        let said = build.said;
+        let mut index = 0;
+        build.reports.retain(|progress| {
+            index += 1;
+            index <= said || is_lasting(progress)
+        });
+        build.result = Some(result);
+        if build.is_superseded {
+            self.remove(attempt, now_seconds);
+        }
+    }
+
+    /// A build is given back if it has not begun; whether the worker had it so.
+    pub fn revoke(&mut self, attempt: Attempt, now_seconds: f64) -> bool {
+        let standing = self.builds.get(&attempt).map(|build| build.standing);
+        if matches!(standing, None | Some(Standing::Waiting)) {
+            // A grant that is still under way comes too late.
+            self.remove(attempt, now_seconds);
+        }
+        standing == Some(Standing::Waiting)
+    }
+
+    /// Gives back all builds that have not begun.
+    pub fn drop_waiting(&mut self, now_seconds: f64) {
+        let waiting = self.builds.iter().filter(|(_, build)| build.standing == Standing::Waiting);
+        for attempt in waiting.map(|(attempt, _)| *attempt).collect::<Vec<_>>() {
+            self.remove(attempt, now_seconds);
+        }
+    }
+
+    /// A build is over.
+    pub fn remove(&mut self, attempt: Attempt, now_seconds: f64) {
+        self.builds.remove(&attempt);
+        if self.over.insert(attempt, now_seconds).is_none() {
+            self.over_in_order.push_back(attempt);
+        }
+    }
+
+    /// Forgets builds that were over long ago.
+    pub fn forget(&mut self, now_seconds: f64) {
+        while let Some(first) = self.over_in_order.front() {
+            let over_seconds = self.over.get(first).copied().unwrap_or(f64::NEG_INFINITY);
+            if now_seconds - over_seconds <= OVER_SECONDS && self.over_in_order.len() <= OVER_MAX {
+                break;
+            }
+            self.over.remove(first);
+            self.over_in_order.pop_front();
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Made-up messages and events. What holds over a network that loses and repeats them is simulated with the coordinator.
+
+use super::*;
+use kilnyard_model::order::{BuildOrder, FamilyOrder, Key, RootOrder, Stage};
+use kilnyard_model::result::{Failure, FailureKind};
+use kilnyard_protocol::{Test, Versions};
+use kilnyard_schedule::Files;
+
+fn attempt(number: u8) -> Attempt {
+    Attempt::from_bytes([number; 16])
+}
+
+fn session(number: u8) -> Session {
+    Session::from(Attempt::from_bytes([number + 100; 16]))
+}
+
+fn lease(number: u8, rank_seconds: f64) -> Box<Lease> {
+    let root = RootOrder {
+        layers: Vec::new(),
+        inputs: Vec::new(),
+        texts: Vec::new(),
+        folders: Vec::new(),
+        sealed: Vec::new(),
+        open: Vec::new(),
+        depends: Vec::new(),
+    };
+    let order = BuildOrder {
+        package: format!("p{number}"),
+        version: "1".to_owned(),
+        family: FamilyOrder { name: "made up".to_owned(), facts: [].into() },
+        key: Key { digest: String::new(), lines: Vec::new() },
+        root,
+        work: None,
+        fetch: None,
+        stages: Vec::new(),
+        clients: Vec::new(),
+        fakeroots: Vec::new(),
+        output_folder: String::new(),
+    };
+    Box::new(Lease {
+        build: u64::from(number),
+        attempt: attempt(number),
+        rank_seconds,
+        run: 1,
+        slot: 0,
+        files: Files::Disk,
+        written_bytes: 0,
+        order,
+        seen: Vec::new(),
+        checks_reproducible: false,
+    })
+}
+
+fn result(number: u8) -> Box<BuildResult> {
+    let failure = Failure {
+        stage: Stage::Build,
+        kind: FailureKind::Command,
+        message: String::new(),
+        line_number: None,
+        lines: Vec::new(),
+    };
+    Box::new(BuildResult { build: u64::from(number), outcome: Err(failure), is_reproducible: None })
+}
+
+/// An agent, and the time.
+struct Worker {
+    agent: Agent,
+    now_seconds: f64,
+}
+
+impl Worker {
+    /// One that was greeted with so many slots.
+    fn joined(slots: u32) -> Worker {
+        let mut worker = Worker::new();
+        worker.after(0.0, Event::Tick);
+        worker.hear(welcome(1, slots));
+        worker
+    }
+
+    fn new() -> Worker {
+        let hello = Hello {
+            worker: "one".to_owned(),
+            process: "p".to_owned(),
+            versions: Versions::OURS,
+            cores: 2,
+            speed: 1.0,
+            memory_bytes: None,
+            disk_bytes: None,
+        };
+        Worker { agent: Agent::new(hello), now_seconds: 0.0 }
+    }
+
+    fn after(&mut self, seconds: f64, event: Event) -> Vec<Action> {
+        self.now_seconds += seconds;
+        let mut actions = Vec::new();
+        self.agent.apply(self.now_seconds, event, &mut actions);
+        actions
+    }
+
+    fn hear(&mut self, message: ToWorker) -> Vec<Action> {
+        self.after(0.0, Event::Heard(Box::new(message)))
+    }
+
+    fn grant(&mut self, number: u8, rank_seconds: f64) -> Vec<Action> {
+        self.hear(ToWorker::Grant { session: session(1), lease: lease(number, rank_seconds) })
+    }
+
+    fn end(&mut self, number: u8) -> Vec<Action> {
+        self.after(0.0, Event::Ended { attempt: attempt(number), result: result(number) })
+    }
+
+    fn held(&self) -> Vec<(Attempt, Standing)> {
+        self.agent.held().collect()
+    }
+}
+
+fn welcome(number: u8, slots: u32) -> ToWorker {
+    let (process, version) = ("p".to_owned(), 1);
+    ToWorker::Welcome(Welcome { process, session: session(number), version, slots, lease_seconds: 120.0 })
+}
+
+fn begun(actions: &[Action]) -> Vec<u64> {
+    let of = |action: &Action| match action {
+        Action::Begin(lease) => Some(lease.build),
+        _ => None,
+    };
+    actions.iter().filter_map(of).collect()
+}
+
+fn offers(actions: &[Action]) -> Vec<&Offer> {
+    let of = |action| match action {
+        &Action::Send(ToCoordinator::Offer(ref offer)) => Some(offer),
+        _ => None,
+    };
+    actions.iter().filter_map(of).collect()
+}
+
+fn results(actions: &[Action]) -> Vec<(Session, Attempt)> {
+    let of = |action: &Action| match action {
+        Action::Send(ToCoordinator::Result { session, attempt, .. }) => Some((*session, *attempt)),
+        _ => None,
+    };
+    actions.iter().filter_map(of).collect()
+}
+
+#[test]
+fn a_worker_greets_until_it_is_welcomed_and_then_offers() {
+    let mut worker = Worker::new();
+    let greets = |actions: &[Action]| matches!(actions, [Action::Send(ToCoordinator::Hello(_))]);
+    assert!(greets(&worker.after(0.0, Event::Tick)));
+    assert!(worker.after(REPEAT_SECONDS / 2.0, Event::Tick).is_empty());
+    assert!(greets(&worker.after(REPEAT_SECONDS, Event::Tick)));
+    let other = ToWorker::Welcome(Welcome {
+        process: "another".to_owned(),
+        session: session(2),
+        version: 1,
+        slots: 9,
+        lease_seconds: 120.0,
+    });
+    assert!(worker.hear(other).is_empty(), "that was for another process");
+    let actions = worker.hear(welcome(1, 2));
+    let offer = offers(&actions)[0];
+    assert_eq!((offer.session, offer.slots_free, offer.takes_more), (session(1), 2, true));
+    let number = offer.number;
+    assert_eq!(offers(&worker.after(REPEAT_SECONDS, Event::Tick)).len(), 1, "it was not answered");
+    worker.hear(ToWorker::Ranks { session: session(1), offer: number + 1, attempts: vec![] });
+    assert!(worker.after(REPEAT_SECONDS, Event::Tick).is_empty());
+    assert_eq!(offers(&worker.after(OFFER_SECONDS, Event::Tick)).len(), 1, "its leases are renewed");
+}
+
+#[test]
+fn builds_begin_by_rank_when_a_slot_is_free_and_once() {
+    let mut worker = Worker::joined(1);
+    assert_eq!(begun(&worker.grant(1, 5.0)), [1]);
+    assert!(begun(&worker.grant(1, 5.0)).is_empty(), "a repeat");
+    for (number, rank_seconds) in [(2, 7.0), (3, 9.0), (4, 8.0)] {
+        assert!(begun(&worker.grant(number, rank_seconds)).is_empty());
+    }
+    assert_eq!(begun(&worker.end(1)), [3]);
+    let offer = offers(&worker.after(OFFER_SECONDS, Event::Tick))[0].number;
+    let attempts = vec![attempt(3), attempt(2), attempt(4)];
+    worker.hear(ToWorker::Ranks { session: session(1), offer, attempts });
+    assert_eq!(begun(&worker.end(3)), [2], "the ranks have changed");
+    worker.hear(ToWorker::Acknowledged { session: session(1), attempt: attempt(1) });
+    assert!(begun(&worker.grant(1, 99.0)).is_empty(), "a grant that comes late, of a build that is over");
+    assert_eq!(begun(&worker.end(2)), [4]);
+}
+
+#[test]
+fn a_result_is_said_until_it_is_acknowledged() {
+    let mut worker = Worker::joined(1);
+    worker.grant(1, 5.0);
+    let actions = worker.end(1);
+    assert_eq!(results(&actions), [(session(1), attempt(1))]);
+    assert_eq!(worker.held(), [(attempt(1), Standing::Ended)]);
+    assert!(results(&worker.after(1.0, Event::Tick)).is_empty());
+    assert_eq!(results(&worker.after(REPEAT_SECONDS, Event::Tick)).len(), 1);
+    // The coordinator was started again.
+    assert!(matches!(
+        worker.hear(ToWorker::Again { session: session(1) })[..],
+        [Action::Send(ToCoordinator::Hello(_))]
+    ));
+    assert_eq!(results(&worker.hear(welcome(2, 1))), [(session(2), attempt(1))]);
+    worker.hear(ToWorker::Acknowledged { session: session(1), attempt: attempt(1) });
+    assert_eq!(worker.held().len(), 1, "a message of a session that is over");
+    worker.hear(ToWorker::Acknowledged { session: session(2), attempt: attempt(1) });
+    assert!(worker.held().is_empty());
+}
+
+#[test]
+fn reports_are_numbered_and_come_before_the_result() {
+    let mut worker = Worker::joined(1);
+    worker.grant(1, 5.0);
+    let attempt = attempt(1);
+    let report = |progress| Event::Reported { attempt, progress };
+    let said = |actions: &[Action]| match actions {
+        [Action::Send(ToCoordinator::Progress(said)), ..] => (said.first, said.reports.clone()),
+        other => panic!("{other:?}"),
+    };
+    let began = Progress::StageBegan(Stage::Build);
+    assert_eq!(said(&worker.after(0.0, report(began.clone()))), (0, vec![began.clone()]));
+    assert!(worker.after(0.0, report(Progress::Wants(2))).is_empty(), "it waits for the answer");
+    worker.after(0.0, report(Progress::Wants(3)));
+    let all = vec![began, Progress::Wants(3)];
+    assert_eq!(said(&worker.after(REPEAT_SECONDS, Event::Tick)), (0, all), "none is acknowledged");
+    worker.hear(ToWorker::Heard { session: session(1), attempt, next: 1 });
+    let actions = worker.end(1);
+    assert!(results(&actions).is_empty(), "a report is missing");
+    assert_eq!(said(&worker.after(REPEAT_SECONDS, Event::Tick)), (1, vec![Progress::Wants(3)]));
+    assert_eq!(results(&worker.hear(ToWorker::Heard { session: session(1), attempt, next: 2 })).len(), 1);
+}
+
+#[test]
+fn an_answer_is_given_once() {
+    let mut worker = Worker::joined(1);
+    worker.grant(1, 5.0);
+    let (session, attempt) = (session(1), attempt(1));
+    let is_asked = |actions: &[Action]| {
+        actions.iter().any(|action| matches!(action, Action::Send(ToCoordinator::Built { .. })))
+    };
+    let answer = Answer { refused: None, outputs: vec![], notes: vec![], test: Test::Skip };
+    let answer =
+        |is_repeated| ToWorker::Answer { session, attempt, is_repeated, answer: Box::new(answer.clone()) };
+    assert!(worker.hear(answer(false)).is_empty(), "there was no question");
+    let built = Built { build: 1, outputs: vec![], is_repeated: true };
+    assert!(is_asked(&worker.after(0.0, Event::Built { attempt, built })));
+    assert!(is_asked(&worker.after(REPEAT_SECONDS, Event::Tick)));
+    assert!(worker.hear(answer(false)).is_empty(), "that was another question");
+    assert!(matches!(worker.hear(answer(true))[..], [Action::Answer { .. }]));
+    assert!(worker.hear(answer(true)).is_empty());
+}
+
+#[test]
+fn what_has_not_begun_can_be_revoked_and_the_rest_cancelled() {
+    let mut worker = Worker::joined(1);
+    for number in 1..=3 {
+        worker.grant(number, 9.0 - f64::from(number));
+    }
+    let session = session(1);
+    assert!(begun(&worker.hear(ToWorker::Revoke { session, attempt: attempt(1) })).is_empty());
+    assert_eq!(worker.held().len(), 3, "it has begun");
+    worker.hear(ToWorker::Revoke { session, attempt: attempt(2) });
+    worker.hear(ToWorker::Cancel { session, attempt: attempt(3) });
+    assert_eq!(worker.held(), [(attempt(1), Standing::Building)]);
+    assert_eq!(worker.hear(ToWorker::Cancel { session, attempt: attempt(1) }), [Action::Cancel(attempt(1))]);
+    assert!(worker.hear(ToWorker::Cancel { session, attempt: attempt(1) }).is_empty());
+    // A revocation that overtakes its grant holds.
+    worker.hear(ToWorker::Revoke { session, attempt: attempt(4) });
+    worker.grant(4, 1.0);
+    assert_eq!(worker.held(), [(attempt(1), Standing::Building)]);
+}
+
+#[test]
+fn a_superseded_build_ends_and_its_result_is_not_said() {
+    let mut worker = Worker::joined(1);
+    worker.grant(1, 5.0);
+    let superseded = ToWorker::Superseded { session: session(1), attempt: attempt(1), reason: String::new() };
+    assert_eq!(worker.hear(superseded)[..1], [Action::Cancel(attempt(1))]);
+    assert!(begun(&worker.grant(2, 5.0)).is_empty(), "its slot is taken until it has ended");
+    let actions = worker.end(1);
+    assert_eq!((results(&actions), begun(&actions)), (vec![], vec![2]));
+}
+
+#[test]
+fn a_worker_that_drains_gives_back_what_has_not_begun_and_leaves() {
+    let mut worker = Worker::joined(1);
+    worker.grant(1, 5.0);
+    worker.grant(2, 5.0);
+    assert!(!offers(&worker.after(0.0, Event::Drain))[0].takes_more);
+    worker.hear(ToWorker::Revoke { session: session(1), attempt: attempt(2) });
+    assert!(begun(&worker.end(1)).is_empty());
+    let actions = worker.hear(ToWorker::Acknowledged { session: session(1), attempt: attempt(1) });
+    let leave = [Action::Send(ToCoordinator::Leave { session: session(1) }), Action::Leave(None)];
+    assert_eq!(actions, leave);
+    assert!(worker.after(1e6, Event::Tick).is_empty());
+}
+
+#[test]
+fn a_worker_that_is_refused_leaves_with_the_reason() {
+    let mut worker = Worker::new();
+    worker.after(0.0, Event::Tick);
+    let refused = |process: &str| ToWorker::Refused { process: process.to_owned(), reason: "no".to_owned() };
+    assert!(worker.hear(refused("another")).is_empty());
+    assert_eq!(worker.hear(refused("p")), [Action::Leave(Some("no".to_owned()))]);
+    assert!(worker.after(1e6, Event::Tick).is_empty());
+}
+
+#[test]
+fn what_is_kept_for_a_coordinator_that_is_away_is_bounded() {
+    let mut worker = Worker::joined(1);
+    worker.grant(1, 5.0);
+    for count in 0..10_000 {
+        let progress = Progress::Sample { processes: count, runnable: 1, memory_bytes: 1 };
+        let actions = worker.after(1.0, Event::Reported { attempt: attempt(1), progress });
+        for action in actions {
+            if let Action::Send(ToCoordinator::Progress(said)) = action {
+                assert!(said.reports.len() <= 1024, "{}", said.reports.len());
+            }
+        }
+    }
+}

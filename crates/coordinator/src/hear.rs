@@ -1,0 +1,400 @@
+//! What workers say, and what they are answered.
+//!
+//! Each message is applied as it comes, and what follows from it are actions as after any event: the answers among them are sent
+//! after the commit of the records before them. So a worker that got an acknowledgement knows that its result is
+//! recorded. Nothing is answered from a memory of messages, but from what the run's state is: a repeat gets the same answer.
+
+use crate::seats::machine_of;
+use crate::{Action, Channel, Coordinator, Ending, LEASE_SECONDS, LeaseState, Notice, REGRANT_SECONDS};
+use kilnyard_model::attempt::Attempt;
+use kilnyard_model::graph::PackageId;
+use kilnyard_model::order::Stage;
+use kilnyard_model::result::{Failure, FailureKind, StageResult};
+use kilnyard_protocol::{
+    Answer, BuildResult, Built, Hello, Offer, Opened, Progress, Reports, Session, Standing, ToCoordinator,
+    ToWorker, Versions, Welcome,
+};
+use kilnyard_schedule::{Event as Heard, Machine, MachineId};
+use kilnyard_store::Number;
+use std::collections::HashMap;
+
+impl Coordinator {
+    /// A worker says something.
+    pub(crate) fn heard(&mut self, from: Channel, message: Opened<ToCoordinator>, actions: &mut Vec<Action>) {
+        let Opened { capabilities, body, .. } = message;
+        let session = match (&body, body.session()) {
+            (ToCoordinator::Hello(hello), _) => return self.hello(from, hello, &capabilities, actions),
+            (_, Some(session)) => session,
+            (_, None) => return,
+        };
+        let Some(machine) = self.seats.of_session(session) else {
+            return actions.push(Action::Send { to: from, message: ToWorker::Again { session } });
+        };
+        let seat = self.seats.get_mut(machine);
+        (seat.channel, seat.heard_seconds) = (from, self.now_seconds);
+        match body {
+            ToCoordinator::Hello(_) => {}
+            ToCoordinator::Offer(offer) => self.offer(machine, &offer, actions),
+            ToCoordinator::Progress(reports) => self.reports(machine, reports, actions),
+            ToCoordinator::Built { attempt, built, .. } => self.built(machine, attempt, built, actions),
+            ToCoordinator::Result { attempt, result, .. } => {
+                self.result(machine, attempt, *result, actions);
+            }
+            ToCoordinator::Leave { .. } => {
+                self.leave(machine, actions);
+                self.seats.get_mut(machine).retire();
+            }
+        }
+    }
+
+    /// Says something to the worker of a machine, if it is there.
+    pub(crate) fn say(
+        &self,
+        machine: MachineId,
+        message: impl FnOnce(Session) -> ToWorker,
+        actions: &mut Vec<Action>,
+    ) {
+        let seat = self.seats.get(machine);
+        if let Some(session) = seat.session {
+            actions.push(Action::Send { to: seat.channel, message: message(session) });
+        }
+    }
+
+    fn hello(&mut self, to: Channel, hello: &Hello, capabilities: &[String], actions: &mut Vec<Action>) {
+        let process = hello.process.clone();
+        match self.admit(to, hello, capabilities, actions) {
+            Ok((session, version, joined)) => {
+                let about = machine_of(hello).map(Machine::oversubscribed);
+                let slots = about.map_or(0, |about| self.scheduler.slots_of(&about));
+                let lease_seconds = LEASE_SECONDS;
+                let welcome = Welcome { process, session, version, slots, lease_seconds };
+                actions.push(Action::Send { to, message: ToWorker::Welcome(welcome) });
+                // Its first builds are granted after it was welcomed.
+                if let Some(joined) = joined {
+                    self.hear(joined, actions);
+                }
+            }
+            Err(reason) => {
+                actions.push(Action::Send { to, message: ToWorker::Refused { process, reason } });
+            }
+        }
+    }
+
+    /// Lets a worker take part: its session, the version of the protocol, and for the scheduler that a machine joined, if it is
+    /// new. An error says why it cannot.
+    fn admit(
+        &mut self,
+        channel: Channel,
+        hello: &Hello,
+        capabilities: &[String],
+        actions: &mut Vec<Action>,
+    ) -> Result<(Session, u32, Option<Heard>), String> {
+        let about = machine_of(hello)?.oversubscribed();
+        let Some(version) = Versions::OURS.agree(hello.versions) else {
+            let (own, other) = (Versions::OURS, hello.versions);
+            return Err(format!(
+                "the coordinator speaks versions {} to {} of the protocol, and the worker {} to {}; install the same \
+                 release on both machines",
+                own.oldest, own.newest, other.oldest, other.newest
+            ));
+        };
+        if let Some(lacking) = self.required.iter().find(|required| !capabilities.contains(required)) {
+            return Err(format!("the run needs workers that are capable of {lacking}"));
+        }
+        let Some(machine) = self.seats.place(&hello.worker) else {
+            return Err("there are too many workers in this run".to_owned());
+        };
+        let seat = self.seats.of_worker(&hello.worker);
+        if seat.is_some_and(|seat| seat.is_past(&hello.process)) {
+            return Err(format!(
+                "another process is {} now; each worker needs a name of its own",
+                hello.worker
+            ));
+        }
+        let is_same = seat.is_some_and(|seat| seat.process == hello.process);
+        if let Some(session) = seat.and_then(|seat| seat.session).filter(|_| is_same) {
+            // The welcome was lost, or the hello comes a second time.
+            return Ok((session, version, None));
+        }
+        if seat.is_some() {
+            self.leave(machine, actions);
+            if !is_same {
+                self.seats.get_mut(machine).retire();
+            }
+        }
+        let session = Session::from(self.attempts.next());
+        let slots = self.scheduler.slots_of(&about);
+        self.seats.sit(machine, hello, session, channel, slots, self.now_seconds);
+        Ok((session, version, Some(Heard::Joined { machine, about })))
+    }
+
+    /// A worker leaves, or is gone: its builds are lost.
+    pub(crate) fn leave(&mut self, machine: MachineId, actions: &mut Vec<Action>) {
+        if self.seats.rise(machine) {
+            // What is lost here is not started here again.
+            self.hear(Heard::Closed(machine), actions);
+            for build in self.builds_on(machine) {
+                self.lose(build, actions);
+            }
+            self.hear(Heard::Left(machine), actions);
+        }
+    }
+
+    /// The builds of a machine, in the order of their numbers.
+    fn builds_on(&self, machine: MachineId) -> Vec<Number> {
+        let own = self.leases.iter().filter(|(_, lease)| lease.machine == Some(machine));
+        let mut builds: Vec<Number> = own.map(|(build, _)| *build).collect();
+        builds.sort_unstable();
+        builds
+    }
+
+    fn offer(&mut self, machine: MachineId, offer: &Offer, actions: &mut Vec<Action>) {
+        let seat = self.seats.get_mut(machine);
+        if seat.offer.is_some_and(|last| last >= offer.number) {
+            return;
+        }
+        let is_first = seat.offer.replace(offer.number).is_none();
+        let pressed = std::mem::replace(&mut seat.pressure, offer.pressure) != offer.pressure;
+        let opened = std::mem::replace(&mut seat.takes_more, offer.takes_more) != offer.takes_more;
+        let held: HashMap<Attempt, Standing> =
+            offer.held.iter().map(|held| (held.attempt, held.standing)).collect();
+        // In the order in which the worker says them, so that the same messages give the same actions.
+        for held in &offer.held {
+            if self.own(machine, held.attempt, actions).is_none() {
+                self.say_ended(machine, held.attempt, actions);
+            }
+        }
+        if is_first {
+            self.lose_what_was_forgotten(machine, actions);
+        }
+        for build in self.builds_on(machine) {
+            self.reconcile(machine, build, &held, actions);
+        }
+        if pressed {
+            self.hear(Heard::Pressure { machine, pressure: offer.pressure }, actions);
+        }
+        if opened {
+            let door = if offer.takes_more { Heard::Opened(machine) } else { Heard::Closed(machine) };
+            self.hear(door, actions);
+        }
+        let attempts = self.attempts_by_rank(machine);
+        let number = offer.number;
+        self.say(machine, |session| ToWorker::Ranks { session, offer: number, attempts }, actions);
+    }
+
+    /// Builds of before this coordinator was started that their worker does not have any more.
+    fn lose_what_was_forgotten(&mut self, machine: MachineId, actions: &mut Vec<Action>) {
+        let worker = self.seats.get(machine).worker.clone();
+        let lost = self.leases.iter().filter(|(_, lease)| lease.machine.is_none() && lease.worker == worker);
+        let mut lost: Vec<Number> = lost.map(|(build, _)| *build).collect();
+        lost.sort_unstable();
+        for build in lost {
+            self.lose(build, actions);
+        }
+    }
+
+    /// Compares what a worker has with what it should have, and says again what it did not hear.
+    fn reconcile(
+        &mut self,
+        machine: MachineId,
+        build: Number,
+        held: &HashMap<Attempt, Standing>,
+        actions: &mut Vec<Action>,
+    ) {
+        let takes_more = self.seats.get(machine).takes_more;
+        let now_seconds = self.now_seconds;
+        let Some(lease) = self.leases.get_mut(&build) else { return };
+        let attempt = lease.attempt;
+        let Some(standing) = held.get(&attempt) else {
+            let is_given_back = lease.is_revoked || !takes_more && !lease.is_started;
+            if lease.is_cancelled || lease.is_confirmed && !is_given_back {
+                // It need not have it any more, or had it and has it no more.
+                self.lose(build, actions);
+            } else if is_given_back {
+                self.give_back(build, actions);
+            } else if now_seconds - lease.granted_seconds >= REGRANT_SECONDS {
+                lease.granted_seconds = now_seconds;
+                self.push_grant(build, actions);
+            }
+            return;
+        };
+        lease.is_confirmed = true;
+        lease.is_started = *standing != Standing::Waiting;
+        lease.ends_seconds = now_seconds + LEASE_SECONDS;
+        // Once it has started, it is not taken back.
+        lease.is_revoked = *standing == Standing::Waiting && (lease.is_revoked || !takes_more);
+        if lease.is_cancelled && *standing != Standing::Ended {
+            self.say(machine, |session| ToWorker::Cancel { session, attempt }, actions);
+        } else if lease.is_revoked {
+            self.say(machine, |session| ToWorker::Revoke { session, attempt }, actions);
+        }
+    }
+
+    /// The builds of a machine, the highest rank first.
+    fn attempts_by_rank(&self, machine: MachineId) -> Vec<Attempt> {
+        let build_of = |package: PackageId| self.packages[package.index()].build;
+        let builds = self.scheduler.running(machine).filter_map(|(package, _)| build_of(package));
+        builds.filter_map(|build| Some(self.leases.get(&build)?.attempt)).collect()
+    }
+
+    /// The build of an attempt, if it is this machine's; one of before this coordinator was started becomes its worker's
+    /// machine's.
+    fn own(&mut self, machine: MachineId, attempt: Attempt, actions: &mut Vec<Action>) -> Option<Number> {
+        let build = *self.open.get(&attempt)?;
+        let seat = self.seats.get_mut(machine);
+        let lease = self.leases.get_mut(&build)?;
+        if lease.machine.is_none() && lease.worker == seat.worker {
+            lease.machine = Some(machine);
+            lease.is_confirmed = true;
+            seat.slots_free.remove(&lease.slot);
+            let package = lease.package;
+            self.hear(Heard::Running { package, machine }, actions);
+        }
+        let lease = self.leases.get_mut(&build)?;
+        (lease.machine == Some(machine)).then(|| {
+            lease.ends_seconds = self.now_seconds + LEASE_SECONDS;
+            build
+        })
+    }
+
+    /// Says of a build that is not the worker's what became of it.
+    fn say_ended(&self, machine: MachineId, attempt: Attempt, actions: &mut Vec<Action>) {
+        let message = |session| match self.ended.get(&attempt) {
+            Some(Ending::Acknowledged(worker)) if *worker == self.seats.get(machine).worker => {
+                ToWorker::Acknowledged { session, attempt }
+            }
+            _ => {
+                let reason = "its lease is over, or was never this worker's".to_owned();
+                ToWorker::Superseded { session, attempt, reason }
+            }
+        };
+        self.say(machine, message, actions);
+    }
+
+    fn reports(&mut self, machine: MachineId, said: Reports, actions: &mut Vec<Action>) {
+        let attempt = said.attempt;
+        let Some(build) = self.own(machine, attempt, actions) else {
+            return self.say_ended(machine, attempt, actions);
+        };
+        for (number, progress) in (said.first..).zip(said.reports) {
+            let Some(lease) = self.leases.get_mut(&build) else { return };
+            // The worker drops what was acknowledged to it, before this coordinator was started too.
+            if number < lease.reports {
+                continue;
+            }
+            lease.reports = number + 1;
+            if let Progress::StageEnded(stage) = &progress
+                && let Some(at) = lease.recorded.iter().position(|recorded| is_same_stage(recorded, stage))
+            {
+                lease.recorded.remove(at);
+                continue;
+            }
+            actions.push(Action::Tell(Notice::Progress { build, progress: progress.clone() }));
+            self.progress(self.now_seconds, build, progress, actions);
+        }
+        let next = self.leases.get(&build).map_or(0, |lease| lease.reports);
+        self.say(machine, |session| ToWorker::Heard { session, attempt, next }, actions);
+    }
+
+    fn built(&mut self, machine: MachineId, attempt: Attempt, built: Built, actions: &mut Vec<Action>) {
+        let Some(build) = self.own(machine, attempt, actions) else {
+            return self.say_ended(machine, attempt, actions);
+        };
+        let Some(lease) = self.leases.get(&build) else { return };
+        match lease.answer(built.is_repeated) {
+            Some(answer) => {
+                let (answer, is_repeated) = (Box::new(answer.clone()), built.is_repeated);
+                let message = |session| ToWorker::Answer { session, attempt, is_repeated, answer };
+                self.say(machine, message, actions);
+            }
+            None => self.ask(build, built, actions),
+        }
+    }
+
+    /// Asks what becomes of what was built, unless that is being worked out already.
+    fn ask(&mut self, build: Number, built: Built, actions: &mut Vec<Action>) {
+        let Some(lease) = self.leases.get_mut(&build) else { return };
+        if !std::mem::replace(&mut lease.is_asked[usize::from(built.is_repeated)], true) {
+            // A worker's word on which build it is counts for nothing.
+            actions.push(Action::Ask { package: lease.package, built: Built { build, ..built } });
+        }
+    }
+
+    /// It is known what becomes of what was built.
+    pub(crate) fn answered(
+        &mut self,
+        build: Number,
+        is_repeated: bool,
+        answer: Answer,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(lease) = self.leases.get_mut(&build) else { return };
+        lease.answers[usize::from(is_repeated)] = Some(answer.clone());
+        let (attempt, machine) = (lease.attempt, lease.machine);
+        let result = if is_repeated { None } else { lease.result.take() };
+        if let Some(machine) = machine {
+            match result {
+                Some(result) => self.result(machine, attempt, *result, actions),
+                None => {
+                    let answer = Box::new(answer);
+                    let message = |session| ToWorker::Answer { session, attempt, is_repeated, answer };
+                    self.say(machine, message, actions);
+                }
+            }
+        }
+    }
+
+    fn result(
+        &mut self,
+        machine: MachineId,
+        attempt: Attempt,
+        result: BuildResult,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(build) = self.own(machine, attempt, actions) else {
+            return self.say_ended(machine, attempt, actions);
+        };
+        let Some(lease) = self.leases.get_mut(&build) else { return };
+        let mut result = BuildResult { build, ..result };
+        if let Ok(outputs) = &result.outcome
+            && !lease.is_cancelled
+        {
+            match lease.answer(false) {
+                Some(answer) if answer.refused.is_none() && answer.outputs == *outputs => {}
+                Some(answer) => {
+                    let refused = answer.refused.clone();
+                    let message =
+                        refused.unwrap_or_else(|| "these are not the outputs that were admitted".to_owned());
+                    result.outcome = Err(Failure {
+                        stage: Stage::Collect,
+                        kind: FailureKind::Outputs,
+                        message,
+                        line_number: None,
+                        lines: Vec::new(),
+                    });
+                }
+                // The coordinator that answered is not there any more: the set says it once more.
+                None => {
+                    let built = Built { build, outputs: outputs.clone(), is_repeated: false };
+                    lease.result = Some(Box::new(result));
+                    return self.ask(build, built, actions);
+                }
+            }
+        }
+        actions.push(Action::Tell(Notice::Ended(result.clone())));
+        self.ended(self.now_seconds, result, actions);
+        self.say(machine, |session| ToWorker::Acknowledged { session, attempt }, actions);
+    }
+}
+
+impl LeaseState {
+    fn answer(&self, is_repeated: bool) -> Option<&Answer> {
+        self.answers[usize::from(is_repeated)].as_ref()
+    }
+}
+
+/// Whether a stage that is reported is one that was recorded, which has what the coordinator knows of it too.
+fn is_same_stage(recorded: &StageResult, said: &StageResult) -> bool {
+    let said = StageResult { parallel_seconds: recorded.parallel_seconds, ..said.clone() };
+    *recorded == said
+}

@@ -1,0 +1,142 @@
+//! How leases are sent, and how they end without a result.
+
+use crate::{Action, Coordinator, Ending, Granted, LEASE_SECONDS, LeaseState};
+use kilnyard_model::attempt::Attempt;
+use kilnyard_model::graph::PackageId;
+use kilnyard_model::reason::{Again, Reason};
+use kilnyard_model::result::{BuildOutcome, FailureKind, PackageState};
+use kilnyard_protocol::ToWorker;
+use kilnyard_schedule::{Event as Heard, Files, MachineId, Outcome};
+use kilnyard_store::{Number, Record};
+
+impl Coordinator {
+    /// Sends a lease to its machine.
+    pub(crate) fn push_grant(&mut self, build: Number, actions: &mut Vec<Action>) {
+        let Some(lease) = self.leases.get(&build) else { return };
+        let Some(machine) = lease.machine else { return };
+        // What is granted was prepared.
+        let Some(to_build) = self.packages[lease.package.index()].to_build.clone() else { return };
+        let seat = self.seats.get(machine);
+        actions.push(Action::Grant(Granted {
+            build,
+            attempt: lease.attempt,
+            package: lease.package,
+            rank_seconds: self.scheduler.rank_seconds(lease.package),
+            machine,
+            slot: lease.slot,
+            files: lease.files,
+            to: seat.session.map(|session| (seat.channel, session)),
+            to_build,
+        }));
+    }
+
+    /// A lease is over: its slot is free, and what comes in its name changes nothing.
+    pub(crate) fn close(&mut self, build: Number, ending: Ending) -> Option<LeaseState> {
+        let lease = self.leases.remove(&build)?;
+        self.open.remove(&lease.attempt);
+        self.ended.insert(lease.attempt, ending);
+        if let Some(machine) = lease.machine {
+            self.seats.get_mut(machine).slots_free.insert(lease.slot);
+        }
+        Some(lease)
+    }
+
+    /// Ends a lease whose worker said nothing for too long, or has it no more; its package is built again.
+    pub(crate) fn lose(&mut self, build: Number, actions: &mut Vec<Action>) {
+        let Some(lease) = self.close_without_result(build, actions) else { return };
+        let id = lease.package;
+        let mut outcome = Outcome::Lost;
+        if !lease.is_cancelled {
+            self.packages[id.index()].build = None;
+            if self.again(id, FailureKind::Lost).is_none() {
+                self.fail(id, Reason::WorkerLost, actions);
+                outcome = Outcome::Failed;
+            } else {
+                let (cause, how) = (FailureKind::Lost, Again::AtOnce);
+                self.ready_again(id, Reason::Again { cause, how, failed: None }, actions);
+            }
+        } else if self.packages[id.index()].state == PackageState::Skipped {
+            outcome = Outcome::Failed;
+        }
+        self.hear(Heard::Ended { package: id, outcome }, actions);
+    }
+
+    /// Ends a lease that its worker has not begun, and will not begin.
+    pub(crate) fn give_back(&mut self, build: Number, actions: &mut Vec<Action>) {
+        let Some(lease) = self.close_without_result(build, actions) else { return };
+        let id = lease.package;
+        self.packages[id.index()].build = None;
+        self.ready_again(id, Reason::GivenBack, actions);
+        self.hear(Heard::Ended { package: id, outcome: Outcome::Lost }, actions);
+    }
+
+    fn close_without_result(&mut self, build: Number, actions: &mut Vec<Action>) -> Option<LeaseState> {
+        let lease = self.close(build, Ending::Superseded)?;
+        actions.push(Action::Record(Record::BuildEnded {
+            build,
+            at_seconds: self.now_seconds,
+            outcome: BuildOutcome::Lost,
+            failure: None,
+            is_reproducible: None,
+        }));
+        self.end_on_machine(build, &lease, actions);
+        Some(lease)
+    }
+
+    /// Lets the machine of a lease that is over know.
+    fn end_on_machine(&self, build: Number, lease: &LeaseState, actions: &mut Vec<Action>) {
+        match lease.machine {
+            Some(machine) if self.seats.get(machine).worker.is_some() => {
+                let (attempt, reason) = (lease.attempt, "its lease is over".to_owned());
+                self.say(machine, |session| ToWorker::Superseded { session, attempt, reason }, actions);
+            }
+            _ => actions.push(Action::Cancel { build }),
+        }
+    }
+
+    /// A package whose build came to nothing can be built again at once.
+    pub(crate) fn ready_again(&mut self, id: PackageId, reason: Reason, actions: &mut Vec<Action>) {
+        if self.packages[id.index()].to_build.is_some() {
+            self.move_to(id, PackageState::Ready, reason, None, actions);
+        } else {
+            // Its build is of before this coordinator was started, which has not worked out yet what it needs.
+            self.move_to(id, PackageState::Waiting, reason, None, actions);
+            self.look_at(id, actions);
+        }
+    }
+}
+
+impl LeaseState {
+    pub(crate) fn new(
+        package: PackageId,
+        attempt: Attempt,
+        machine: Option<MachineId>,
+        worker: Option<String>,
+        slot: u32,
+        files: Files,
+        now_seconds: f64,
+    ) -> LeaseState {
+        LeaseState {
+            package,
+            attempt,
+            machine,
+            worker,
+            slot,
+            files,
+            ends_seconds: now_seconds + LEASE_SECONDS,
+            granted_seconds: now_seconds,
+            is_confirmed: false,
+            is_started: false,
+            is_revoked: false,
+            reports: 0,
+            recorded: Vec::new(),
+            is_asked: [false; 2],
+            answers: [None, None],
+            result: None,
+            is_cancelled: false,
+            core_seconds: 0.0,
+            is_parallel_since: None,
+            parallel_seconds: 0.0,
+        }
+    }
+}

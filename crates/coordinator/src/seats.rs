@@ -1,0 +1,172 @@
+//! Workers that take part: who sits at which machine, since when, and what it said last.
+
+use crate::Channel;
+use kilnyard_protocol::{Hello, Session};
+use kilnyard_schedule::{Machine, MachineId, Pressure};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+/// So many workers take part in one run at most, those that left counted.
+pub(crate) const WORKERS_MAX: usize = 4096;
+/// Of so many processes of a worker it is remembered that they are over. A hello of an older one would have to be under way while
+/// the worker was started so often.
+const PAST_MAX: usize = 64;
+/// Names of workers and processes are no longer, in bytes: they are in every record of a build.
+const NAME_BYTES_MAX: usize = 255;
+/// More cores than any machine has.
+const CORES_MAX: u32 = 1 << 16;
+
+/// A machine of the scheduler, with the worker that sits at it.
+#[derive(Clone, Debug)]
+pub(crate) struct Seat {
+    /// The worker's name; none where builds are driven by events alone.
+    pub worker: Option<String>,
+    /// The process that speaks for it now, or did last.
+    pub process: String,
+    /// The conversation with it; none when it left, or was not heard for too long.
+    pub session: Option<Session>,
+    /// Where answers go.
+    pub channel: Channel,
+    /// When it spoke last.
+    pub heard_seconds: f64,
+    /// The number of its last offer.
+    pub offer: Option<u64>,
+    pub pressure: Pressure,
+    pub takes_more: bool,
+    pub slots_free: BTreeSet<u32>,
+    /// Processes that spoke for it before.
+    past: VecDeque<String>,
+}
+
+impl Seat {
+    /// A machine that is there without a conversation.
+    fn silent(slots: u32) -> Seat {
+        Seat {
+            worker: None,
+            process: String::new(),
+            session: None,
+            channel: Channel(0),
+            heard_seconds: 0.0,
+            offer: None,
+            pressure: Pressure::Low,
+            takes_more: true,
+            slots_free: (0..slots).collect(),
+            past: VecDeque::new(),
+        }
+    }
+
+    /// The process that spoke for it until now does so no more, however late its messages come.
+    pub fn retire(&mut self) {
+        self.past.truncate(PAST_MAX - 1);
+        self.past.push_front(std::mem::take(&mut self.process));
+    }
+
+    /// Whether a process spoke for it before, and another one does now or none.
+    pub fn is_past(&self, process: &str) -> bool {
+        self.past.iter().any(|past| past == process)
+    }
+}
+
+/// All seats, by machine.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seats {
+    seats: Vec<Seat>,
+    names: HashMap<String, MachineId>,
+    sessions: HashMap<Session, MachineId>,
+}
+
+impl Seats {
+    /// Machines that are there without a conversation, each with so many slots.
+    pub fn without_workers(slots: impl Iterator<Item = u32>) -> Seats {
+        Seats { seats: slots.map(Seat::silent).collect(), ..Seats::default() }
+    }
+
+    pub fn get(&self, machine: MachineId) -> &Seat {
+        &self.seats[machine.index()]
+    }
+
+    pub fn get_mut(&mut self, machine: MachineId) -> &mut Seat {
+        &mut self.seats[machine.index()]
+    }
+
+    /// The machines whose workers said nothing since this time.
+    pub fn silent_since(&self, seconds: f64) -> Vec<MachineId> {
+        let machines = (0..).map(MachineId).zip(&self.seats);
+        let silent = machines.filter(|(_, seat)| seat.session.is_some() && seat.heard_seconds < seconds);
+        silent.map(|(machine, _)| machine).collect()
+    }
+
+    /// All of them heard from their workers later by so much.
+    pub fn forgive(&mut self, seconds: f64) {
+        for seat in &mut self.seats {
+            seat.heard_seconds += seconds;
+        }
+    }
+
+    /// The seat of a worker, which may have left it.
+    pub fn of_worker(&self, worker: &str) -> Option<&Seat> {
+        self.names.get(worker).map(|machine| self.get(*machine))
+    }
+
+    /// The machine of a worker; the next free number for a new one, or none where there are too many.
+    pub fn place(&self, worker: &str) -> Option<MachineId> {
+        let free = (self.seats.len() < WORKERS_MAX).then_some(MachineId(self.seats.len() as u32));
+        self.names.get(worker).copied().or(free)
+    }
+
+    /// The machine whose worker speaks in a session.
+    pub fn of_session(&self, session: Session) -> Option<MachineId> {
+        self.sessions.get(&session).copied()
+    }
+
+    /// A process of a worker speaks for a machine from now on, which has so many slots and no builds.
+    pub fn sit(
+        &mut self,
+        machine: MachineId,
+        hello: &Hello,
+        session: Session,
+        channel: Channel,
+        slots: u32,
+        now_seconds: f64,
+    ) {
+        if machine.index() == self.seats.len() {
+            self.seats.push(Seat::silent(0));
+            self.names.insert(hello.worker.clone(), machine);
+        }
+        let seat = &mut self.seats[machine.index()];
+        self.sessions.insert(session, machine);
+        seat.worker = Some(hello.worker.clone());
+        seat.process.clone_from(&hello.process);
+        seat.session = Some(session);
+        seat.channel = channel;
+        seat.heard_seconds = now_seconds;
+        seat.slots_free = (0..slots).collect();
+        seat.offer = None;
+        seat.pressure = Pressure::Low;
+        seat.takes_more = true;
+    }
+
+    /// The conversation with a machine's worker is over; whether there was one.
+    pub fn rise(&mut self, machine: MachineId) -> bool {
+        let session = self.seats[machine.index()].session.take();
+        session.is_some_and(|session| self.sessions.remove(&session).is_some())
+    }
+}
+
+/// What a worker that says hello has, or why it cannot be.
+pub(crate) fn machine_of(hello: &Hello) -> Result<Machine, String> {
+    let is_name = |text: &str| !text.is_empty() && text.len() <= NAME_BYTES_MAX;
+    if !is_name(&hello.worker) || !is_name(&hello.process) {
+        return Err(format!("the names of a worker and its process have 1 to {NAME_BYTES_MAX} bytes"));
+    }
+    let is_speed = hello.speed.is_finite() && hello.speed > 0.0;
+    if !(1..=CORES_MAX).contains(&hello.cores) || !is_speed {
+        let (cores, speed) = (hello.cores, hello.speed);
+        return Err(format!("{cores} cores of speed {speed} are no machine that can build"));
+    }
+    Ok(Machine {
+        cores: hello.cores,
+        speed: hello.speed,
+        memory_bytes: hello.memory_bytes,
+        disk_bytes: hello.disk_bytes,
+    })
+}

@@ -131,4 +131,8 @@ pub trait Stock: Send {
 
     /// Says that these outputs of a package are there from now on, in place of earlier ones.
     fn adopt(&mut self, package: PackageId, outputs: &[Output]);
+
+    /// Takes what a package's recipe says now, in the form in which the family's index has it. The graph of the run stays as it
+    /// is: where the recipe needs another one, that is explained, and the set is the one of before.
+    fn rescan(&mut self, package: PackageId, said: &[u8]) -> Result<(), Impossible>;
 }

@@ -26,16 +26,17 @@ const PATH_BYTES_MAX: usize = 1024;
 const GROUPS_MAX: usize = 16;
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Workshop {
     settings: Settings,
     sources: Sources,
     base: Base,
     in_base: HashMap<String, String>,
-    resolved: Resolved,
-    published: Published,
+    resolved: Arc<Resolved>,
+    left_out: Vec<LeftOut>,
+    published: Arc<Published>,
     /// What is there before anything is built.
-    stock: Stock,
+    stock: Arc<Stock>,
 }
 
 /// The universe with the outputs that are there, and the outputs themselves.
@@ -57,7 +58,7 @@ impl Workshop {
         base: Base,
         published: Published,
     ) -> Workshop {
-        let resolved = set::resolve(&mut universe, &sources, names, &settings, &published);
+        let mut resolved = set::resolve(&mut universe, &sources, names, &settings, &published);
         let mut of_package = vec![Vec::new(); resolved.graph.len()];
         for candidate in universe.packages().collect::<Vec<_>>() {
             if let Origin::Set(number) = universe.origin(candidate) {
@@ -65,13 +66,15 @@ impl Workshop {
             }
         }
         let in_base = base.packages.iter().cloned().collect();
-        let stock = Stock { universe, outputs: HashMap::new(), of_package };
-        Workshop { settings, sources, base, in_base, resolved, published, stock }
+        let stock = Arc::new(Stock { universe, outputs: HashMap::new(), of_package });
+        let left_out = std::mem::take(&mut resolved.left_out);
+        let (resolved, published) = (Arc::new(resolved), Arc::new(published));
+        Workshop { settings, sources, base, in_base, resolved, left_out, published, stock }
     }
 
     /// Adds packages that were asked for and are no part of the set, with the reasons.
     pub fn without(mut self, left_out: Vec<LeftOut>) -> Workshop {
-        self.resolved.left_out.extend(left_out);
+        self.left_out.extend(left_out);
         self
     }
 
@@ -307,7 +310,7 @@ impl Ecosystem for Workshop {
     }
 
     fn left_out(&self) -> &[LeftOut] {
-        &self.resolved.left_out
+        &self.left_out
     }
 
     fn remarks(&self) -> &[String] {
@@ -360,7 +363,7 @@ impl Ecosystem for Workshop {
     }
 
     fn stock(self: Arc<Self>) -> Box<dyn crate::Stock> {
-        let stock = self.stock.clone();
+        let stock = Stock::clone(&self.stock);
         Box::new(Stocked { set: self, stock })
     }
 }
@@ -392,6 +395,11 @@ impl crate::Stock for Stocked {
     fn adopt(&mut self, package: PackageId, outputs: &[Output]) {
         self.stock.adopt(package, outputs);
     }
+
+    fn rescan(&mut self, package: PackageId, said: &[u8]) -> Result<(), Impossible> {
+        self.set = Arc::new(self.set.rescanned(package, said)?);
+        Ok(())
+    }
 }
 
 impl Stock {
@@ -410,6 +418,28 @@ impl Stock {
 }
 
 impl Workshop {
+    /// The set with another stanza for one source. What it needs is solved when it is prepared, from the outputs of the
+    /// ancestors that it had when the run was planned and from the archive.
+    fn rescanned(&self, package: PackageId, said: &[u8]) -> Result<Workshop, Impossible> {
+        let name = self.resolved.graph.name(package);
+        let impossible = |explanation: String| Err(Impossible { explanation });
+        let Ok(text) = std::str::from_utf8(said) else {
+            return impossible(format!("the source of {name} is not UTF-8"));
+        };
+        let source = Source::new(Stanza::new(text));
+        if source.name() != name {
+            return impossible(format!("it is the source of {} now", text::line(source.name())));
+        }
+        if !source.builds_on(&self.settings.architecture, self.settings.parts) {
+            return impossible(format!("it makes nothing for {} now", self.settings.architecture));
+        }
+        let mut now = self.clone();
+        match now.sources.put(text.into()) {
+            Ok(()) => Ok(now),
+            Err(error) => impossible(error.to_string()),
+        }
+    }
+
     fn key(&self, stock: &mut Stock, package: PackageId) -> Result<Key, Impossible> {
         let closure = self.build_closure(stock, package)?;
         Ok(self.key_of(stock, package, &closure))

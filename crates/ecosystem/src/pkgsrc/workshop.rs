@@ -2,6 +2,7 @@
 
 mod closure;
 mod names;
+mod rescan;
 
 use super::package_file;
 use super::recipe_files::RecipeFiles;
@@ -84,6 +85,8 @@ struct Stocked {
 pub struct Workshop {
     settings: Settings,
     scan: Scan,
+    /// The directories that were asked for; none for everything.
+    wanted: Option<Vec<String>>,
     packages: Vec<Package>,
     graph: Graph,
     left_out: Vec<LeftOut>,
@@ -462,6 +465,17 @@ impl crate::Stock for Stock {
 
     fn test(&mut self, package: PackageId, outputs: &[Output]) -> Result<TestOrder, Impossible> {
         self.set.test(&self.outputs, package, outputs)
+    }
+
+    fn rescan(&mut self, package: PackageId, said: &[u8]) -> Result<(), Impossible> {
+        let set = self.set.rescanned(package, said)?;
+        set.first_missing(package, |id| self.outputs[id.index()].is_some())?;
+        self.set = Arc::new(set);
+        for stocked in self.outputs.iter_mut().flatten() {
+            // What an output needs is chosen by the names that packages have now.
+            stocked.needed = OnceLock::new();
+        }
+        Ok(())
     }
 
     fn adopt(&mut self, package: PackageId, outputs: &[Output]) {

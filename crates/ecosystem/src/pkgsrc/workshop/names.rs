@@ -76,6 +76,7 @@ impl Workshop {
         Ok(Workshop {
             settings,
             scan,
+            wanted: wanted.map(<[String]>::to_vec),
             packages,
             graph,
             left_out,

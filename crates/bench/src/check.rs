@@ -6,9 +6,10 @@ use super::figures::{Report, Series, Unit, ratios};
 use super::scratch::Scratch;
 use crate::Trial;
 use crate::error::{Context, Kind, Result};
-use crate::family::debian::scan::Index;
 use crate::yard::Yard;
 use kilnyard_ecosystem::debian::source::{Parts, Sources};
+use kilnyard_family::debian::scan::Index;
+use kilnyard_family::debian::{Debian, TITLE};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -165,7 +166,8 @@ impl Peer {
         for text in texts.sources {
             sources.add(text.into()).context(Kind::Machine, failed)?;
         }
-        let context = yard.config.debian()?.settings().context();
+        let debian: &Debian = yard.config.family.require(TITLE)?;
+        let context = debian.settings().context();
         let converted = convert::convert(&sources, &context, Parts::All);
         let path = scratch.path("sources-Packages");
         fs_err::write(&path, &converted.text).context(Kind::Machine, failed)?;

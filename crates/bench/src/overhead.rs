@@ -17,7 +17,7 @@ use crate::Trial;
 use crate::error::{Context, Error, Kind, Result};
 use crate::plan::{self, Forced};
 use crate::yard::{Yard, store_error};
-use crate::{family, interrupt, mirror, report};
+use crate::{interrupt, mirror, report};
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::order::{Account, BuildOrder, CommandOrder, Stage};
 use kilnyard_store::{RunState, Store};
@@ -53,10 +53,10 @@ pub fn measure(
     sbuild_chroot: Option<&Path>,
 ) -> Result<Report> {
     let pairs = trial.pairs;
-    family::check_scanned(yard)?;
+    yard.config.family.check_scanned(yard)?;
     let _lock = yard.lock()?;
     let ids = yard.ids();
-    family::ensure_layers(yard, &ids, interrupt::cancel(), &|text| trial.say(text))?;
+    yard.config.family.ensure_layers(yard, &ids, interrupt::cancel(), &|text| trial.say(text))?;
     let scratch = Scratch::within(&yard.folder, Some(ids))?;
     let own = subject::scratch_yard(&scratch, yard, package)?;
     let bench = Bench { trial, yard: own, package: package.to_owned() };
@@ -162,7 +162,7 @@ impl Bench<'_> {
         let before = all_cpu_seconds();
         let state =
             self.trial.runner.run(&self.yard, &mut store, planned, distfiles.clone(), &mut |_| false)?;
-        let published = family::publish(&self.yard, &store, &set, &distfiles)?;
+        let published = set.publish(&self.yard, &store, &distfiles)?;
         report::write(&self.yard, &store, &*set.ecosystem(), Some(&published))?;
         let all = all_cpu_seconds() - before;
         if state != RunState::Finished {

@@ -7,11 +7,12 @@ use super::synthetic;
 use crate::Trial;
 use crate::error::{Context, Error, Kind, Result};
 use crate::key::Key;
+use crate::mirror;
 use crate::yard::{Yard, store_error};
-use crate::{family::debian, mirror};
 use kilnyard_ecosystem::debian::source::Sources;
 use kilnyard_ecosystem::debian::universe::Universe;
 use kilnyard_ecosystem::debian::{Base, Published, Workshop};
+use kilnyard_family::debian::{self, Debian};
 use kilnyard_mirror::{DistfileStore, Sha256Hex};
 use kilnyard_sign::YardKey;
 use kilnyard_store::{Current, Record, Store};
@@ -30,7 +31,8 @@ pub fn measure(trial: &Trial<'_>) -> Result<Report> {
     let yard = scratch.empty_yard(trial)?;
     let key = YardKey::generate("Benchmark <benchmark@localhost>").or_internal("make a key")?;
     key.write(&yard.path("state/key.asc")).context(Kind::Machine, "keep the key")?;
-    let settings = yard.config.debian()?.settings();
+    let debian: &Debian = yard.config.family.require(debian::TITLE)?;
+    let settings = debian.settings();
     let universe = Universe::new(settings.context());
     // They are of the set, though no index has them: what could not be built stays published.
     let names: Vec<String> = (0..PACKAGES).map(|number| synthetic::current(number, 1).package).collect();
@@ -98,7 +100,9 @@ impl Bench {
     fn publish(&self) -> Result<(f64, f64)> {
         let (cpu, started) = (all_cpu_seconds(), Instant::now());
         let key = Key::read(&self.yard)?;
-        let planned = debian::publish::make(&self.yard, &*self.store, &self.workshop, &self.distfiles, &key)?;
+        let debian = self.yard.config.family.require(debian::TITLE)?;
+        let planned =
+            debian::publish::make(&self.yard, debian, &*self.store, &self.workshop, &self.distfiles, &key)?;
         let published = planned.publish(&key)?;
         let used = (all_cpu_seconds() - cpu, started.elapsed().as_secs_f64());
         if !published.is_changed || published.packages != PACKAGES as u64 {

@@ -29,7 +29,7 @@ use super::subject::{self, Subject};
 use crate::Trial;
 use crate::error::{Context, Error, Kind, Result};
 use crate::yard::Yard;
-use crate::{family, files, interrupt};
+use crate::{files, interrupt};
 use clock::{Clock, Spent};
 use kilnyard_model::order::{Account, CommandOrder};
 use kilnyard_root::{Form, IdMap, Making};
@@ -114,10 +114,10 @@ pub fn measure(
     svg: Option<&Path>,
 ) -> Result<Found> {
     let pairs = trial.pairs;
-    family::check_scanned(yard)?;
+    yard.config.family.check_scanned(yard)?;
     let _lock = yard.lock()?;
     let ids = yard.ids();
-    family::ensure_layers(yard, &ids, interrupt::cancel(), &|text| trial.say(text))?;
+    yard.config.family.ensure_layers(yard, &ids, interrupt::cancel(), &|text| trial.say(text))?;
     let scratch = Scratch::within(&yard.folder, Some(ids.clone()))?;
     let own = subject::scratch_yard(&scratch, yard, package)?;
     let subject = Subject::prepare(&own, yard, package)?;

@@ -1,9 +1,11 @@
 //! Folders that are there for a benchmark alone.
 
 use crate::Trial;
-use crate::config::{self, Config};
+use crate::config::Config;
 use crate::error::{Context, Kind, Result};
 use crate::yard::{CONFIG, Yard};
+use kilnyard_family::FAMILIES;
+use kilnyard_family::debian::template;
 use kilnyard_root::sandbox::{RunError, Task};
 use kilnyard_root::{Content, IdMap, Sandbox, probe, remove_folder};
 use std::path::{Path, PathBuf};
@@ -81,12 +83,12 @@ impl Scratch {
     /// Makes this an empty yard.
     pub fn empty_yard(&self, trial: &Trial<'_>) -> Result<Yard> {
         Yard::make_folders(&self.folder)?;
-        let text = config::debian_template("bookworm", "http://mirror.invalid/debian", &[]);
+        let text = template("bookworm", "http://mirror.invalid/debian", &[]);
         let path = self.path(CONFIG);
         fs_err::write(&path, &text).context(Kind::Machine, "make a yard for the benchmark")?;
         Ok(Yard {
             folder: self.folder.clone(),
-            config: Config::parse(&text, &path)?,
+            config: Config::parse(&text, &path, FAMILIES)?,
             environment: trial.environment.clone(),
         })
     }

@@ -32,6 +32,7 @@ use crate::cli::{self, Arguments, Command};
 use crate::error::{Context, Error, Kind, Result};
 use crate::yard::{Yard, store_error};
 use crate::{environment_of_process, family, signals, words};
+use kilnyard_family::FAMILIES;
 use kilnyard_model::foreign;
 use kilnyard_store::{RunState, Store};
 use std::io::Write;
@@ -41,7 +42,7 @@ use std::process::ExitCode;
 /// Performs a command line.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     let yard = || match arguments.foreign_yard {
-        true => Yard::open_of_anyone(&arguments.yard, &environment_of_process()),
+        true => Yard::open_of_anyone(&arguments.yard, FAMILIES, &environment_of_process()),
         false => open(&arguments.yard),
     };
     match arguments.command {
@@ -81,7 +82,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
 
 /// Opens the yard in this folder.
 fn open(folder: &Path) -> Result<Yard> {
-    Yard::open(folder, &environment_of_process())
+    Yard::open(folder, FAMILIES, &environment_of_process())
 }
 
 /// Scans where that was never done, so that a question about a new yard has an answer.

@@ -15,7 +15,7 @@ mod signals;
 use clap::Parser;
 // The rooms of a yard are the commands' too, by the same names.
 use kilnyard_yard::{
-    base, causes, config, due, environment, error, estimates, family, files, mirror, plan, report, shape,
+    causes, config, due, environment, error, estimates, family, files, layers, mirror, plan, report, shape,
     words, yard,
 };
 use std::process::ExitCode;

@@ -1,37 +1,30 @@
 //! `kilnyard.toml`: what a person says of a yard.
 
-mod debian;
 pub mod edit;
 mod limits;
-mod pkgsrc;
-mod root;
 mod roots;
 
-pub use debian::{Debian, template as debian_template};
-pub use pkgsrc::{Pkgsrc, Template as PkgsrcTemplate, one_line, template as pkgsrc_template};
-pub use root::DebianRoot;
 use roots::Root;
 
 use crate::error::{Error, Result};
+use crate::family::{Entry, Family};
 use kilnyard_coordinator::RetryPolicy;
-use kilnyard_ecosystem::debian::relation;
-use kilnyard_ecosystem::pkgsrc::scan_file::{is_category, is_location};
 use kilnyard_model::result::FailureKind;
 use kilnyard_process::{LimitRules, LogLimits};
 use kilnyard_root::Roots;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The whole file, as it is read.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case")]
 struct File {
     #[serde(default)]
     packages: Packages,
     packages_file: Option<PathBuf>,
-    debian: Option<Debian>,
-    pkgsrc: Option<Pkgsrc>,
     #[serde(default)]
     root: Root,
     #[serde(default)]
@@ -42,7 +35,14 @@ struct File {
     retry: BTreeMap<FailureKind, u32>,
     #[serde(default)]
     repository: Repository,
+    /// Tables of families, which read them themselves; and what is misspelt.
+    #[serde(flatten)]
+    others: BTreeMap<String, IgnoredAny>,
 }
+
+/// What every yard's configuration may have.
+const KEYS: [&str; 8] =
+    ["packages", "packages-file", "root", "build", "limits", "retry", "repository", "a family's table"];
 
 /// Layers of dependencies of a few hundred packages take some gigabytes.
 const LAYERS_BYTES: u64 = 20 << 30;
@@ -55,7 +55,7 @@ pub struct Config {
     /// A file with more of them, one a line.
     pub packages_file: Option<PathBuf>,
     /// The package family, with what is its own.
-    pub family: Family,
+    pub family: Arc<dyn Family>,
     /// How roots are made.
     pub roots: Roots,
     /// How builds are done.
@@ -66,15 +66,6 @@ pub struct Config {
     pub retries: RetryPolicy,
     /// What the repository says of itself.
     pub repository: Repository,
-}
-
-/// The package families, each with its table.
-#[derive(Clone, Debug)]
-pub enum Family {
-    /// Sources of a Debian release.
-    Debian(Debian),
-    /// Packages of a pkgsrc tree.
-    Pkgsrc(Pkgsrc),
 }
 
 /// Which packages.
@@ -278,7 +269,7 @@ impl Build {
 }
 
 /// The lines of a template that are the same in every yard.
-const COMMON_TEMPLATE: &str = r#"[root]
+pub const COMMON_TEMPLATE: &str = r#"[root]
 # backend = "overlay"              # or "tmpfs", "copy", "block"; see docs/roots.md
 # scratch = "disk"                 # of an overlay; or "memory"
 # flushes = "discard"              # or "keep", for packages that test whether they reach the disk
@@ -294,7 +285,7 @@ const COMMON_TEMPLATE: &str = r#"[root]
 # jobserver = "pipe"               # or "fifo", for make from 4.4 on, or "off"
 # test = true                      # install and remove outputs in a clean root
 # layers = "20G"                   # dependencies, installed once for all builds
-# work-in-memory = true            # small work folders, where the family has them apart (pkgsrc)
+# work-in-memory = true            # small work folders, where the family has them apart
 # wall-minutes-max = 720
 # cpu-minutes-min = 120            # or ten times what the stage took before; if set, a first build's limit too
 # hung-minutes-min = 10            # nothing at all happens; or ten times the longest before
@@ -325,11 +316,12 @@ const COMMON_TEMPLATE: &str = r#"[root]
 "#;
 
 /// Words as a list of TOML, one a line.
-fn list_of(words: &[String]) -> String {
+pub fn list_of(words: &[String]) -> String {
     words.iter().map(|word| format!("  {},\n", quoted(word))).collect()
 }
 
-fn quoted(text: &str) -> String {
+/// A text as a string of TOML.
+pub fn quoted(text: &str) -> String {
     toml::Value::from(text).to_string()
 }
 
@@ -369,24 +361,36 @@ pub fn seconds_of(minutes: f64) -> u64 {
 }
 
 impl Config {
-    /// Reads a configuration; errors say where they are.
-    pub fn parse(text: &str, path: &Path) -> Result<Config> {
-        let file: File = toml::from_str(text).map_err(|error| {
+    /// Reads a configuration of one of these families; errors say where they are.
+    pub fn parse(text: &str, path: &Path, families: &[&'static dyn Entry]) -> Result<Config> {
+        let unreadable = |error: toml::de::Error| {
             let mut wrong = Error::usage(format!("{} is not right", path.display()));
             wrong.causes = error.to_string().lines().map(str::to_owned).collect();
             wrong
-        })?;
+        };
+        let file: File = toml::from_str(text).map_err(unreadable)?;
         let wrong = |reason| Error::usage(format!("{}: {reason}", path.display()));
-        let family = match (file.debian, file.pkgsrc) {
-            (Some(debian), None) => Family::Debian(debian),
-            (None, Some(pkgsrc)) => Family::Pkgsrc(pkgsrc),
-            (None, None) => {
-                return Err(wrong("it has no table of a family: [debian] or [pkgsrc]".to_owned()));
+        let is_of = |key: &String| families.iter().any(|entry| entry.name() == key);
+        if let Some(unknown) = file.others.keys().find(|key| !is_of(key)) {
+            return Err(wrong(unknown_key(text, unknown)));
+        }
+        let tables = |entries: &mut dyn Iterator<Item = &&'static dyn Entry>| {
+            entries.map(|entry| format!("[{}]", entry.name())).collect::<Vec<_>>()
+        };
+        let named: Vec<&&'static dyn Entry> =
+            families.iter().filter(|entry| file.others.contains_key(entry.name())).collect();
+        let entry = match named[..] {
+            [entry] => entry,
+            [] => {
+                let all = tables(&mut families.iter()).join(" or ");
+                return Err(wrong(format!("it has no table of a family: {all}")));
             }
-            (Some(_), Some(_)) => {
-                return Err(wrong("it has two families, [debian] and [pkgsrc]: a yard has one".to_owned()));
+            _ => {
+                let names = tables(&mut named.into_iter()).join(" and ");
+                return Err(wrong(format!("it has several families, {names}: a yard has one")));
             }
         };
+        let family = entry.read(text).map_err(unreadable)?;
         let (packages, packages_file) = (file.packages, file.packages_file);
         let retries = RetryPolicy::with(&file.retry).map_err(|reason| wrong(format!("retry: {reason}")))?;
         let config = Config {
@@ -408,30 +412,9 @@ impl Config {
             return Err("packages = \"all\" leaves nothing for packages-file to add: remove one of the two"
                 .to_owned());
         }
-        match &self.family {
-            Family::Debian(debian) => debian.check()?,
-            Family::Pkgsrc(pkgsrc) => pkgsrc.check()?,
-        }
+        self.family.check()?;
         self.limits_of_builds.check()?;
         self.build.check()
-    }
-
-    /// What is Debian's own; an error in a yard of another family.
-    pub fn debian(&self) -> Result<&Debian> {
-        match &self.family {
-            Family::Debian(debian) => Ok(debian),
-            Family::Pkgsrc(_) => {
-                Err(Error::usage("this is a yard of pkgsrc, and that asks for one of Debian"))
-            }
-        }
-    }
-
-    /// The root that builds begin with.
-    pub fn root(&self) -> DebianRoot {
-        match &self.family {
-            Family::Debian(debian) => debian.root(),
-            Family::Pkgsrc(pkgsrc) => pkgsrc.root.clone(),
-        }
     }
 
     /// From what limits of each command follow; how much memory there is is not the configuration's to say.
@@ -471,21 +454,11 @@ impl Config {
             names.extend(lines.filter(|line| !line.is_empty()).map(str::to_owned));
         }
         for name in &names {
-            match &self.family {
-                _ if name == ALL => {
-                    return Err(Error::usage("`all` stands among the names of packages").hint(
-                        "packages = \"all\" in kilnyard.toml, without brackets, for all that there are",
-                    ));
-                }
-                Family::Debian(_) if !name.ends_with(".dsc") && !relation::is_name(name) => {
-                    return Err(Error::usage(format!("`{name}` cannot be the name of a source package")));
-                }
-                Family::Pkgsrc(_) if !is_location(name) && !is_category(name) => {
-                    return Err(Error::usage(format!("`{name}` cannot be a directory of a tree"))
-                        .hint("category/package, such as mail/mutt, or a category, such as mail"));
-                }
-                _ => {}
+            if name == ALL {
+                return Err(Error::usage("`all` stands among the names of packages")
+                    .hint("packages = \"all\" in kilnyard.toml, without brackets, for all that there are"));
             }
+            self.family.check_name(name)?;
         }
         let mut seen = std::collections::HashSet::new();
         names.retain(|name| seen.insert(name.clone()));
@@ -501,13 +474,20 @@ impl Config {
     }
 }
 
+/// What is said of a key that no configuration has, with its line.
+fn unknown_key(text: &str, key: &str) -> String {
+    let document = toml_edit::Document::parse(text).ok();
+    let found = document.as_ref().and_then(|document| document.get_key_value(key));
+    let start = found.and_then(|(key, item)| item.span().or(key.span())).map(|span| span.start);
+    let line = start.map_or(String::new(), |start| {
+        format!("line {}: ", text[..start].bytes().filter(|byte| *byte == b'\n').count() + 1)
+    });
+    format!("{line}unknown key `{key}`, expected one of {}", KEYS.join(", "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn parse(text: &str) -> Result<Config> {
-        Config::parse(text, Path::new("kilnyard.toml"))
-    }
 
     #[test]
     fn sizes_are_read_and_nonsense_is_not() {
@@ -518,79 +498,5 @@ mod tests {
         for text in ["", "G", "0", "-1G", "1.5G", "64X", "99999999999T"] {
             assert!(size(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn what_init_writes_is_read_and_its_comments_are_the_defaults() {
-        let text = debian_template("bookworm", "http://deb.example/debian", &["zlib".into(), "acl".into()]);
-        let config = parse(&text).unwrap();
-        assert_eq!(config.package_names(Path::new("/")).unwrap(), Some(vec!["zlib".into(), "acl".into()]));
-        let uncommented: String = text
-            .lines()
-            .map(|line| match line.strip_prefix("# ") {
-                Some(rest)
-                    if rest.contains(" = ")
-                        && !rest.starts_with("packages-file")
-                        && !rest.starts_with("suites")
-                        // By default the machine's.
-                        && !rest.starts_with("memory") =>
-                {
-                    format!("{rest}\n")
-                }
-                _ => format!("{line}\n"),
-            })
-            .collect();
-        let all = parse(&uncommented).unwrap();
-        assert_eq!(all.debian().unwrap().settings(), config.debian().unwrap().settings());
-        // A configured value is the same limit, and one of a first build as well.
-        let unset = LimitRules { cpu_seconds_unknown_max: None, ..all.limits() };
-        assert_eq!(all.limits().cpu_seconds_unknown_max, Some(all.limits().cpu_seconds_min));
-        assert_eq!((unset, all.log_limits()), (config.limits(), config.log_limits()));
-        assert_eq!((all.build.slots, all.build.test), (Some(2), true));
-    }
-
-    #[test]
-    fn all_stands_alone() {
-        let all = debian_template("bookworm", "http://deb.example/debian", &["all".into()]);
-        assert_eq!(parse(&all).unwrap().package_names(Path::new("/")).unwrap(), None);
-        let with_file = all.replace("# packages-file", "packages-file");
-        assert!(parse(&with_file).unwrap_err().to_string().contains("packages-file"));
-        let listed = parse(&all.replace("\"all\"\n", "[\"acl\", \"all\"]\n")).unwrap();
-        let error = listed.package_names(Path::new("/")).unwrap_err().to_string();
-        assert!(error.contains("packages = \"all\""), "{error}");
-        let none = parse(&debian_template("bookworm", "http://deb.example/debian", &[])).unwrap();
-        assert!(none.lack(Path::new("/")).unwrap().is_some());
-    }
-
-    #[test]
-    fn a_misspelt_key_is_refused_with_its_line() {
-        let text = debian_template("bookworm", "http://deb.example/debian", &[])
-            .replace("# slots = 2 ", "slotz = 2 #");
-        let error = parse(&text).unwrap_err().to_string();
-        assert!(error.contains("slotz") && error.contains("slots"), "{error}");
-        let line = text.lines().position(|line| line.starts_with("slotz")).unwrap() + 1;
-        assert!(error.contains(&format!("line {line}")), "{error}");
-    }
-
-    #[test]
-    fn values_that_cannot_be_are_refused() {
-        let good = debian_template("bookworm", "http://deb.example/debian", &[]);
-        for (from, to) in [
-            ("\"bookworm\"", "\"../x\""),
-            ("http://deb.example/debian", "ftp://x"),
-            ("# version-suffix = \"+bk\"", "version-suffix = \"+b1\""),
-            ("# slots = 2", "slots = 0"),
-        ] {
-            let text = good.replacen(from, to, 1);
-            assert_ne!(text, good);
-            assert!(parse(&text).is_err(), "{to} is let pass");
-        }
-        assert_eq!(
-            parse(&good.replace("packages = [\n]", "packages = \"all\""))
-                .unwrap()
-                .package_names(Path::new("/"))
-                .unwrap(),
-            None
-        );
     }
 }

@@ -1,48 +1,174 @@
-//! What each package family does in its own way: reading its tree, its roots, its sets, its repository.
+//! What a yard asks of its package family. Everything above works with a [`Family`] and a [`Set`], and knows none by name.
 //!
-//! Everything above works with a [`Set`] and knows no family.
+//! An [`Entry`] stands for a family before there is a yard; the program has one list of them. A [`Family`] is what one
+//! yard says of it: its table of the configuration, read. A [`Resolved`] is the set of packages that the family made of its
+//! index, which a coordinator asks as an [`Ecosystem`].
 
-pub mod debian;
-pub mod pkgsrc;
-
-use crate::base;
-use crate::config::Family;
 use crate::error::{Context, Error, Kind, Result};
+use crate::finding::Finding;
 use crate::key::Key;
 use crate::words;
 use crate::yard::Yard;
 use kilnyard_ecosystem::Ecosystem;
-use kilnyard_ecosystem::debian::{
-    Workshop as DebianWorkshop, stages::shown as debian_shown,
-    stages::source_pattern as debian_source_pattern,
-};
-use kilnyard_ecosystem::pkgsrc::{
-    Workshop as PkgsrcWorkshop, shown as pkgsrc_shown, source_pattern as pkgsrc_source_pattern,
-};
 use kilnyard_mirror::DistfileStore;
 use kilnyard_model::order::{Output, RootOrder};
 use kilnyard_publish::Publication;
 use kilnyard_root::IdMap;
 use kilnyard_store::{Current, Store};
+use std::any::Any;
+use std::collections::HashSet;
+use std::fmt::Debug;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// A resolved set.
-#[derive(Clone)]
-pub enum Set {
-    /// Of Debian sources.
-    Debian(Arc<DebianWorkshop>),
-    /// Of a pkgsrc tree.
-    Pkgsrc(Arc<PkgsrcWorkshop>),
+/// A family before there is a yard of it.
+pub trait Entry: Sync {
+    /// The name, which is that of its table in `kilnyard.toml` too.
+    fn name(&self) -> &'static str;
+
+    /// Reads its table out of a whole configuration that has one.
+    fn read(&self, text: &str) -> std::result::Result<Arc<dyn Family>, toml::de::Error>;
+
+    /// The command that makes a yard of it, for a person who has none.
+    fn init_hint(&self) -> &'static str;
+
+    /// Whether this machine has what any yard of it needs.
+    fn findings(&self) -> Vec<Finding>;
 }
 
+/// What a yard of a family is.
+pub trait Family: Any + Debug + Send + Sync {
+    /// The same with paths that are found from any folder: relative ones are the yard's.
+    fn located(&self, yard: &Path) -> Arc<dyn Family>;
+
+    /// The family's name, for people.
+    fn title(&self) -> &'static str;
+
+    /// What is wrong with the configuration, if anything.
+    fn check(&self) -> std::result::Result<(), String>;
+
+    /// An error for a name that no package of the family can have.
+    fn check_name(&self, name: &str) -> Result<()>;
+
+    /// The addresses of the archive that roots come from.
+    fn mirrors(&self) -> Vec<String>;
+
+    /// The tree's name and the architecture, for a report.
+    fn tree_and_architecture(&self) -> (String, String);
+
+    /// Brings the index up to date. `say` gets what is done.
+    fn scan(&self, yard: &Yard, cancel: &AtomicBool, say: &(dyn Fn(&str) + Sync)) -> Result<Scanned>;
+
+    /// An error if there is no index.
+    fn check_scanned(&self, yard: &Yard) -> Result<()>;
+
+    /// Makes the layers that roots begin with, if they are not there.
+    fn ensure_layers(&self, yard: &Yard, ids: &IdMap, cancel: &AtomicBool, say: &dyn Fn(&str)) -> Result<()>;
+
+    /// The layers that roots begin with, the uppermost first; none if they are not all there.
+    fn layers(&self, yard: &Yard) -> Option<Vec<String>>;
+
+    /// What every root of a build shows besides its layers and inputs.
+    fn shown(&self, yard: &Yard) -> Result<RootOrder>;
+
+    /// Where the source of a package is unpacked in its root, as a pattern for a shell.
+    fn source_pattern(&self, package: &str) -> String;
+
+    /// Everything besides the configuration and the names of packages that a set follows from, as a text to be hashed.
+    fn inputs(&self, yard: &Yard, names: Option<&[String]>) -> Result<String>;
+
+    /// Reads the index and resolves the set.
+    fn resolve(&self, yard: &Yard, distfiles: &DistfileStore) -> Result<Set>;
+
+    /// Reads the repository for a store that was lost.
+    fn recover(&self, yard: &Yard, store: &dyn Store, distfiles: &DistfileStore) -> Result<Recovered>;
+
+    /// Hashes of distfiles that the repository shares, besides the outputs of packages.
+    fn published_files(&self, _yard: &Yard) -> HashSet<String> {
+        HashSet::new()
+    }
+
+    /// Whether this machine has what any yard of it needs, as this one says it.
+    fn machine_findings(&self) -> Vec<Finding>;
+
+    /// Whether what this yard alone needs is there: its mirror, its tree.
+    fn yard_findings(&self, yard: &Yard, cancel: &AtomicBool) -> Vec<Finding>;
+}
+
+impl dyn Family {
+    /// The family's own type, for what is special to it; none in a yard of another family.
+    pub fn of<F: Family>(&self) -> Option<&F> {
+        (self as &dyn Any).downcast_ref()
+    }
+
+    /// The same, or an error that names the family that was asked for.
+    pub fn require<F: Family>(&self, wanted: &str) -> Result<&F> {
+        let title = self.title();
+        let other = || Error::usage(format!("this is a yard of {title}, and that asks for one of {wanted}"));
+        self.of().ok_or_else(other)
+    }
+}
+
+/// A set of packages with exact dependencies, and what its family makes of it.
+pub trait Resolved: Any + Send + Sync {
+    /// The set, as plans and runs see it.
+    fn ecosystem(&self) -> Arc<dyn Ecosystem>;
+
+    /// The repository of everything that is there.
+    fn to_publish(
+        &self,
+        yard: &Yard,
+        store: &dyn Store,
+        distfiles: &DistfileStore,
+        key: &Key,
+    ) -> Result<ToPublish>;
+
+    /// Writes the reports that are the family's own, of the last run.
+    fn write_reports(&self, _yard: &Yard, _store: &dyn Store) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A resolved set, shared.
+#[derive(Clone)]
+pub struct Set(Arc<dyn Resolved>);
+
 impl Set {
-    /// The set, as whoever plans and builds it sees it.
+    /// A set of a family.
+    pub fn new(resolved: impl Resolved) -> Set {
+        Set(Arc::new(resolved))
+    }
+
+    /// The set, as plans and runs see it.
     pub fn ecosystem(&self) -> Arc<dyn Ecosystem> {
-        match self {
-            Set::Debian(workshop) => workshop.clone(),
-            Set::Pkgsrc(workshop) => workshop.clone(),
-        }
+        self.0.ecosystem()
+    }
+
+    /// The family's own type, for what is special to it; none in a yard of another family.
+    pub fn of<R: Resolved>(&self) -> Option<&R> {
+        (&*self.0 as &dyn Any).downcast_ref()
+    }
+
+    /// Publishes everything that is there.
+    pub fn publish(&self, yard: &Yard, store: &dyn Store, distfiles: &DistfileStore) -> Result<Published> {
+        let key = Key::read(yard)?;
+        self.0.to_publish(yard, store, distfiles, &key)?.publish(&key)
+    }
+
+    /// What publishing would do.
+    pub fn plan_publication(
+        &self,
+        yard: &Yard,
+        store: &dyn Store,
+        distfiles: &DistfileStore,
+    ) -> Result<String> {
+        Ok(self.0.to_publish(yard, store, distfiles, &Key::read(yard)?)?.publication.to_string())
+    }
+
+    /// Writes the reports that are the family's own, of the last run.
+    pub fn write_reports(&self, yard: &Yard, store: &dyn Store) -> Result<()> {
+        self.0.write_reports(yard, store)
     }
 }
 
@@ -86,18 +212,6 @@ pub struct ToPublish {
     pub remarks: Vec<String>,
 }
 
-/// What is said of an output whose file is gone from the yard, or is not whole, and what is published in its place.
-pub(crate) fn broken_remark(output: &Output, package: &str, published: Option<&str>) -> String {
-    let file = &output.file;
-    let instead = match published {
-        Some(name) if name == file => "it stays published as it is".to_owned(),
-        Some(name) => format!("{name} stays published in its place"),
-        None => "it is not published".to_owned(),
-    };
-    let remedy = words::command(&format!("build --force {package}"));
-    format!("{file} is gone from the yard, or is not whole: {instead} ({remedy})")
-}
-
 impl ToPublish {
     /// Does it, with the yard's key.
     pub fn publish(self, key: &Key) -> Result<Published> {
@@ -105,101 +219,6 @@ impl ToPublish {
         let ToPublish { packages, line_for, line, remarks, .. } = self;
         Ok(Published { is_changed, packages, line_for, line, fingerprint: key.fingerprint(), remarks })
     }
-}
-
-/// Brings the index up to date. `say` is told what is done.
-pub fn scan(yard: &Yard, cancel: &AtomicBool, say: &(dyn Fn(&str) + Sync)) -> Result<Scanned> {
-    match &yard.config.family {
-        Family::Debian(_) => debian::scan::scan(yard, cancel, say),
-        Family::Pkgsrc(pkgsrc) => pkgsrc::scan::scan(yard, pkgsrc, cancel, say),
-    }
-}
-
-/// Scans where that was never done, so that a question about a new yard has an answer.
-pub fn ensure_scanned(yard: &Yard, cancel: &AtomicBool, say: &(dyn Fn(&str) + Sync)) -> Result<()> {
-    if check_scanned(yard).is_ok() {
-        return Ok(());
-    }
-    let _lock = yard.lock()?;
-    scan(yard, cancel, say).map(|_| ())
-}
-
-/// An error if there is no index.
-pub fn check_scanned(yard: &Yard) -> Result<()> {
-    match &yard.config.family {
-        Family::Debian(_) => debian::scan::Index::open(yard).map(drop),
-        Family::Pkgsrc(_) => pkgsrc::scan::Index::open(yard).map(drop),
-    }
-}
-
-/// Makes the layers that roots begin with, if they are not there.
-pub fn ensure_layers(yard: &Yard, ids: &IdMap, cancel: &AtomicBool, say: &dyn Fn(&str)) -> Result<()> {
-    let base = base::ensure(yard, ids, cancel, say)?;
-    match &yard.config.family {
-        Family::Debian(_) => Ok(()),
-        Family::Pkgsrc(pkgsrc) => pkgsrc::kit::ensure(yard, pkgsrc, &base, ids, cancel, say).map(|_| ()),
-    }
-}
-
-/// Makes a layer that was found damaged anew. An error where that makes another one, since the archive has other packages now.
-pub fn remake_layer(yard: &Yard, layer: &str, cancel: &AtomicBool) -> Result<()> {
-    ensure_layers(yard, &yard.ids(), cancel, &|_| {})?;
-    match layers(yard).is_some_and(|layers| layers.iter().any(|other| other == layer)) {
-        true => Ok(()),
-        false => Err(Error::new(Kind::Machine, "the archive has other packages for it now")),
-    }
-}
-
-/// The layers that roots begin with, the uppermost first; none if they are not all there.
-pub fn layers(yard: &Yard) -> Option<Vec<String>> {
-    let base = base::find(yard)?;
-    match &yard.config.family {
-        Family::Debian(_) => Some(vec![base.layer]),
-        Family::Pkgsrc(pkgsrc) => Some(vec![pkgsrc::kit::find(yard, pkgsrc, &base)?.layer, base.layer]),
-    }
-}
-
-/// What every root of a build shows besides its layers and inputs.
-pub fn shown(yard: &Yard) -> Result<RootOrder> {
-    match &yard.config.family {
-        Family::Debian(_) => Ok(debian_shown()),
-        Family::Pkgsrc(pkgsrc) => {
-            let base = base::find(yard).unwrap_or_default();
-            Ok(pkgsrc_shown(&pkgsrc::set::settings(yard, pkgsrc, &base)?))
-        }
-    }
-}
-
-/// Where the source of a package is unpacked in its root, as a pattern for a shell.
-pub fn source_pattern(yard: &Yard, package: &str) -> String {
-    match &yard.config.family {
-        Family::Debian(_) => debian_source_pattern(),
-        Family::Pkgsrc(_) => pkgsrc_source_pattern(package),
-    }
-}
-
-/// Everything besides the configuration and the names of packages that a set follows from, as a text to be hashed.
-pub fn inputs(yard: &Yard, names: Option<&[String]>) -> Result<String> {
-    let base = base::find(yard);
-    match &yard.config.family {
-        Family::Debian(_) => debian::set::inputs(yard, base.as_ref(), names),
-        Family::Pkgsrc(pkgsrc) => pkgsrc::set::inputs(yard, pkgsrc, base.as_ref()),
-    }
-}
-
-/// Reads the index and resolves the set.
-pub fn resolve(yard: &Yard, distfiles: &DistfileStore) -> Result<Set> {
-    let base = base::find(yard).unwrap_or_default();
-    Ok(match &yard.config.family {
-        Family::Debian(debian) => Set::Debian(Arc::new(debian::set::resolve(yard, debian, base, distfiles)?)),
-        Family::Pkgsrc(pkgsrc) => Set::Pkgsrc(Arc::new(pkgsrc::set::resolve(yard, pkgsrc, &base)?)),
-    })
-}
-
-/// Publishes everything that is there.
-pub fn publish(yard: &Yard, store: &dyn Store, set: &Set, distfiles: &DistfileStore) -> Result<Published> {
-    let key = Key::read(yard)?;
-    to_publish(yard, store, set, distfiles, &key)?.publish(&key)
 }
 
 /// What the repository knows of packages that a store does not have, or only in lower versions.
@@ -211,52 +230,33 @@ pub struct Recovered {
     pub remarks: Vec<String>,
 }
 
-/// Reads the repository for a store that was lost.
-pub fn recover(yard: &Yard, store: &dyn Store, distfiles: &DistfileStore) -> Result<Recovered> {
-    match &yard.config.family {
-        Family::Debian(debian) => debian::recover::recover(yard, debian, store, distfiles),
-        Family::Pkgsrc(_) => match resolve(yard, distfiles)? {
-            Set::Pkgsrc(workshop) => pkgsrc::publish::recover(yard, store, &workshop, distfiles),
-            Set::Debian(_) => Ok(Recovered::default()),
-        },
+/// The sentence on an output whose file is gone from the yard, or is not whole, and on what is published in its place.
+pub fn broken_remark(output: &Output, package: &str, published: Option<&str>) -> String {
+    let file = &output.file;
+    let instead = match published {
+        Some(name) if name == file => "it stays published as it is".to_owned(),
+        Some(name) => format!("{name} stays published in its place"),
+        None => "it is not published".to_owned(),
+    };
+    let remedy = words::command(&format!("build --force {package}"));
+    format!("{file} is gone from the yard, or is not whole: {instead} ({remedy})")
+}
+
+/// Scans where that was never done, so that a question about a new yard has an answer.
+pub fn ensure_scanned(yard: &Yard, cancel: &AtomicBool, say: &(dyn Fn(&str) + Sync)) -> Result<()> {
+    if yard.config.family.check_scanned(yard).is_ok() {
+        return Ok(());
     }
+    let _lock = yard.lock()?;
+    yard.config.family.scan(yard, cancel, say).map(|_| ())
 }
 
-/// Says what publishing would do.
-pub fn plan_publication(
-    yard: &Yard,
-    store: &dyn Store,
-    set: &Set,
-    distfiles: &DistfileStore,
-) -> Result<String> {
-    Ok(to_publish(yard, store, set, distfiles, &Key::read(yard)?)?.publication.to_string())
-}
-
-fn to_publish(
-    yard: &Yard,
-    store: &dyn Store,
-    set: &Set,
-    distfiles: &DistfileStore,
-    key: &Key,
-) -> Result<ToPublish> {
-    match set {
-        Set::Debian(workshop) => debian::publish::make(yard, store, workshop, distfiles, key),
-        Set::Pkgsrc(workshop) => pkgsrc::publish::make(yard, store, workshop, distfiles, key),
-    }
-}
-
-/// Writes the reports that are a family's own, of the last run.
-pub fn write_reports(yard: &Yard, store: &dyn Store, set: &Set) -> Result<()> {
-    match set {
-        Set::Debian(_) => Ok(()),
-        Set::Pkgsrc(workshop) => pkgsrc::reports::write(yard, store, workshop),
-    }
-}
-
-/// The tree's name and the architecture, for a report.
-pub fn tree_and_architecture(yard: &Yard) -> (String, String) {
-    match &yard.config.family {
-        Family::Debian(debian) => (debian.release.clone(), debian.architecture()),
-        Family::Pkgsrc(pkgsrc) => (pkgsrc.tree.display().to_string(), pkgsrc.root.architecture.clone()),
+/// Makes a layer that was found damaged anew. An error where that makes another one, since the archive has other packages now.
+pub fn remake_layer(yard: &Yard, layer: &str, cancel: &AtomicBool) -> Result<()> {
+    let family = &yard.config.family;
+    family.ensure_layers(yard, &yard.ids(), cancel, &|_| {})?;
+    match family.layers(yard).is_some_and(|layers| layers.iter().any(|other| other == layer)) {
+        true => Ok(()),
+        false => Err(Error::new(Kind::Machine, "the archive has other packages for it now")),
     }
 }

@@ -8,7 +8,6 @@
 //!
 //! Known downside: one process works on a yard at a time, so that everything here may believe what it read.
 
-pub mod base;
 pub mod causes;
 pub mod config;
 pub mod due;
@@ -17,8 +16,10 @@ pub mod error;
 pub mod estimates;
 pub mod family;
 pub mod files;
+pub mod finding;
 pub mod interrupt;
 pub mod key;
+pub mod layers;
 pub mod mirror;
 pub mod plan;
 pub mod report;

@@ -3,7 +3,7 @@
 use crate::due::{Due, Known};
 use crate::error::{Context, Error, Kind, Result};
 use crate::estimates::Estimates;
-use crate::family::{self, Set};
+use crate::family::Set;
 use crate::mirror::open_distfiles;
 use crate::shape::Shape;
 use crate::yard::{Yard, store_error};
@@ -148,7 +148,7 @@ pub fn digest(yard: &Yard, store: &dyn Store) -> Result<String> {
     let config = fs_err::read_to_string(yard.path(crate::yard::CONFIG));
     let config = config.or_internal("read the configuration")?;
     let names = yard.config.package_names(&yard.folder)?;
-    let text = format!("{config}\n{names:?}\n{}", family::inputs(yard, names.as_deref())?);
+    let text = format!("{config}\n{names:?}\n{}", yard.config.family.inputs(yard, names.as_deref())?);
     Ok(format!("{}-{}", Sha256Hex::of(text.as_bytes()).as_str(), store.next_build().map_err(store_error)?))
 }
 
@@ -165,7 +165,7 @@ pub fn make(
     forced: &Forced,
 ) -> Result<Planned> {
     let digest = digest(yard, store)?;
-    compare_all(yard, family::resolve(yard, distfiles)?, digest, distfiles, store, forced)
+    compare_all(yard, yard.config.family.resolve(yard, distfiles)?, digest, distfiles, store, forced)
 }
 
 /// Makes the plan of a yard whose set is resolved already, after builds were added. What it was resolved from is told by

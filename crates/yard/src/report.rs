@@ -2,7 +2,7 @@
 
 use crate::error::{Context, Kind, Result};
 use crate::estimates::taken;
-use crate::family::{self, Published};
+use crate::family::Published;
 use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::Ecosystem;
@@ -184,7 +184,7 @@ impl Facts<'_> {
     fn report(mut self, published: Option<&Published>) -> Report {
         let rows = std::mem::take(&mut self.rows);
         let path = self.path();
-        let (release, architecture) = family::tree_and_architecture(self.yard);
+        let (release, architecture) = self.yard.config.family.tree_and_architecture();
         let graph = self.workshop.graph();
         let name = |id: PackageId| graph.name(id).to_owned();
         let cut = |cut: &kilnyard_model::graph::Cut| CycleCut {

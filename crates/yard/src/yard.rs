@@ -2,9 +2,10 @@
 
 mod folders;
 
-use crate::config::{self, Config};
+use crate::config::Config;
 use crate::environment::Environment;
 use crate::error::{Context, Error, Kind, ROOM_HINT, Result, WRITABLE_HINT};
+use crate::family::Entry;
 use kilnyard_model::order::Stage;
 use kilnyard_root::{Form, IdMap, block};
 use kilnyard_store::{BuildRow, StoreError};
@@ -74,13 +75,17 @@ pub struct Holder {
 
 impl Yard {
     /// Opens the yard in this folder, which belongs to the user who runs this.
-    pub fn open(folder: &Path, environment: &Environment) -> Result<Yard> {
+    pub fn open(folder: &Path, families: &[&'static dyn Entry], environment: &Environment) -> Result<Yard> {
         folders::check_owner(folder)?;
-        Yard::open_of_anyone(folder, environment)
+        Yard::open_of_anyone(folder, families, environment)
     }
 
     /// Opens the yard in this folder, whomever it belongs to.
-    pub fn open_of_anyone(folder: &Path, environment: &Environment) -> Result<Yard> {
+    pub fn open_of_anyone(
+        folder: &Path,
+        families: &[&'static dyn Entry],
+        environment: &Environment,
+    ) -> Result<Yard> {
         let path = folder.join(CONFIG);
         let text = fs_err::read_to_string(&path).map_err(|error| {
             if error.kind() == std::io::ErrorKind::PermissionDenied {
@@ -89,15 +94,13 @@ impl Yard {
             }
             let mut missing = Error::usage(format!("there is no yard in {}", folder.display()));
             missing.causes.push(error.to_string());
-            missing.hint("kilnyard init debian --release bookworm PACKAGE..., which makes one")
+            missing
+                .hint(families.first().map_or("kilnyard init, which makes one", |family| family.init_hint()))
         })?;
-        let mut config = Config::parse(&text, &path)?;
+        let mut config = Config::parse(&text, &path, families)?;
         let folder = fs_err::canonicalize(folder).or_internal("find the yard")?;
         // What the configuration names is found from any folder.
-        match &mut config.family {
-            config::Family::Debian(debian) => debian.keyring = folder.join(&debian.keyring),
-            config::Family::Pkgsrc(pkgsrc) => pkgsrc.locate(&folder),
-        }
+        config.family = config.family.located(&folder);
         Ok(Yard { folder, config, environment: environment.clone() })
     }
 

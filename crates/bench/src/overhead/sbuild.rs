@@ -3,13 +3,13 @@
 //! build (lintian, piuparts, autopkgtest) is left out.
 
 use crate::child;
-use crate::config::{Debian, Family};
 use crate::error::{Context, Error, Kind, Result};
 use crate::mirror;
 use crate::scratch::Scratch;
 use crate::shape::Shape;
 use crate::subject;
 use crate::yard::Yard;
+use kilnyard_family::debian::Debian;
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::order::BuildOrder;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ impl<'a> Sbuild<'a> {
         chroot: &Path,
     ) -> Result<Sbuild<'a>> {
         let failed = "prepare a build by sbuild";
-        let Family::Debian(Debian { release, .. }) = &yard.config.family else {
+        let Some(Debian { release, .. }) = yard.config.family.of() else {
             return Err(
                 Error::usage("sbuild builds packages of Debian alone").hint("without --sbuild-chroot")
             );

@@ -224,7 +224,11 @@ mod tests {
                 lines(roots).iter().map(|(key, value)| format!("{key} = {value:?}\n")).collect();
             let text =
                 format!("[debian]\nrelease = \"bookworm\"\nmirror = \"http://m.example/d\"\n[root]\n{lines}");
-            assert_eq!(Config::parse(&text, std::path::Path::new("x")).unwrap().roots, roots, "{text}");
+            assert_eq!(
+                Config::parse(&text, std::path::Path::new("x"), kilnyard_family::FAMILIES).unwrap().roots,
+                roots,
+                "{text}"
+            );
         }
     }
 }

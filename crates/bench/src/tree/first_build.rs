@@ -5,7 +5,7 @@ use super::Part;
 use super::sham::ShamTree;
 use crate::Trial;
 use crate::child::all_cpu_seconds;
-use crate::config::{self, Config, PkgsrcTemplate};
+use crate::config::Config;
 use crate::error::{Context, Error, Kind, Result};
 use crate::family::Set;
 use crate::figures::{Series, Unit};
@@ -15,6 +15,8 @@ use crate::yard::{CONFIG, Yard};
 use crate::{mirror, words};
 use kilnyard_ecosystem::pkgsrc::moving::{Key, Wanted};
 use kilnyard_ecosystem::pkgsrc::{Scan, Settings, Workshop};
+use kilnyard_family::FAMILIES;
+use kilnyard_family::pkgsrc::{Template, TreeSet, template};
 use serde_json::{Map, json};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -52,7 +54,7 @@ pub fn measure(scratch: &Scratch, text: Vec<u8>, tree: &ShamTree, trial: &Trial<
             return Ok(part);
         }
         let yard = yard(scratch.path("yard"), &settings, trial)?;
-        let found = to_first_build(&yard, Set::Pkgsrc(Arc::new(workshop)), trial)?;
+        let found = to_first_build(&yard, Set::new(TreeSet::new(workshop)), trial)?;
         wall.push(found.wall_seconds);
         cpu.push(found.cpu_seconds);
         first = Some((found.package, packages));
@@ -93,7 +95,7 @@ fn yard(folder: PathBuf, settings: &Settings, trial: &Trial<'_>) -> Result<Yard>
         fs_err::remove_dir_all(&folder).context(Kind::Machine, failed)?;
     }
     Yard::make_folders(&folder)?;
-    let text = config::pkgsrc_template(&PkgsrcTemplate {
+    let text = template(&Template {
         wanted: Some(Wanted::All),
         values: vec![
             (Key::Tree, settings.tree.display().to_string()),
@@ -105,7 +107,11 @@ fn yard(folder: PathBuf, settings: &Settings, trial: &Trial<'_>) -> Result<Yard>
     });
     let path = folder.join(CONFIG);
     fs_err::write(&path, &text).context(Kind::Machine, failed)?;
-    Ok(Yard { config: Config::parse(&text, &path)?, folder, environment: trial.environment.clone() })
+    Ok(Yard {
+        config: Config::parse(&text, &path, FAMILIES)?,
+        folder,
+        environment: trial.environment.clone(),
+    })
 }
 
 struct Found {

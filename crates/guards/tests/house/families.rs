@@ -11,13 +11,13 @@ const NAMES: [&str; 11] =
 const HOMES: [&str; 4] = [
     "crates/ecosystem/src/debian",
     "crates/ecosystem/src/pkgsrc",
-    "crates/yard/src/family/debian",
-    "crates/yard/src/family/pkgsrc",
+    "crates/family/src/debian",
+    "crates/family/src/pkgsrc",
 ];
 
 /// The doors of the families, which list them.
 const DOORS: [&str; 3] =
-    ["crates/ecosystem/src/lib.rs", "crates/ecosystem/src/rules.rs", "crates/yard/src/family.rs"];
+    ["crates/ecosystem/src/lib.rs", "crates/ecosystem/src/rules.rs", "crates/family/src/lib.rs"];
 
 /// Files that still name a family. A line leaves the list when its file does not any more; none is added.
 const STILL: &[&str] = &[
@@ -38,7 +38,6 @@ const STILL: &[&str] = &[
     "crates/kilnyard/src/commands.rs",
     "crates/kilnyard/src/commands/bench.rs",
     "crates/kilnyard/src/commands/check.rs",
-    "crates/kilnyard/src/commands/clean.rs",
     "crates/kilnyard/src/commands/demo.rs",
     "crates/kilnyard/src/commands/doctor.rs",
     "crates/kilnyard/src/commands/history.rs",
@@ -53,14 +52,7 @@ const STILL: &[&str] = &[
     "crates/kilnyard/src/commands/simulate/graph.rs",
     "crates/publish/src/index.rs",
     "crates/root/src/block/needs.rs",
-    "crates/yard/src/base.rs",
-    "crates/yard/src/base/bootstrap.rs",
     "crates/yard/src/causes.rs",
-    "crates/yard/src/config.rs",
-    "crates/yard/src/config/debian.rs",
-    "crates/yard/src/config/pkgsrc.rs",
-    "crates/yard/src/config/root.rs",
-    "crates/yard/src/yard.rs",
 ];
 
 /// The name of a family in an identifier or a text: `DebianRoot`, `pkgsrc_tree`, `"apt-get install"`.

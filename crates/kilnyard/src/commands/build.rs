@@ -9,7 +9,7 @@ use crate::plan::Forced;
 use crate::run::view::{Events, Live, Plain, View};
 use crate::run::{Options, Outcome, Run};
 use crate::yard::{Lock, Yard, store_error};
-use crate::{family, mirror, plan, report, signals, words};
+use crate::{mirror, plan, report, signals, words};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::PackageState;
@@ -47,17 +47,17 @@ pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
             tell!("note: {left}");
         }
     }
-    let needs_scan = if options.dry_run { family::check_scanned(yard).is_err() } else { true };
+    let needs_scan = if options.dry_run { yard.config.family.check_scanned(yard).is_err() } else { true };
     // Where it cannot be written, status says less.
     let note = |phase: &str| drop(lock.note(phase));
     if needs_scan && !options.no_scan {
         note("scanning");
-        family::scan(yard, signals::cancel(), &say)?;
+        yard.config.family.scan(yard, signals::cancel(), &say)?;
     }
     if !options.dry_run {
         check_names(yard, &options.packages)?;
         note("checking the base root, or making it");
-        family::ensure_layers(yard, &yard.ids(), signals::cancel(), &say)?;
+        yard.config.family.ensure_layers(yard, &yard.ids(), signals::cancel(), &say)?;
     }
     note("planning");
     let mut store = yard.store()?;
@@ -105,14 +105,14 @@ pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
     note("publishing and reporting");
     let published = match options.no_publish {
         true => Ok(None),
-        false => family::publish(yard, &store, &set, &distfiles).map(Some),
+        false => set.publish(yard, &store, &distfiles).map(Some),
     };
     // Whatever publishing came to, what was built is reported.
     let repository = published.as_ref().ok().and_then(Option::as_ref);
     let mut page = report::WHOLE.to_owned();
     if outcome.run.is_some() {
         page = report::write(yard, &store, &*set.ecosystem(), repository)?;
-        family::write_reports(yard, &store, &set)?;
+        set.write_reports(yard, &store)?;
         plan::remake(yard, set.clone(), &digest, &distfiles, &mut store)?;
         // Everything is done: that a copy cannot be made, for want of room, is no reason to fail.
         if let Err(error) = yard.back_up(&store) {
@@ -147,7 +147,10 @@ fn report_left_over(yard: &Yard) {
 /// An error for a name that is no package's, before minutes go into layers. Where they are there already the plan says so
 /// as soon.
 fn check_names(yard: &Yard, names: &[String]) -> Result<()> {
-    if names.is_empty() || family::layers(yard).is_some() || family::check_scanned(yard).is_err() {
+    if names.is_empty()
+        || yard.config.family.layers(yard).is_some()
+        || yard.config.family.check_scanned(yard).is_err()
+    {
         return Ok(());
     }
     let (mut store, distfiles) = (yard.store()?, mirror::open_distfiles(yard)?);

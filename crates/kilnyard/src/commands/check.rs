@@ -3,13 +3,14 @@
 use super::{print, print_json};
 use crate::cli;
 use crate::error::Result;
-use crate::family::debian::scan::Index;
 use crate::words;
 use crate::yard::Yard;
 use kilnyard_ecosystem::debian::Settings;
 use kilnyard_ecosystem::debian::check::{Verdicts, check};
 use kilnyard_ecosystem::debian::source::{Parts, Sources};
 use kilnyard_ecosystem::debian::universe::Universe;
+use kilnyard_family::debian::scan::Index;
+use kilnyard_family::debian::{Debian, TITLE};
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -17,7 +18,7 @@ use std::process::ExitCode;
 const NO_CHECKS: &str = "nocheck";
 
 pub fn run(yard: &Yard, options: &cli::Check) -> Result<ExitCode> {
-    let mut settings = yard.config.debian()?.settings();
+    let mut settings = yard.config.family.require::<Debian>(TITLE)?.settings();
     super::ensure_scanned(yard)?;
     if !options.dependent {
         settings.parts = Parts::All;

@@ -2,11 +2,9 @@
 
 use super::print;
 use crate::cli;
-use crate::config::Family;
 use crate::error::{Context, Kind, Result};
-use crate::family::debian::publish::published_files;
 use crate::yard::{Yard, store_error};
-use crate::{base, family, words};
+use crate::{layers, words};
 use kilnyard_publish::Operation;
 use kilnyard_root::{FileType, remove_folder, tree};
 use kilnyard_store::Store;
@@ -115,9 +113,7 @@ fn plan(yard: &Yard, options: &cli::Clean) -> Result<Vec<Removal>> {
     // What outputs are made of stays; the rest can be fetched again.
     let mut needed: HashSet<String> =
         store.outputs().map_err(store_error)?.into_iter().map(|row| row.output.sha256).collect();
-    if let Family::Debian(debian) = &yard.config.family {
-        needed.extend(published_files(yard, debian));
-    }
+    needed.extend(yard.config.family.published_files(yard));
     for (path, kind) in entries(yard, Path::new("distfiles"))? {
         match kind {
             FileType::RegularFile => add(path, "left by an interrupted copy", false),
@@ -139,7 +135,7 @@ fn plan(yard: &Yard, options: &cli::Clean) -> Result<Vec<Removal>> {
         }
     }
     let layers: Vec<PathBuf> =
-        family::layers(yard).unwrap_or_default().into_iter().map(PathBuf::from).collect();
+        yard.config.family.layers(yard).unwrap_or_default().into_iter().map(PathBuf::from).collect();
     for (path, kind) in entries(yard, Path::new("layers"))? {
         let is_folder = kind == FileType::Directory;
         // Those of dependencies have a bound of their own.
@@ -186,7 +182,7 @@ fn remove(yard: &Yard, removal: &Removal) -> Result<()> {
         return tree::remove_beneath(&yard.folder, &removal.path).context(Kind::Machine, failed);
     }
     match removal.path.starts_with("layers") {
-        true => base::remove(yard, &yard.ids(), &removal.path.display().to_string()),
+        true => layers::remove(yard, &yard.ids(), &removal.path.display().to_string()),
         false => remove_folder(&yard.folder, &removal.path, &yard.ids()).context(Kind::Machine, failed),
     }
 }

@@ -1,40 +1,23 @@
 //! `kilnyard doctor`: what this machine allows and has, each thing tried, with the command that helps.
 
 use super::{print, print_json};
-use crate::config::{Family, Pkgsrc};
 use crate::error::{Kind, Result};
 use crate::yard::{CONFIG, Yard, own_ids, user_name};
-use crate::{mirror as mirrors, signals, words};
+use crate::{signals, words};
+use kilnyard_family::FAMILIES;
 use kilnyard_process::folder_of_groups;
 use kilnyard_process::weight::{Way, Weights};
 use kilnyard_root::{Backend, Form, IdMap, Roots, block, probe, tree};
+use kilnyard_yard::finding::Finding;
 use serde_json::json;
 use std::path::Path;
-use std::process::{Command, ExitCode};
-
-/// Who may sign Debian's archive.
-const DEBIAN_KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+use std::process::ExitCode;
 
 /// Space that a yard should have: a base root, a few roots, distfiles.
 const DISK_FREE_BYTES_MIN: u64 = 3 << 30;
 
 /// What a file system in memory is tried with.
 const PROBED_BYTES: u64 = 1 << 20;
-
-/// One thing that was looked at.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// What.
-    pub name: &'static str,
-    /// Whether it is as it should be.
-    pub is_ok: bool,
-    /// What was found.
-    pub text: String,
-    /// The command that helps.
-    pub help: Option<String>,
-    /// Debian packages that would help.
-    pub packages: Vec<&'static str>,
-}
 
 pub fn run(folder: &Path, as_json: bool) -> Result<ExitCode> {
     let findings = examine(folder);
@@ -69,9 +52,12 @@ pub fn examine(folder: &Path) -> Vec<Finding> {
     let existing = existing.as_path();
     let opened = folder.join(CONFIG).exists().then(|| super::open(folder)).transpose();
     let yard = opened.as_ref().ok().and_then(Option::as_ref);
-    let ring = yard.map_or(DEBIAN_KEYRING.into(), |yard| yard.config.root().keyring);
-    let mut findings =
-        vec![system(), machine(), sharing(), watching(), mmdebstrap(), keyring(&ring), disk(existing)];
+    let mut findings = vec![system(), machine(), sharing(), watching()];
+    findings.extend(match yard {
+        Some(yard) => yard.config.family.machine_findings(),
+        None => needed_by_any(),
+    });
+    findings.push(disk(existing));
     let wanted = yard.map_or(Roots::default(), |yard| yard.config.roots);
     findings.push(roots(existing, wanted));
     if wanted.backend == Backend::Block {
@@ -81,15 +67,24 @@ pub fn examine(folder: &Path) -> Vec<Finding> {
         findings.push(memory(existing, wanted));
     }
     findings.extend(yard.and_then(layers));
-    findings.extend(yard.map(mirror));
-    if let Some(Family::Pkgsrc(pkgsrc)) = yard.map(|yard| &yard.config.family) {
-        findings.extend([tree(pkgsrc), kit(pkgsrc), make_program(pkgsrc)]);
-    }
+    findings
+        .extend(yard.into_iter().flat_map(|yard| yard.config.family.yard_findings(yard, signals::cancel())));
     findings.extend(opened.as_ref().err().map(|error| {
         let text =
             std::iter::once(&error.message).chain(&error.causes).cloned().collect::<Vec<_>>().join(": ");
-        Finding { help: error.hints.first().cloned(), ..finding("yard", false, text) }
+        Finding { help: error.hints.first().cloned(), ..Finding::new("yard", false, text) }
     }));
+    findings
+}
+
+/// What yards of any family need, once each.
+fn needed_by_any() -> Vec<Finding> {
+    let mut findings: Vec<Finding> = Vec::new();
+    for finding in FAMILIES.iter().flat_map(|entry| entry.findings()) {
+        if !findings.iter().any(|other| other.name == finding.name) {
+            findings.push(finding);
+        }
+    }
     findings
 }
 
@@ -109,26 +104,12 @@ fn layers(yard: &Yard) -> Option<Finding> {
         Some(format!("{layer} is damaged: {}", kilnyard_worker::find_damage(&yard.folder, layer)?))
     });
     Some(match damaged {
-        None => finding(NAME, true, format!("{} whole", words::count(names.len() as u64, "layer"))),
+        None => Finding::new(NAME, true, format!("{} whole", words::count(names.len() as u64, "layer"))),
         Some(text) => Finding {
             help: Some("kilnyard build, which makes it anew".to_owned()),
-            ..finding(NAME, false, text)
+            ..Finding::new(NAME, false, text)
         },
     })
-}
-
-fn mirror(yard: &Yard) -> Finding {
-    match mirrors::ask(yard, signals::cancel()) {
-        Ok(url) => finding("mirror", true, format!("{url} answers")),
-        Err(error) => Finding {
-            help: Some("mirror in kilnyard.toml; the proxy in http_proxy or https_proxy".to_owned()),
-            ..finding("mirror", false, error.causes.first().cloned().unwrap_or(error.message))
-        },
-    }
-}
-
-fn finding(name: &'static str, is_ok: bool, text: impl Into<String>) -> Finding {
-    Finding { name, is_ok, text: text.into(), help: None, packages: Vec::new() }
 }
 
 fn system() -> Finding {
@@ -139,14 +120,14 @@ fn system() -> Finding {
     };
     let kernel = fs_err::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let name = value("PRETTY_NAME").unwrap_or_else(|| "an unknown system".to_owned());
-    finding("system", true, format!("{name}, Linux {}", kernel.trim()))
+    Finding::new("system", true, format!("{name}, Linux {}", kernel.trim()))
 }
 
 fn machine() -> Finding {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let memory = fs_err::read_to_string("/proc/meminfo").unwrap_or_default();
     let bytes = memory.split_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok()).unwrap_or(0) * 1024;
-    finding(
+    Finding::new(
         "machine",
         true,
         format!("{}, {} of memory", words::count(cores as u64, "core"), words::size(bytes)),
@@ -159,7 +140,7 @@ fn sharing() -> Finding {
     let is_best = !matches!(weights.way(), Way::NiceLevels { can_lower: false } | Way::Nothing);
     Finding {
         help: delegated().filter(|_| !is_best),
-        ..finding("cores by rank", true, weights.way().to_string())
+        ..Finding::new("cores by rank", true, weights.way().to_string())
     }
 }
 
@@ -168,11 +149,11 @@ fn watching() -> Finding {
     match folder_of_groups() {
         Ok(folder) => {
             let text = format!("one for each command, in {}", folder.display());
-            finding("control groups", true, text)
+            Finding::new("control groups", true, text)
         }
         Err(reason) => {
             let text = format!("none for commands ({reason}): stalls are those of the whole machine");
-            Finding { help: delegated(), ..finding("control groups", true, text) }
+            Finding { help: delegated(), ..Finding::new("control groups", true, text) }
         }
     }
 }
@@ -184,105 +165,6 @@ fn delegated() -> Option<String> {
     has_systemd.then(|| format!("systemd-run{user} --scope -p Delegate=yes kilnyard build"))
 }
 
-fn mmdebstrap() -> Finding {
-    match Command::new("mmdebstrap").arg("--version").output() {
-        Ok(output) if output.status.success() => {
-            finding("mmdebstrap", true, String::from_utf8_lossy(&output.stdout).trim().to_owned())
-        }
-        _ => Finding {
-            help: Some("as root: apt-get install mmdebstrap".to_owned()),
-            packages: vec!["mmdebstrap"],
-            ..finding("mmdebstrap", false, "it is not installed, and makes the base root")
-        },
-    }
-}
-
-fn keyring(path: &Path) -> Finding {
-    let shown = path.display();
-    if path.exists() {
-        return finding("keyring", true, shown.to_string());
-    }
-    let missing =
-        finding("keyring", false, format!("{shown} is not there, and says who may sign the archive"));
-    if path != Path::new(DEBIAN_KEYRING) {
-        return Finding { help: Some("keyring in kilnyard.toml".to_owned()), ..missing };
-    }
-    Finding {
-        help: Some("as root: apt-get install debian-archive-keyring".to_owned()),
-        packages: vec!["debian-archive-keyring"],
-        ..missing
-    }
-}
-
-/// Whether the tree is one, and the ids of roots can reach it.
-fn tree(pkgsrc: &Pkgsrc) -> Finding {
-    use std::os::unix::fs::PermissionsExt;
-    let shown = pkgsrc.tree.display();
-    if !pkgsrc.tree.join("mk").is_dir() {
-        let help = Some("tree in kilnyard.toml: the folder that mk and the categories are in".to_owned());
-        return Finding {
-            help,
-            ..finding("tree", false, format!("{shown} is no pkgsrc tree: it has no mk"))
-        };
-    }
-    let is_closed = |path: &&Path| {
-        fs_err::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o001 == 0)
-    };
-    match pkgsrc.tree.ancestors().find(is_closed) {
-        Some(closed) => Finding {
-            help: Some(format!("chmod o+x {}; or a tree elsewhere", closed.display())),
-            ..finding(
-                "tree",
-                false,
-                format!("{shown} cannot be reached by the users of roots: {} is closed", closed.display()),
-            )
-        },
-        None => finding("tree", true, shown.to_string()),
-    }
-}
-
-fn kit(pkgsrc: &Pkgsrc) -> Finding {
-    let Some(archive) = &pkgsrc.bootstrap_kit else {
-        let script = pkgsrc.tree.join("bootstrap/bootstrap");
-        let help = "bootstrap-kit in kilnyard.toml, with an archive of a bootstrapped prefix".to_owned();
-        return match script.is_file() {
-            true => finding("kit", true, format!("{} makes it, once", script.display())),
-            false => Finding {
-                help: Some(help),
-                ..finding("kit", false, format!("there is no {}", script.display()))
-            },
-        };
-    };
-    let help = Some("bootstrap-kit in kilnyard.toml".to_owned());
-    match fs_err::File::open(archive) {
-        Ok(_) => finding("kit", true, archive.display().to_string()),
-        Err(error) => Finding { help, ..finding("kit", false, error.to_string()) },
-    }
-}
-
-/// Where the programs of Debian's packages are.
-const SYSTEM_PROGRAMS: [&str; 6] =
-    ["/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/usr/local/bin/", "/usr/local/sbin/"];
-
-/// Whether make is one of the kit or of the base root; whether it is there, the first build sees.
-fn make_program(pkgsrc: &Pkgsrc) -> Finding {
-    let (make, prefix) = (pkgsrc.make(), &pkgsrc.prefix);
-    let is_of_kit = Path::new(&make).starts_with(prefix);
-    if is_of_kit || SYSTEM_PROGRAMS.iter().any(|folder| make.starts_with(folder)) {
-        return finding("make", true, make);
-    }
-    Finding {
-        help: Some(format!(
-            "make in kilnyard.toml: {prefix}/bin/bmake, or prefix, as the kit was bootstrapped with"
-        )),
-        ..finding(
-            "make",
-            false,
-            format!("{make} is neither in the prefix {prefix} nor a program of the base root"),
-        )
-    }
-}
-
 fn disk(folder: &Path) -> Finding {
     match rustix::fs::statvfs(folder) {
         Ok(facts) => {
@@ -290,9 +172,9 @@ fn disk(folder: &Path) -> Finding {
             let text = format!("{} free in {}", words::size(free), folder.display());
             let is_ok = free >= DISK_FREE_BYTES_MIN;
             let help = format!("a yard where {} are free", words::size(DISK_FREE_BYTES_MIN));
-            Finding { help: (!is_ok).then_some(help), ..finding("disk", is_ok, text) }
+            Finding { help: (!is_ok).then_some(help), ..Finding::new("disk", is_ok, text) }
         }
-        Err(error) => finding("disk", false, format!("{}: {error}", folder.display())),
+        Err(error) => Finding::new("disk", false, format!("{}: {error}", folder.display())),
     }
 }
 
@@ -300,8 +182,8 @@ fn disk(folder: &Path) -> Finding {
 fn memory(folder: &Path, wanted: Roots) -> Finding {
     const NAME: &str = "files in memory";
     match probe::try_root(folder, &own_ids(), &wanted.in_memory(PROBED_BYTES)) {
-        Ok(()) => finding(NAME, true, "a file system in memory lasts from one stage to the next"),
-        Err(error) => finding(NAME, !wanted.is_in_memory(), format!("on the disk instead: {error}")),
+        Ok(()) => Finding::new(NAME, true, "a file system in memory lasts from one stage to the next"),
+        Err(error) => Finding::new(NAME, !wanted.is_in_memory(), format!("on the disk instead: {error}")),
     }
 }
 
@@ -312,18 +194,18 @@ fn devices(folder: &Path, wanted: Roots) -> Finding {
         return Finding {
             help: Some(lack.help()),
             packages: lack.package().into_iter().collect(),
-            ..finding(NAME, false, lack.to_string())
+            ..Finding::new(NAME, false, lack.to_string())
         };
     }
     match probe::try_root(folder, &own_ids(), &wanted.of_build()) {
-        Ok(()) => finding(
+        Ok(()) => Finding::new(
             NAME,
             true,
             format!("a root of {} was served, mounted and gone", wanted.device.file_system),
         ),
         Err(error) => Finding {
             help: Some("outside of a container, or in a privileged one; or backend = \"overlay\"".to_owned()),
-            ..finding(NAME, false, error.to_string())
+            ..Finding::new(NAME, false, error.to_string())
         },
     }
 }
@@ -335,7 +217,7 @@ fn roots(folder: &Path, wanted: Roots) -> Finding {
     let works = if is_overlay { "namespaces and overlays work" } else { "namespaces work" };
     match probe::try_root(folder, &ids, &wanted.on_disk()) {
         Ok(()) => match lack {
-            None => finding("roots", true, format!("{wanted}: {works} for this user")),
+            None => Finding::new("roots", true, format!("{wanted}: {works} for this user")),
             // It builds all the same.
             Some(lack) => Finding {
                 help: Some(format!(
@@ -343,7 +225,7 @@ fn roots(folder: &Path, wanted: Roots) -> Finding {
                      --add-subgids 100000-165535 {}",
                     user_name()
                 )),
-                ..finding(
+                ..Finding::new(
                     "roots",
                     true,
                     format!(
@@ -367,44 +249,7 @@ fn roots(folder: &Path, wanted: Roots) -> Finding {
             } else {
                 "outside of a container, or in one that may mount: docker run --privileged"
             };
-            Finding { help: Some(help.to_owned()), ..finding("roots", false, text) }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn make_is_of_the_prefix_or_of_the_system() {
-        let found = |settings: &str| {
-            let table =
-                format!("tree = \"/t\"\n{settings}\n[root]\nrelease = \"r\"\nmirror = \"http://m\"\n");
-            make_program(&toml::from_str(&table).unwrap())
-        };
-        for (settings, make) in [
-            ("", "/usr/pkg/bin/bmake"),
-            ("prefix = \"/opt/pkg\"", "/opt/pkg/bin/bmake"),
-            ("prefix = \"/opt/pkg\"\nmake = \"/opt/pkg/sbin/make\"", "/opt/pkg/sbin/make"),
-            ("make = \"/usr/bin/bmake\"", "/usr/bin/bmake"),
-        ] {
-            assert_eq!(found(settings), finding("make", true, make));
-        }
-        for (settings, make, prefix) in [
-            ("make = \"/opt/pkg/bin/bmake\"", "/opt/pkg/bin/bmake", "/usr/pkg"),
-            ("prefix = \"/opt/pkg\"\nmake = \"/usr/pkg/bin/bmake\"", "/usr/pkg/bin/bmake", "/opt/pkg"),
-            // A folder whose name only begins as the prefix does is another one.
-            ("make = \"/usr/pkgsrc/bmake\"", "/usr/pkgsrc/bmake", "/usr/pkg"),
-            ("make = \"/usr/binary/bmake\"", "/usr/binary/bmake", "/usr/pkg"),
-        ] {
-            let found = found(settings);
-            assert!(!found.is_ok, "{settings}");
-            assert_eq!(
-                found.text,
-                format!("{make} is neither in the prefix {prefix} nor a program of the base root")
-            );
-            assert!(found.help.unwrap().contains(&format!("{prefix}/bin/bmake, or prefix")));
+            Finding { help: Some(help.to_owned()), ..Finding::new("roots", false, text) }
         }
     }
 }

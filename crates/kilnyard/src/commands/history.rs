@@ -2,10 +2,10 @@
 
 use super::{print, print_json, state_of, unknown};
 use crate::cli;
-use crate::config::Family;
 use crate::error::{Context, Error, Kind, Result};
 use crate::words;
 use crate::yard::{Yard, store_error};
+use kilnyard_family::debian::Debian;
 use kilnyard_model::result::StageResult;
 use kilnyard_store::{BuildRow, RunRow, Store};
 use kilnyard_store_sqlite::bob_history::{self, BobBuild};
@@ -84,7 +84,7 @@ pub fn run(yard: &Yard, options: &cli::History) -> Result<ExitCode> {
 
 /// Imports the times of the last successful build of each package that bob built.
 pub fn import_bob(yard: &Yard, file: &Path) -> Result<()> {
-    if matches!(yard.config.family, Family::Debian(_)) {
+    if yard.config.family.of::<Debian>().is_some() {
         return Err(Error::usage("this is a yard of Debian, and bob builds packages of pkgsrc"));
     }
     let _lock = yard.lock()?;

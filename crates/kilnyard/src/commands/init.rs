@@ -4,14 +4,16 @@ mod other;
 
 use super::print;
 use crate::cli::{Init, InitPkgsrc};
-use crate::config::{self, PkgsrcTemplate};
+use crate::config;
 use crate::environment_of_process;
 use crate::error::{Context, Error, Kind, Result};
-use crate::family::pkgsrc::asking::check_categories;
 use crate::files::write_whole_by;
 use crate::yard::{CONFIG, Yard};
-use crate::{mirror as mirrors, signals};
+use crate::{mirror, signals};
 use kilnyard_ecosystem::pkgsrc::moving::{Key, Moved, Wanted};
+use kilnyard_family::FAMILIES;
+use kilnyard_family::debian;
+use kilnyard_family::pkgsrc::{self, asking::check_categories};
 use kilnyard_mirror::without_password;
 use kilnyard_sign::YardKey;
 use other::Other;
@@ -36,7 +38,7 @@ pub fn run(folder: &Path, options: &Init) -> Result<ExitCode> {
             let mirror = mirror.clone().unwrap_or_else(|| mirror_for(release));
             check_packages(packages)?;
             let packages: Vec<String> = packages.iter().map(|name| absolute(name)).collect();
-            let text = config::debian_template(release, &mirror, &packages);
+            let text = debian::template(release, &mirror, &packages);
             check(folder, &text)?;
             check_release(release, &mirror)?;
             write(folder, &text)?;
@@ -66,9 +68,9 @@ fn check_packages(packages: &[String]) -> Result<()> {
 /// Asks the mirror whether it has the release. Without a network a yard can be made all the same.
 fn check_release(release: &str, mirror: &str) -> Result<()> {
     let shown = without_password(mirror);
-    match mirrors::find_release(mirror, release, &environment_of_process(), signals::cancel()) {
+    match debian::mirror::find_release(mirror, release, &environment_of_process(), signals::cancel()) {
         Ok(()) => Ok(()),
-        Err(error) if mirrors::is_absent(&error) => {
+        Err(error) if mirror::is_absent(&error) => {
             Err(Error::usage(format!("the mirror {shown} has no release {release}"))
                 .hint("--release with a codename, such as bookworm; --mirror with another address"))
         }
@@ -97,7 +99,7 @@ fn make_pkgsrc(folder: &Path, options: &InitPkgsrc) -> Result<()> {
     let report = other.as_ref().map(|other| other.report(&moved)).unwrap_or_default();
     let release = options.release.clone();
     let mirror = options.mirror.clone().unwrap_or_else(|| mirror_for(&release));
-    let text = config::pkgsrc_template(&PkgsrcTemplate {
+    let text = pkgsrc::template(&pkgsrc::Template {
         wanted: moved.wanted.clone(),
         values: moved.values,
         mirror: mirror.clone(),
@@ -111,7 +113,7 @@ fn make_pkgsrc(folder: &Path, options: &InitPkgsrc) -> Result<()> {
     check_release(&release, &mirror)?;
     write(folder, &text)?;
     tell!("made the yard {} for the tree {tree}", folder.display());
-    report.iter().for_each(|line| tell!("{}", config::one_line(line)));
+    report.iter().for_each(|line| tell!("{}", pkgsrc::one_line(line)));
     if moved.wanted.is_none() {
         tell!("it could not be told which packages: name them in {}", folder.join(CONFIG).display());
     }
@@ -167,14 +169,14 @@ fn absolute(name: &str) -> String {
 
 /// Makes a yard with its configuration and its key.
 pub fn make(folder: &Path, release: &str, mirror: &str, packages: &[String]) -> Result<()> {
-    let text = config::debian_template(release, mirror, packages);
+    let text = debian::template(release, mirror, packages);
     check(folder, &text)?;
     write(folder, &text)
 }
 
 /// An error for a configuration that a yard in this folder cannot have.
 fn check(folder: &Path, text: &str) -> Result<()> {
-    let config = config::Config::parse(text, Path::new(CONFIG))?;
+    let config = config::Config::parse(text, Path::new(CONFIG), FAMILIES)?;
     config.package_names(folder).map(drop)
 }
 

@@ -2,10 +2,10 @@
 
 use super::{print, print_json};
 use crate::error::{Error, Result};
-use crate::family::{Set, pkgsrc::pbulk};
 use crate::mirror::open_distfiles;
 use crate::plan::{self, Forced};
 use crate::yard::Yard;
+use kilnyard_family::pkgsrc::{Pkgsrc, TreeSet, pbulk};
 use kilnyard_model::result::PackageState;
 use serde_json::json;
 use std::fmt::Write;
@@ -15,10 +15,10 @@ pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
     let distfiles = open_distfiles(yard)?;
     let mut store = yard.store()?;
     let planned = plan::make(yard, &distfiles, &mut store, &Forced::Nothing)?;
-    let Set::Pkgsrc(workshop) = &planned.set else {
+    let (Some(set), Some(pkgsrc)) = (planned.set.of::<TreeSet>(), yard.config.family.of::<Pkgsrc>()) else {
         return Err(Error::usage("pbulk builds pkgsrc, and this is a yard of Debian"));
     };
-    let verdicts = pbulk::verdicts(yard, workshop, &planned.current, &distfiles);
+    let verdicts = pbulk::verdicts(pkgsrc, set.workshop(), &planned.current, &distfiles);
     let rows = planned.plan.packages.iter().filter_map(|row| {
         let verdict = verdicts.get(&row.package.name)?;
         Some((&row.package, verdict.as_ref().map(ToString::to_string)))

@@ -4,22 +4,22 @@ use super::print;
 use crate::cli;
 use crate::error::Result;
 use crate::yard::Yard;
-use crate::{family, mirror, words};
+use crate::{mirror, words};
 use std::process::ExitCode;
 
 pub fn run(yard: &Yard, options: &cli::Publish) -> Result<ExitCode> {
     let _lock = yard.lock()?;
     let store = yard.store()?;
     let distfiles = mirror::open_distfiles(yard)?;
-    let set = family::resolve(yard, &distfiles)?;
+    let set = yard.config.family.resolve(yard, &distfiles)?;
     if options.dry_run {
-        let plan = family::plan_publication(yard, &store, &set, &distfiles)?;
+        let plan = set.plan_publication(yard, &store, &distfiles)?;
         if plan.is_empty() {
             tell!("nothing to publish: the repository is up to date");
         }
         return print(&plan);
     }
-    let published = family::publish(yard, &store, &set, &distfiles)?;
+    let published = set.publish(yard, &store, &distfiles)?;
     for remark in &published.remarks {
         tell!("note: {remark}");
     }

@@ -7,7 +7,7 @@ use super::print;
 use crate::cli;
 use crate::error::{Context, Error, Kind, Result};
 use crate::yard::{STORE, Yard, store_error};
-use crate::{family, mirror, words};
+use crate::{mirror, words};
 use kilnyard_store::{Record, Store};
 use kilnyard_store_sqlite::{Sqlite, check_file, files};
 use std::fmt::Write as _;
@@ -37,7 +37,7 @@ pub fn run(yard: &Yard, options: &cli::Restore) -> Result<ExitCode> {
     // The repository may be newer than the backup, and the store may not be empty while it has packages.
     let mut store = Sqlite::open(&making).map_err(store_error)?;
     let distfiles = mirror::open_distfiles(yard)?;
-    let recovered = family::recover(yard, &store, &distfiles)?;
+    let recovered = yard.config.family.recover(yard, &store, &distfiles)?;
     let records: Vec<Record> = recovered.packages.iter().cloned().map(Record::Outputs).collect();
     store.record(&records).map_err(store_error)?;
     let count = words::count(records.len() as u64, "package");

@@ -3,9 +3,9 @@
 use super::{print, print_json};
 use crate::cli;
 use crate::error::{Error, Result};
+use crate::mirror;
 use crate::plan::{self, Forced};
 use crate::yard::{Yard, store_error};
-use crate::{family, mirror};
 use kilnyard_root::Operation;
 use kilnyard_store::Store;
 use kilnyard_worker::RootFolder;
@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 pub fn plan(yard: &Yard, options: &cli::RootPlan) -> Result<ExitCode> {
     let name = &options.package;
-    if family::layers(yard).is_none() {
+    if yard.config.family.layers(yard).is_none() {
         return Err(Error::usage("there is no base root yet").hint("kilnyard build"));
     }
     let mut store = yard.store()?;

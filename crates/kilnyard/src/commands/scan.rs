@@ -2,12 +2,12 @@
 
 use super::{print, print_json, printed};
 use crate::cli::Scan;
-use crate::config::{Family, Pkgsrc};
 use crate::error::{Context, Error, Kind, Result};
-use crate::family::pkgsrc::scan::{Index, import};
 use crate::files::write_whole;
 use crate::yard::Yard;
-use crate::{family, input, signals};
+use crate::{input, signals};
+use kilnyard_family::pkgsrc::Pkgsrc;
+use kilnyard_family::pkgsrc::scan::{Index, import};
 use serde_json::json;
 use std::io::Write;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub fn run(yard: &Yard, options: &Scan) -> Result<ExitCode> {
             import(yard, pkgsrc(yard)?, text)
                 .map_err(|error| Error { message: format!("{shown}: {}", error.message), ..error })?
         }
-        None => family::scan(yard, signals::cancel(), &|text| tell!("{text}"))?,
+        None => yard.config.family.scan(yard, signals::cancel(), &|text| tell!("{text}"))?,
     };
     if let Some(file) = &options.export {
         export(yard, file)?;
@@ -41,10 +41,8 @@ pub fn run(yard: &Yard, options: &Scan) -> Result<ExitCode> {
 }
 
 fn pkgsrc(yard: &Yard) -> Result<&Pkgsrc> {
-    match &yard.config.family {
-        Family::Pkgsrc(pkgsrc) => Ok(pkgsrc),
-        Family::Debian(_) => Err(Error::usage("scan files are of pkgsrc, and this is a yard of Debian")),
-    }
+    let other = || Error::usage("scan files are of pkgsrc, and this is a yard of Debian");
+    yard.config.family.of().ok_or_else(other)
 }
 
 /// Writes the index as a scan file.

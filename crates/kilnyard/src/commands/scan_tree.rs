@@ -5,13 +5,13 @@ use super::{print_json, printed};
 use crate::cli::{Scan, ScanFamily};
 use crate::config::seconds_of;
 use crate::error::{Context, Error, Kind, Result};
-use crate::family::pkgsrc::asking::{
-    Found, Work, check_categories, expand, locations, locations_of_categories,
-};
 use crate::signals;
 use kilnyard_ecosystem::pkgsrc::kept::{Journal, Kept, Places};
 use kilnyard_ecosystem::pkgsrc::scan_file::{is_category, is_location};
 use kilnyard_ecosystem::pkgsrc::tree::{MachineMake, OPTION_CACHE_VARIABLE, TimeLimit, Tree};
+use kilnyard_family::pkgsrc::asking::{
+    Found, Work, check_categories, expand, locations, locations_of_categories,
+};
 use kilnyard_mirror::Sha256Hex;
 use serde_json::json;
 use std::io::Write;

@@ -1,9 +1,8 @@
 //! `kilnyard shell`: enters the root of a package's last failed build.
 
-use crate::base;
 use crate::cli;
 use crate::error::{Context, Error, Kind, Result};
-use crate::family;
+use crate::layers;
 use crate::yard::{Yard, store_error};
 use kilnyard_model::order::{Account, CommandOrder};
 use kilnyard_root::Nesting;
@@ -25,13 +24,18 @@ exec "$@"
 
 pub fn run(yard: &Yard, options: &cli::Shell) -> Result<ExitCode> {
     let ids = yard.ids();
-    base::check_owners(yard, &ids)?;
     let store = yard.store()?;
     let package = &options.package;
-    let layers = family::layers(yard)
+    let layers = yard
+        .config
+        .family
+        .layers(yard)
         .ok_or_else(|| Error::usage("there is no base root yet").hint("kilnyard build"))?;
-    let root =
-        RootFolder::of_failed(&yard.folder, package, &ids, &layers).of_root_order(&family::shown(yard)?);
+    if let Some(lowest) = layers.last() {
+        layers::check_owners(yard, lowest, &ids)?;
+    }
+    let root = RootFolder::of_failed(&yard.folder, package, &ids, &layers)
+        .of_root_order(&yard.config.family.shown(yard)?);
     let build = store.builds_of(package, 1).map_err(store_error)?.into_iter().next();
     if !root.path().is_dir() {
         let error = Error::usage(format!("no root of a failed build of {package} is kept"));
@@ -44,7 +48,7 @@ pub fn run(yard: &Yard, options: &cli::Shell) -> Result<ExitCode> {
     }
     let account = if options.root { Account::Root } else { Account::Builder };
     let mut arguments = ["/bin/sh", "-c", IN_SOURCE, "sh"].map(str::to_owned).to_vec();
-    arguments.push(family::source_pattern(yard, package));
+    arguments.push(yard.config.family.source_pattern(package));
     match options.command.is_empty() {
         true => arguments.extend(["/bin/bash".to_owned(), "-i".to_owned()]),
         false => arguments.extend(options.command.iter().cloned()),

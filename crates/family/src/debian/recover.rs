@@ -1,16 +1,16 @@
 //! What the repository knows of the yard's outputs, for a store that was lost.
 
 use super::publish::indexes_of_binaries;
-use crate::config::Debian;
-use crate::error::{Context, Kind, Result};
-use crate::family::Recovered;
-use crate::yard::{Yard, store_error};
+use crate::debian::Debian;
 use kilnyard_ecosystem::OutputBounds;
 use kilnyard_ecosystem::debian::deb822::{Stanza, stanzas};
 use kilnyard_ecosystem::debian::{PublishedBinary, deb_file, version};
 use kilnyard_mirror::DistfileStore;
 use kilnyard_model::order::{Key, Output};
 use kilnyard_store::{Current, Store};
+use kilnyard_yard::error::{Context, Kind, Result};
+use kilnyard_yard::family::Recovered;
+use kilnyard_yard::yard::{Yard, store_error};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -3,10 +3,6 @@
 //! `report/pbulk/report.txt` is for people, and names the folder of the run, `report/pbulk/TIME/meta`. There `report` (and
 //! `report.xz`) has a stanza for every package, `status` the facts of the build, and `report.html` leads to our page.
 
-use crate::error::{Context, Kind, Result};
-use crate::files::{write_whole, write_whole_by};
-use crate::words::now_seconds;
-use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::pkgsrc::report::{
     Header, Package, REPORT_FILE, Status, depths, write_package, write_text,
@@ -15,6 +11,10 @@ use kilnyard_ecosystem::pkgsrc::scan_file::ScanFile;
 use kilnyard_ecosystem::pkgsrc::{LeftOutStanza, Workshop};
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{RunRow, Store};
+use kilnyard_yard::error::{Context, Kind, Result};
+use kilnyard_yard::files::{write_whole, write_whole_by};
+use kilnyard_yard::words::now_seconds;
+use kilnyard_yard::yard::{Yard, store_error};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 

@@ -1,9 +1,9 @@
 //! The table `pkgsrc`: packages of a pkgsrc tree.
 
-use super::root::DebianRoot;
-use super::{COMMON_TEMPLATE, check_minutes, list_of, quoted};
+use crate::debian::DebianRoot;
 use kilnyard_ecosystem::pkgsrc::moving::{Key, Wanted};
 use kilnyard_ecosystem::pkgsrc::tree::MINUTES_MAX;
+use kilnyard_yard::config::{COMMON_TEMPLATE, check_minutes, list_of, quoted};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ fn scan_minutes_max() -> f64 {
 
 impl Pkgsrc {
     /// What is wrong with it, if anything.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check_table(&self) -> Result<(), String> {
         self.root.check()?;
         check_minutes("scan-minutes-max", self.scan_minutes_max)?;
         let is_path = |path: &str| {
@@ -179,7 +179,8 @@ pub fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, Family};
+    use crate::FAMILIES;
+    use kilnyard_yard::config::Config;
 
     const HOSTILE: &str = "/a \"b\"\\ '''\u{1}\r\n\"\"\"\n[build]\nslots = 9 # \u{2028}";
 
@@ -226,9 +227,9 @@ mod tests {
     #[test]
     fn the_comments_of_keys_are_their_defaults() {
         let parse = |text: &str| {
-            let config = Config::parse(text, Path::new("kilnyard.toml")).unwrap();
-            let Family::Pkgsrc(table) = config.family else { panic!("{text}") };
-            (table, config.build)
+            let config = Config::parse(text, Path::new("kilnyard.toml"), FAMILIES).unwrap();
+            let table = config.family.of::<Pkgsrc>().unwrap_or_else(|| panic!("{text}"));
+            (table.clone(), config.build)
         };
         let text = template(&filled(vec![(Key::Tree, "/usr/pkgsrc".to_owned())]));
         let uncommented: String = text

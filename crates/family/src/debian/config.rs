@@ -1,8 +1,11 @@
 //! The table `debian`: sources of a Debian release.
 
-use super::root::{self, DebianRoot, Mirrors};
-use super::{ALL, COMMON_TEMPLATE, list_of, quoted};
+pub mod root;
+
+pub use root::{DebianRoot, Mirrors};
+
 use kilnyard_ecosystem::debian::{Cycles, Settings, relation, source::Parts};
+use kilnyard_yard::config::{ALL, COMMON_TEMPLATE, list_of, quoted};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -79,7 +82,7 @@ fn maintainer() -> String {
 
 impl Debian {
     /// What is wrong with it, if anything.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check_table(&self) -> Result<(), String> {
         self.root().check()?;
         let suffix = &self.version_suffix;
         let is_suffix = suffix.starts_with(['+', '~'])

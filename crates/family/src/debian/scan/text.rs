@@ -3,12 +3,12 @@
 //! On the way in nothing is held: the bytes are unpacked, counted, hashed and packed again as they pass. They stay bytes,
 //! and become a text where they are read.
 
-use crate::error::{Context, Error, Kind, Result};
-use crate::files::write_whole_by;
-use crate::yard::Yard;
 use kilnyard_ecosystem::debian::deb822;
 use kilnyard_ecosystem::{Compression, decompress};
 use kilnyard_mirror::Sha256Hex;
+use kilnyard_yard::error::{Context, Error, Kind, Result};
+use kilnyard_yard::files::write_whole_by;
+use kilnyard_yard::yard::Yard;
 use sha2::{Digest, Sha256};
 use std::io::{self, Read, Write};
 use std::path::Path;

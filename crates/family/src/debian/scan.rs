@@ -7,15 +7,16 @@ mod release;
 mod text;
 mod update;
 
-use crate::error::{Context, Error, Kind, Result};
-use crate::family::Scanned;
-use crate::files::write_whole;
-use crate::mirror::client;
-use crate::yard::Yard;
+use super::config::Debian;
 use kilnyard_ecosystem::debian::source::Sources;
 use kilnyard_ecosystem::debian::universe::{Origin, TooLarge, Universe};
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_sign::Keyring;
+use kilnyard_yard::error::{Context, Error, Kind, Result};
+use kilnyard_yard::family::Scanned;
+use kilnyard_yard::files::write_whole;
+use kilnyard_yard::mirror::client;
+use kilnyard_yard::yard::Yard;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -66,8 +67,7 @@ pub struct Texts {
 }
 
 /// Brings the index up to date. `say` is told what is done.
-pub fn scan(yard: &Yard, cancel: &AtomicBool, say: &dyn Fn(&str)) -> Result<Scanned> {
-    let debian = yard.config.debian()?;
+pub fn scan(yard: &Yard, debian: &Debian, cancel: &AtomicBool, say: &dyn Fn(&str)) -> Result<Scanned> {
     let keyring = Keyring::read(&debian.keyring).map_err(|error| {
         Err::<(), _>(error)
             .context(Kind::Machine, "read the keyring of the archive")

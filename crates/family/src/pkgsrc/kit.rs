@@ -8,11 +8,8 @@
 //! each base. What bootstrapping would find and use of an added package is not in such a kit, as it is not in one that comes
 //! from an archive.
 
-use crate::base::{self, machine_sandbox};
-use crate::config::Pkgsrc;
-use crate::error::{Context, Error, Kind, Result};
-use crate::files::write_whole;
-use crate::yard::Yard;
+use crate::debian::base;
+use crate::pkgsrc::Pkgsrc;
 use kilnyard_ecosystem::debian::Base;
 use kilnyard_ecosystem::pkgsrc::stages::TREE;
 use kilnyard_mirror::Sha256Hex;
@@ -21,6 +18,10 @@ use kilnyard_process::{End, Limits, Log};
 use kilnyard_root::IdMap;
 use kilnyard_root::sandbox::Task;
 use kilnyard_worker::RootFolder;
+use kilnyard_yard::error::{Context, Error, Kind, Result};
+use kilnyard_yard::files::write_whole;
+use kilnyard_yard::layers::{self, machine_sandbox};
+use kilnyard_yard::yard::Yard;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -51,7 +52,7 @@ impl Made {
 
     /// Whether it was made from what the configuration asks for, in whichever base.
     fn is_of(&self, yard: &Yard, pkgsrc: &Pkgsrc) -> bool {
-        self.asked == asked(yard, pkgsrc) && base::is_whole(yard, &self.layer)
+        self.asked == asked(yard, pkgsrc) && layers::is_whole(yard, &self.layer)
     }
 }
 
@@ -83,7 +84,7 @@ fn asked(yard: &Yard, pkgsrc: &Pkgsrc) -> String {
         None => {
             let (tree, prefix, variables) =
                 (pkgsrc.tree.display(), &pkgsrc.prefix, &pkgsrc.bootstrap_environment);
-            format!("bootstrap {tree} {prefix} {variables:?} in {}", base::system(yard))
+            format!("bootstrap {tree} {prefix} {variables:?} in {}", base::system(yard, &pkgsrc.root))
         }
     }
 }
@@ -104,7 +105,7 @@ pub fn ensure(
         return Ok(kit);
     }
     let part = format!("layers/kit-{}.part", std::process::id());
-    base::remove_parts(yard, ids)?;
+    layers::remove_parts(yard, ids)?;
     let digest = match &pkgsrc.bootstrap_kit {
         Some(archive) => {
             say(&format!("unpacking the bootstrap kit {}", archive.display()));
@@ -116,7 +117,7 @@ pub fn ensure(
         }
     };
     let layer = format!("layers/kit-{}", &digest[..12]);
-    base::put_layer(yard, ids, &part, &layer)?;
+    layers::put_layer(yard, ids, &part, &layer)?;
     check(yard, pkgsrc, base, &layer)?;
     Made { asked: asked(yard, pkgsrc), layer, digest, base: base.digest.clone() }.keep(yard)
 }
@@ -199,8 +200,8 @@ fn unpack(yard: &Yard, ids: &IdMap, archive: &Path, layer: &str) -> Result<Strin
         fs_err::write(&copy, &bytes).context(Kind::Machine, "copy the bootstrap kit")?;
         Sha256Hex::of(&bytes).as_str().to_owned()
     };
-    let made = base::make_layer(yard, ids, layer)
-        .and_then(|()| base::unpack(yard, ids, &copy, layer).map_err(|error| no_kit(archive, error)));
+    let made = layers::make_layer(yard, ids, layer)
+        .and_then(|()| layers::unpack(yard, ids, &copy, layer).map_err(|error| no_kit(archive, error)));
     let _ = fs_err::remove_file(&copy);
     made.map(|()| digest)
 }
@@ -247,7 +248,7 @@ fn bootstrap(
     let making = yard.config.roots.on_disk();
     let root = RootFolder::create(&yard.folder, "kit", ids, std::slice::from_ref(&base.layer), &making);
     let root = root.context(Kind::Machine, failed)?.showing(&[tree]);
-    let jobs = crate::shape::Shape::of(yard).jobs;
+    let jobs = kilnyard_yard::shape::Shape::of(yard).jobs;
     let text = fs_err::read(&script).context(Kind::Usage, failed)?;
     let mut arguments = vec!["/bin/sh".to_owned(), format!("{TREE}/bootstrap/bootstrap")];
     arguments.extend([format!("--prefix={}", pkgsrc.prefix), format!("--workdir={WORK}")]);

@@ -3,15 +3,15 @@
 use super::KeptSuite;
 use super::release::{Dates, Refused, parse};
 use super::text::{INDEX_BYTES_MAX, keep};
-use crate::config::Debian;
-use crate::error::{Context, Error, Kind, Result};
-use crate::mirror::{Asked, RELEASE_BYTES_MAX, unreachable_mirror};
-use crate::yard::Yard;
+use crate::debian::Debian;
+use crate::debian::mirror::{Asked, RELEASE_BYTES_MAX, unreachable_mirror};
 use jiff::Timestamp;
 use kilnyard_ecosystem::debian::deb822::{self, Stanza};
 use kilnyard_mirror::{Client, Condition, Fetched, Sha256Hex, Wanted};
 use kilnyard_model::foreign::Foreign;
 use kilnyard_sign::Keyring;
+use kilnyard_yard::error::{Context, Error, Kind, Result};
+use kilnyard_yard::yard::Yard;
 use std::sync::atomic::AtomicBool;
 
 /// What a suite is brought up to date with.

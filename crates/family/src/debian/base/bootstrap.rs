@@ -5,14 +5,16 @@
 //! machine's apt, but runs nothing of the packages. Their maintainer scripts run in the second sandbox: a root like that of
 //! any build, with the yard's ids, no network, and nothing of the machine's files and processes.
 
-use super::{WORK, make_layer};
-use crate::environment::Environment;
-use crate::error::{Context, Error, Kind, Result};
-use crate::yard::Yard;
+use super::super::config::DebianRoot;
+use super::WORK;
 use kilnyard_model::order::{Account, CommandOrder};
 use kilnyard_process::{End, Log};
 use kilnyard_root::sandbox::Task;
 use kilnyard_root::{Access, IdMap, Operation, Sandbox, View, remove_folder};
+use kilnyard_yard::environment::Environment;
+use kilnyard_yard::error::{Context, Error, Kind, Result};
+use kilnyard_yard::layers::make_layer;
+use kilnyard_yard::yard::Yard;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -65,13 +67,14 @@ fi
 /// Makes a layer of the release's packages.
 pub fn bootstrap(
     yard: &Yard,
+    root: &DebianRoot,
     ids: &IdMap,
     layer: &str,
     cancel: &AtomicBool,
     say: &dyn Fn(&str),
 ) -> Result<()> {
     let mut making = Making::begin(yard, ids, cancel, say)?;
-    let made = download(&mut making).and_then(|()| {
+    let made = download(&mut making, root).and_then(|()| {
         let target = yard.path(WORK).join(TARGET);
         fs_err::rename(target, yard.path(layer))
             .context(Kind::Machine, "keep the packages of the base root")?;
@@ -178,30 +181,29 @@ impl Write for Phases<'_> {
 }
 
 /// Downloads the packages and extracts them, without running anything of theirs.
-fn download(making: &mut Making) -> Result<()> {
+fn download(making: &mut Making, root: &DebianRoot) -> Result<()> {
     let (yard, ids) = (making.yard, making.ids);
     let failed = "make the base root";
     remove_folder(&yard.folder, WORK.as_ref(), ids).context(Kind::Machine, failed)?;
     fs_err::create_dir_all(yard.path("roots")).context(Kind::Machine, failed)?;
     make_layer(yard, ids, WORK)?;
-    let keyring = &yard.config.root().keyring;
+    let keyring = &root.keyring;
     // Its own path may be closed to the root's ids.
     let copied = fs_err::read(keyring).and_then(|keys| fs_err::write(yard.path(WORK).join(KEYRING), keys));
     copied.context(Kind::Usage, "read the archive's keyring").map_err(|error| {
         error.hint("keyring in kilnyard.toml; as root: apt-get install debian-archive-keyring")
     })?;
     // No other user of the machine may enter the folder above.
-    fs_err::write(yard.path(WORK).join(SOURCES), sources(yard)).context(Kind::Machine, failed)?;
+    fs_err::write(yard.path(WORK).join(SOURCES), sources(root)).context(Kind::Machine, failed)?;
     let show = Operation::Bind { source: WORK.into(), target: SHOWN.into(), access: Access::Write };
-    let mut sandbox = Sandbox::of_machine(&yard.folder, ids, Task::Program(arguments(yard)));
+    let mut sandbox = Sandbox::of_machine(&yard.folder, ids, Task::Program(arguments(root)));
     sandbox.view = View::Root(vec![show]);
     sandbox.directory = SHOWN.into();
     sandbox.environment = environment(ids, &yard.environment);
     making.run(&sandbox, DOWNLOADING)
 }
 
-fn arguments(yard: &Yard) -> Vec<String> {
-    let root = yard.config.root();
+fn arguments(root: &DebianRoot) -> Vec<String> {
     let (release, architecture) = (&root.release, &root.architecture);
     // Those of mmdebstrap's variant "buildd", which installs them as well.
     let essential = format!(
@@ -234,8 +236,7 @@ fn arguments(yard: &Yard) -> Vec<String> {
 
 /// The apt sources of the base. They are a file, since an address may have a password, and arguments can be read by every user
 /// of the machine.
-fn sources(yard: &Yard) -> String {
-    let root = yard.config.root();
+fn sources(root: &DebianRoot) -> String {
     let (mirror, components) = (&root.mirror.all()[0], root.components.join(" "));
     let line = |suite| format!("deb [signed-by={SHOWN}/{KEYRING}] {mirror} {suite} {components}\n");
     std::iter::once(&root.release).chain(&root.suites).map(line).collect()

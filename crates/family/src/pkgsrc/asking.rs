@@ -1,11 +1,11 @@
 //! Asks the directories of a tree for their packages, several at once, and only those that could say something else
 //! than the last time.
 
-use crate::error::{Context, Error, Kind, Result};
-use crate::{interrupt, words};
 use kilnyard_ecosystem::pkgsrc::kept::{Journal, depended_on};
 use kilnyard_ecosystem::pkgsrc::scan_file::is_category;
 use kilnyard_ecosystem::pkgsrc::tree::{Tree, TreeError};
+use kilnyard_yard::error::{Context, Error, Kind, Result};
+use kilnyard_yard::{interrupt, words};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

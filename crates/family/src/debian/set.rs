@@ -2,9 +2,7 @@
 
 use super::publish::indexes_of_binaries;
 use super::scan::Index;
-use crate::config::Debian;
-use crate::error::{Context, Error, Kind, Result};
-use crate::yard::Yard;
+use crate::debian::Debian;
 use kilnyard_ecosystem::LeftOut;
 use kilnyard_ecosystem::debian::deb822::Stanza;
 use kilnyard_ecosystem::debian::relation;
@@ -13,6 +11,8 @@ use kilnyard_ecosystem::debian::universe::Universe;
 use kilnyard_ecosystem::debian::version;
 use kilnyard_ecosystem::debian::{Base, Published, Workshop};
 use kilnyard_mirror::DistfileStore;
+use kilnyard_yard::error::{Context, Error, Kind, Result};
+use kilnyard_yard::yard::Yard;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -68,7 +68,7 @@ fn published(yard: &Yard, debian: &Debian) -> Result<Published> {
     Ok(published)
 }
 
-/// See [`crate::family::inputs`].
+/// See [`kilnyard_yard::family::Family::inputs`].
 pub fn inputs(yard: &Yard, base: Option<&Base>, names: Option<&[String]>) -> Result<String> {
     let mut text = format!("{}\n{}\n", Index::open(yard)?.identity, base.map_or("", |base| &base.digest));
     for name in names.into_iter().flatten().filter(|name| name.ends_with(".dsc")) {

@@ -1,8 +1,6 @@
 //! make, run in a root: what it answers follows from the tree and the layers alone.
 
-use crate::config::{Pkgsrc, seconds_of};
-use crate::error::{Context, Kind, Result};
-use crate::yard::Yard;
+use crate::pkgsrc::Pkgsrc;
 use kilnyard_ecosystem::pkgsrc::Settings;
 use kilnyard_ecosystem::pkgsrc::stages::{OPTION_CACHE, TREE, environment, sealed, texts};
 use kilnyard_ecosystem::pkgsrc::tree::{Make, OPTION_CACHE_VARIABLE, OUTPUT_BYTES_MAX, TimeLimit};
@@ -10,6 +8,9 @@ use kilnyard_model::order::{Account, CommandOrder, SharedFolder};
 use kilnyard_process::{CaptureEnd, Captured, End, Limits};
 use kilnyard_root::IdMap;
 use kilnyard_worker::RootFolder;
+use kilnyard_yard::config::seconds_of;
+use kilnyard_yard::error::{Context, Kind, Result};
+use kilnyard_yard::yard::Yard;
 use std::io::{self, Write};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;

@@ -2,12 +2,12 @@
 
 use super::kit;
 use super::scan::Index;
-use crate::config::Pkgsrc;
-use crate::error::{Context, Kind, Result};
-use crate::yard::Yard;
+use crate::pkgsrc::Pkgsrc;
 use kilnyard_ecosystem::debian::Base;
 use kilnyard_ecosystem::pkgsrc::{Settings, Workshop};
 use kilnyard_mirror::Sha256Hex;
+use kilnyard_yard::error::{Context, Kind, Result};
+use kilnyard_yard::yard::Yard;
 
 /// Variables that commands which fetch are given from the environment, which this floor alone reads.
 const FETCH_VARIABLES: [&str; 8] = [
@@ -46,7 +46,7 @@ pub fn settings(yard: &Yard, pkgsrc: &Pkgsrc, base: &Base) -> Result<Settings> {
     })
 }
 
-/// See [`crate::family::inputs`].
+/// See [`kilnyard_yard::family::Family::inputs`].
 pub fn inputs(yard: &Yard, pkgsrc: &Pkgsrc, base: Option<&Base>) -> Result<String> {
     let settings = settings(yard, pkgsrc, base.unwrap_or(&Base::default()))?;
     let index = Index::open(yard)?.inputs(pkgsrc);

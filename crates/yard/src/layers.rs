@@ -1,74 +1,30 @@
-//! The base root: what every build root begins with, made once for a release and kept.
-
-mod bootstrap;
+//! Layers: folders that roots stand on, made once and kept, with what is written of each.
 
 use crate::error::{Context, Error, Kind, Result};
-use crate::files::write_whole;
 use crate::yard::Yard;
-use kilnyard_ecosystem::debian::Base;
-use kilnyard_mirror::Sha256Hex;
-use kilnyard_model::order::{Account, CommandOrder};
 use kilnyard_root::sandbox::Task;
 use kilnyard_root::{Flushes, IdMap, Nesting, Sandbox, User, View, probe, remove_folder};
 use kilnyard_worker::remove_or_set_aside;
-use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
-
-/// Where a base is worked on.
-const WORK: &str = "roots/base";
 
 /// The builder's user and group in a root.
 const BUILDER: u32 = kilnyard_worker::BUILDER_ID;
-
-/// What is written about the base that is there.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Made {
-    asked: String,
-    layer: String,
-    digest: String,
-    packages: Vec<(String, String)>,
-}
-
-/// The base as it is; none where there is none for this configuration.
-pub fn find(yard: &Yard) -> Option<Base> {
-    let made: Made = serde_json::from_slice(&fs_err::read(yard.path("layers/base.json")).ok()?).ok()?;
-    let is_right = made.asked == asked(yard) && is_whole(yard, &made.layer);
-    is_right.then_some(Base { layer: made.layer, digest: made.digest, packages: made.packages })
-}
 
 /// Whether a layer is there, and was not found damaged.
 pub fn is_whole(yard: &Yard, layer: &str) -> bool {
     yard.path(layer).is_dir() && !kilnyard_worker::is_marked_damaged(&yard.folder, layer)
 }
 
-/// What a base is made from: a change asks for a new one.
-fn asked(yard: &Yard) -> String {
-    let root = yard.config.root();
-    let packages = root.packages.join(",");
-    let (release, owners) = (&root.release, owners(&yard.ids()));
-    format!("{release} {:?} {:?} {} {packages} 1{owners}", root.suites, root.components, root.architecture)
-}
-
-/// What a base is a system of, whichever packages it has: programs that were made in one run in another that has their
-/// libraries.
-pub fn system(yard: &Yard) -> String {
-    let root = yard.config.root();
-    let owners = owners(&yard.ids());
-    format!("{} {:?} {:?} {}{owners}", root.release, root.suites, root.components, root.architecture)
-}
-
-/// Whose files those of a base are, as far as that differs from what its packages say: such a base is another one.
-fn owners(ids: &IdMap) -> &'static str {
+/// Whose files those of a layer are, as far as that differs from what its packages say: such a layer is another one.
+pub fn owners(ids: &IdMap) -> &'static str {
     if ids.is_alone() { "-alone" } else { "" }
 }
 
-/// An error if the files of the base that is there belong to nobody whom a root has now: who changes `/etc/subuid` changes
+/// An error if the files of the lowest layer, which has the folder that packages are built in, belong to nobody whom a root has now: who changes `/etc/subuid` changes
 /// which ids these are.
-pub fn check_owners(yard: &Yard, ids: &IdMap) -> Result<()> {
-    let Some(base) = find(yard) else { return Ok(()) };
-    match strangers(&yard.path(&base.layer), ids) {
+pub fn check_owners(yard: &Yard, layer: &str, ids: &IdMap) -> Result<()> {
+    match strangers(&yard.path(layer), ids) {
         None => Ok(()),
         Some((path, user, group)) => {
             let mut error =
@@ -103,30 +59,6 @@ fn strangers(base: &Path, ids: &IdMap) -> Option<(String, u32, u32)> {
         let is_right = ids.user_inside(user) == Some(id) && is_right_group;
         (!is_right).then(|| (path.display().to_string(), user, group))
     })
-}
-
-/// The base, made if it is not there.
-pub fn ensure(yard: &Yard, ids: &IdMap, cancel: &AtomicBool, say: &dyn Fn(&str)) -> Result<Base> {
-    if let Some(base) = find(yard) {
-        check_owners(yard, ids)?;
-        return Ok(base);
-    }
-    say("making the base root, once (half a minute of CPU)");
-    let failed = "make the base root";
-    remove_parts(yard, ids)?;
-    let layer_part = format!("layers/base-{}.part", std::process::id());
-    bootstrap::bootstrap(yard, ids, &layer_part, cancel, say)?;
-    let list = set_up(yard, ids, &layer_part)?;
-    remove_or_set_aside(&yard.folder, Path::new(WORK), ids);
-    let digest = Sha256Hex::of(list.as_bytes()).as_str().to_owned();
-    let layer = format!("layers/base-{}-{}{}", yard.config.root().release, &digest[..12], owners(ids));
-    put_layer(yard, ids, &layer_part, &layer)?;
-    let packages =
-        list.lines().filter_map(|line| line.split_once(' ')).map(|(n, v)| (n.to_owned(), v.to_owned()));
-    let made = Made { asked: asked(yard), layer, digest, packages: packages.collect() };
-    let text = serde_json::to_vec_pretty(&made).or_internal(failed)?;
-    write_whole(&yard.path("layers/base.json"), &text)?;
-    Ok(Base { layer: made.layer, digest: made.digest, packages: made.packages })
 }
 
 /// Removes layers that an earlier process was killed over.
@@ -219,30 +151,6 @@ pub fn remove(yard: &Yard, ids: &IdMap, layer: &str) -> Result<()> {
         fs_err::rename(yard.path(layer), yard.path(&gone)).context(Kind::Machine, &failed)?;
     }
     remove_folder(&yard.folder, gone.as_ref(), ids).context(Kind::Machine, failed)
-}
-
-/// The builder's account, no services, no manual index; prints what is installed.
-const SET_UP: &str = r#"
-groupadd --gid 1000 builder
-useradd --uid 1000 --gid 1000 --home-dir /nonexistent --no-create-home --shell /bin/sh builder
-echo 'man-db man-db/auto-update boolean false' | debconf-set-selections
-printf '127.0.0.1 localhost kilnyard\n::1 localhost kilnyard\n' > /etc/hosts
-rm -f /etc/apt/sources.list /etc/apt/sources.list.d/* /etc/resolv.conf /var/lib/apt/lists/*_* /var/cache/apt/archives/*.deb
-mkdir -p /build /kilnyard/inputs /kilnyard/texts
-chown builder:builder /build
-dpkg-query --show --showformat '${Package} ${Version}\n'
-"#;
-
-fn set_up(yard: &Yard, ids: &IdMap, layer: &str) -> Result<String> {
-    let command = CommandOrder {
-        arguments: ["/bin/sh", "-eu", "-c", SET_UP].map(str::to_owned).into(),
-        account: Account::Root,
-        directory: "/".to_owned(),
-        environment: vec![("DEBIAN_FRONTEND".to_owned(), "noninteractive".to_owned())],
-    };
-    let outcome =
-        kilnyard_worker::run_in_base(&yard.folder, (Path::new(layer), Path::new(WORK)), ids, &command);
-    outcome.context(Kind::Machine, "set up the base root")
 }
 
 #[cfg(test)]

@@ -1,11 +1,6 @@
 //! The yard's repository: everything that is there, with its sources, signed by the yard's key.
 
-use crate::config::Debian;
-use crate::error::{Context, Kind, Result};
-use crate::family::{ToPublish, broken_remark};
-use crate::key::Key;
-use crate::words::now_seconds;
-use crate::yard::{Yard, store_error};
+use crate::debian::Debian;
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::debian::Workshop;
 use kilnyard_ecosystem::debian::deb822;
@@ -13,6 +8,11 @@ use kilnyard_ecosystem::debian::source::{OutputKind, Source};
 use kilnyard_mirror::{DistfileStore, Sha256Hex};
 use kilnyard_publish::{BinaryEntry, BinaryIndex, KEYRING_FILE, ReleaseFacts, SourceEntry, SourceFile};
 use kilnyard_store::{Current, OutputRow, Store};
+use kilnyard_yard::error::{Context, Kind, Result};
+use kilnyard_yard::family::{ToPublish, broken_remark};
+use kilnyard_yard::key::Key;
+use kilnyard_yard::words::now_seconds;
+use kilnyard_yard::yard::{Yard, store_error};
 use std::collections::HashSet;
 use std::path::PathBuf;
 
@@ -30,12 +30,12 @@ fn pool_folder(source: &str) -> String {
 /// What is to be published.
 pub fn make(
     yard: &Yard,
+    debian: &Debian,
     store: &dyn Store,
     workshop: &Workshop,
     distfiles: &DistfileStore,
     key: &Key,
 ) -> Result<ToPublish> {
-    let debian = yard.config.debian()?;
     // What is not in the set any more is not published any more; what is, but could not be built, stays.
     let left_out: HashSet<&str> = workshop.left_out().iter().map(|left| left.name.as_str()).collect();
     let is_in_set = |name: &str| workshop.graph().find(name).is_some() || left_out.contains(name);

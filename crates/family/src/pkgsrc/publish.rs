@@ -2,16 +2,16 @@
 //!
 //! A package that may not be given away (`NO_BIN_ON_FTP`), and all that stand on one, are built and stay in the yard.
 
-use crate::error::{Context, Kind, Result};
-use crate::family::{Recovered, ToPublish, broken_remark};
-use crate::key::Key;
-use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::pkgsrc::{Workshop, description};
 use kilnyard_mirror::{DistfileStore, Sha256Hex};
 use kilnyard_model::order::Key as BuildKey;
 use kilnyard_publish::{PackageEntry, PublishedPackages, plan_packages};
 use kilnyard_store::{Current, OutputRow, Store};
+use kilnyard_yard::error::{Context, Kind, Result};
+use kilnyard_yard::family::{Recovered, ToPublish, broken_remark};
+use kilnyard_yard::key::Key;
+use kilnyard_yard::yard::{Yard, store_error};
 use std::collections::HashSet;
 
 /// What is to be published.

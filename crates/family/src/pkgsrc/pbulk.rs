@@ -1,30 +1,24 @@
 //! What pbulk would take for up to date in this yard.
 
-use crate::config::Family;
-use crate::yard::Yard;
+use crate::pkgsrc::Pkgsrc;
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::pkgsrc::pbulk_check::{Facts, Stale, stale};
 use kilnyard_ecosystem::pkgsrc::{Workshop, package_file};
 use kilnyard_mirror::{DistfileStore, Sha256Hex};
 use kilnyard_store::Current;
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::time::SystemTime;
 
 /// Of each package of the set, why pbulk would build it again, if it would.
 pub fn verdicts(
-    yard: &Yard,
+    pkgsrc: &Pkgsrc,
     workshop: &Workshop,
     current: &HashMap<String, Current>,
     distfiles: &DistfileStore,
 ) -> HashMap<String, Option<Stale>> {
-    let tree = match &yard.config.family {
-        Family::Pkgsrc(pkgsrc) => pkgsrc.tree.clone(),
-        Family::Debian(_) => PathBuf::new(),
-    };
     // Sources of old trees are not all UTF-8.
     let read = |file: &str| {
-        fs_err::read(tree.join(file)).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        fs_err::read(pkgsrc.tree.join(file)).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     };
     let file_of = |name: &str| {
         let output = current.get(name)?.outputs.first()?;

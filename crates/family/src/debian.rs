@@ -1,0 +1,160 @@
+//! Debian: the archive's index, sets of sources, an apt repository.
+
+pub mod base;
+pub mod config;
+mod doctor;
+pub mod mirror;
+pub mod publish;
+pub mod recover;
+pub mod scan;
+pub mod set;
+
+pub use config::{Debian, DebianRoot, Mirrors, template};
+pub use doctor::{base_findings, mirror_finding};
+
+use kilnyard_ecosystem::Ecosystem;
+use kilnyard_ecosystem::debian::relation;
+use kilnyard_ecosystem::debian::{Workshop, stages};
+use kilnyard_mirror::DistfileStore;
+use kilnyard_model::order::RootOrder;
+use kilnyard_root::IdMap;
+use kilnyard_store::Store;
+use kilnyard_yard::error::{Error, Result};
+use kilnyard_yard::family::{self, Family, Recovered, Resolved, Scanned, Set, ToPublish};
+use kilnyard_yard::finding::Finding;
+use kilnyard_yard::key::Key;
+use kilnyard_yard::yard::Yard;
+use serde::Deserialize;
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Debian, before there is a yard.
+pub struct Entry;
+
+/// The name of the family, for people.
+pub const TITLE: &str = "Debian";
+
+impl family::Entry for Entry {
+    fn name(&self) -> &'static str {
+        "debian"
+    }
+
+    fn read(&self, text: &str) -> std::result::Result<Arc<dyn Family>, toml::de::Error> {
+        #[derive(Deserialize)]
+        struct File {
+            debian: Debian,
+        }
+        toml::from_str(text).map(|file: File| Arc::new(file.debian) as Arc<dyn Family>)
+    }
+
+    fn init_hint(&self) -> &'static str {
+        "kilnyard init debian --release bookworm PACKAGE..., which makes one"
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        base_findings(&config::root::debian_keyring())
+    }
+}
+
+impl Family for Debian {
+    fn located(&self, yard: &Path) -> Arc<dyn Family> {
+        Arc::new(Debian { keyring: yard.join(&self.keyring), ..self.clone() })
+    }
+
+    fn title(&self) -> &'static str {
+        TITLE
+    }
+
+    fn check(&self) -> std::result::Result<(), String> {
+        self.check_table()
+    }
+
+    fn check_name(&self, name: &str) -> Result<()> {
+        match name.ends_with(".dsc") || relation::is_name(name) {
+            true => Ok(()),
+            false => Err(Error::usage(format!("`{name}` cannot be the name of a source package"))),
+        }
+    }
+
+    fn mirrors(&self) -> Vec<String> {
+        self.mirror.all()
+    }
+
+    fn tree_and_architecture(&self) -> (String, String) {
+        (self.release.clone(), self.architecture())
+    }
+
+    fn scan(&self, yard: &Yard, cancel: &AtomicBool, say: &(dyn Fn(&str) + Sync)) -> Result<Scanned> {
+        scan::scan(yard, self, cancel, say)
+    }
+
+    fn check_scanned(&self, yard: &Yard) -> Result<()> {
+        scan::Index::open(yard).map(drop)
+    }
+
+    fn ensure_layers(&self, yard: &Yard, ids: &IdMap, cancel: &AtomicBool, say: &dyn Fn(&str)) -> Result<()> {
+        base::ensure(yard, &self.root(), ids, cancel, say).map(drop)
+    }
+
+    fn layers(&self, yard: &Yard) -> Option<Vec<String>> {
+        Some(vec![base::find(yard, &self.root())?.layer])
+    }
+
+    fn shown(&self, _yard: &Yard) -> Result<RootOrder> {
+        Ok(stages::shown())
+    }
+
+    fn source_pattern(&self, _package: &str) -> String {
+        stages::source_pattern()
+    }
+
+    fn inputs(&self, yard: &Yard, names: Option<&[String]>) -> Result<String> {
+        set::inputs(yard, base::find(yard, &self.root()).as_ref(), names)
+    }
+
+    fn resolve(&self, yard: &Yard, distfiles: &DistfileStore) -> Result<Set> {
+        let base = base::find(yard, &self.root()).unwrap_or_default();
+        let workshop = Arc::new(set::resolve(yard, self, base, distfiles)?);
+        Ok(Set::new(SourceSet { debian: self.clone(), workshop }))
+    }
+
+    fn recover(&self, yard: &Yard, store: &dyn Store, distfiles: &DistfileStore) -> Result<Recovered> {
+        recover::recover(yard, self, store, distfiles)
+    }
+
+    fn published_files(&self, yard: &Yard) -> HashSet<String> {
+        publish::published_files(yard, self)
+    }
+
+    fn machine_findings(&self) -> Vec<Finding> {
+        base_findings(&self.keyring)
+    }
+
+    fn yard_findings(&self, yard: &Yard, cancel: &AtomicBool) -> Vec<Finding> {
+        vec![mirror_finding(yard, &self.root(), cancel)]
+    }
+}
+
+/// A set of sources.
+pub struct SourceSet {
+    debian: Debian,
+    workshop: Arc<Workshop>,
+}
+
+impl Resolved for SourceSet {
+    fn ecosystem(&self) -> Arc<dyn Ecosystem> {
+        self.workshop.clone()
+    }
+
+    fn to_publish(
+        &self,
+        yard: &Yard,
+        store: &dyn Store,
+        distfiles: &DistfileStore,
+        key: &Key,
+    ) -> Result<ToPublish> {
+        publish::make(yard, &self.debian, store, &self.workshop, distfiles, key)
+    }
+}

@@ -1,0 +1,104 @@
+//! The base root: what every build root begins with, made once for a release and kept.
+
+mod bootstrap;
+
+use super::config::DebianRoot;
+use kilnyard_ecosystem::debian::Base;
+use kilnyard_mirror::Sha256Hex;
+use kilnyard_model::order::{Account, CommandOrder};
+use kilnyard_root::IdMap;
+use kilnyard_worker::remove_or_set_aside;
+use kilnyard_yard::error::{Context, Kind, Result};
+use kilnyard_yard::files::write_whole;
+use kilnyard_yard::layers::{check_owners, is_whole, owners, put_layer, remove_parts};
+use kilnyard_yard::yard::Yard;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+/// Where a base is worked on.
+const WORK: &str = "roots/base";
+
+/// What is written about the base that is there.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Made {
+    asked: String,
+    layer: String,
+    digest: String,
+    packages: Vec<(String, String)>,
+}
+
+/// The base as it is; none where there is none for this configuration.
+pub fn find(yard: &Yard, root: &DebianRoot) -> Option<Base> {
+    let made: Made = serde_json::from_slice(&fs_err::read(yard.path("layers/base.json")).ok()?).ok()?;
+    let is_right = made.asked == asked(yard, root) && is_whole(yard, &made.layer);
+    is_right.then_some(Base { layer: made.layer, digest: made.digest, packages: made.packages })
+}
+
+/// What a base is made from: a change asks for a new one.
+fn asked(yard: &Yard, root: &DebianRoot) -> String {
+    let packages = root.packages.join(",");
+    let (release, owners) = (&root.release, owners(&yard.ids()));
+    format!("{release} {:?} {:?} {} {packages} 1{owners}", root.suites, root.components, root.architecture)
+}
+
+/// What a base is a system of, whichever packages it has: programs that were made in one run in another that has their
+/// libraries.
+pub fn system(yard: &Yard, root: &DebianRoot) -> String {
+    let owners = owners(&yard.ids());
+    format!("{} {:?} {:?} {}{owners}", root.release, root.suites, root.components, root.architecture)
+}
+
+/// The base, made if it is not there.
+pub fn ensure(
+    yard: &Yard,
+    root: &DebianRoot,
+    ids: &IdMap,
+    cancel: &AtomicBool,
+    say: &dyn Fn(&str),
+) -> Result<Base> {
+    if let Some(base) = find(yard, root) {
+        check_owners(yard, &base.layer, ids)?;
+        return Ok(base);
+    }
+    say("making the base root, once (half a minute of CPU)");
+    let failed = "make the base root";
+    remove_parts(yard, ids)?;
+    let layer_part = format!("layers/base-{}.part", std::process::id());
+    bootstrap::bootstrap(yard, root, ids, &layer_part, cancel, say)?;
+    let list = set_up(yard, ids, &layer_part)?;
+    remove_or_set_aside(&yard.folder, Path::new(WORK), ids);
+    let digest = Sha256Hex::of(list.as_bytes()).as_str().to_owned();
+    let layer = format!("layers/base-{}-{}{}", root.release, &digest[..12], owners(ids));
+    put_layer(yard, ids, &layer_part, &layer)?;
+    let packages =
+        list.lines().filter_map(|line| line.split_once(' ')).map(|(n, v)| (n.to_owned(), v.to_owned()));
+    let made = Made { asked: asked(yard, root), layer, digest, packages: packages.collect() };
+    let text = serde_json::to_vec_pretty(&made).or_internal(failed)?;
+    write_whole(&yard.path("layers/base.json"), &text)?;
+    Ok(Base { layer: made.layer, digest: made.digest, packages: made.packages })
+}
+
+/// The builder's account, no services, no manual index; prints what is installed.
+const SET_UP: &str = r#"
+groupadd --gid 1000 builder
+useradd --uid 1000 --gid 1000 --home-dir /nonexistent --no-create-home --shell /bin/sh builder
+echo 'man-db man-db/auto-update boolean false' | debconf-set-selections
+printf '127.0.0.1 localhost kilnyard\n::1 localhost kilnyard\n' > /etc/hosts
+rm -f /etc/apt/sources.list /etc/apt/sources.list.d/* /etc/resolv.conf /var/lib/apt/lists/*_* /var/cache/apt/archives/*.deb
+mkdir -p /build /kilnyard/inputs /kilnyard/texts
+chown builder:builder /build
+dpkg-query --show --showformat '${Package} ${Version}\n'
+"#;
+
+fn set_up(yard: &Yard, ids: &IdMap, layer: &str) -> Result<String> {
+    let command = CommandOrder {
+        arguments: ["/bin/sh", "-eu", "-c", SET_UP].map(str::to_owned).into(),
+        account: Account::Root,
+        directory: "/".to_owned(),
+        environment: vec![("DEBIAN_FRONTEND".to_owned(), "noninteractive".to_owned())],
+    };
+    let outcome =
+        kilnyard_worker::run_in_base(&yard.folder, (Path::new(layer), Path::new(WORK)), ids, &command);
+    outcome.context(Kind::Machine, "set up the base root")
+}

@@ -1,0 +1,56 @@
+//! What a base root of Debian needs of this machine.
+
+use super::config::DebianRoot;
+use super::config::root::debian_keyring;
+use super::mirror::ask;
+use kilnyard_yard::finding::Finding;
+use kilnyard_yard::yard::Yard;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+
+/// Whether there is what makes a base root, with this keyring.
+pub fn base_findings(ring: &Path) -> Vec<Finding> {
+    vec![mmdebstrap(), keyring(ring)]
+}
+
+/// Whether the mirror of the archive answers.
+pub fn mirror_finding(yard: &Yard, root: &DebianRoot, cancel: &AtomicBool) -> Finding {
+    match ask(yard, root, cancel) {
+        Ok(url) => Finding::new("mirror", true, format!("{url} answers")),
+        Err(error) => Finding {
+            help: Some("mirror in kilnyard.toml; the proxy in http_proxy or https_proxy".to_owned()),
+            ..Finding::new("mirror", false, error.causes.first().cloned().unwrap_or(error.message))
+        },
+    }
+}
+
+fn mmdebstrap() -> Finding {
+    match Command::new("mmdebstrap").arg("--version").output() {
+        Ok(output) if output.status.success() => {
+            Finding::new("mmdebstrap", true, String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        }
+        _ => Finding {
+            help: Some("as root: apt-get install mmdebstrap".to_owned()),
+            packages: vec!["mmdebstrap"],
+            ..Finding::new("mmdebstrap", false, "it is not installed, and makes the base root")
+        },
+    }
+}
+
+fn keyring(path: &Path) -> Finding {
+    let shown = path.display();
+    if path.exists() {
+        return Finding::new("keyring", true, shown.to_string());
+    }
+    let missing =
+        Finding::new("keyring", false, format!("{shown} is not there, and says who may sign the archive"));
+    if path != debian_keyring() {
+        return Finding { help: Some("keyring in kilnyard.toml".to_owned()), ..missing };
+    }
+    Finding {
+        help: Some("as root: apt-get install debian-archive-keyring".to_owned()),
+        packages: vec!["debian-archive-keyring"],
+        ..missing
+    }
+}

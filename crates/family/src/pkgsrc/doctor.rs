@@ -1,0 +1,112 @@
+//! What a yard of pkgsrc needs besides a base root.
+
+use super::Pkgsrc;
+use kilnyard_yard::finding::Finding;
+use std::path::Path;
+
+/// Whether the tree is one, and the ids of roots can reach it.
+pub fn tree(pkgsrc: &Pkgsrc) -> Finding {
+    use std::os::unix::fs::PermissionsExt;
+    let shown = pkgsrc.tree.display();
+    if !pkgsrc.tree.join("mk").is_dir() {
+        let help = Some("tree in kilnyard.toml: the folder that mk and the categories are in".to_owned());
+        return Finding {
+            help,
+            ..Finding::new("tree", false, format!("{shown} is no pkgsrc tree: it has no mk"))
+        };
+    }
+    let is_closed = |path: &&Path| {
+        fs_err::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o001 == 0)
+    };
+    match pkgsrc.tree.ancestors().find(is_closed) {
+        Some(closed) => Finding {
+            help: Some(format!("chmod o+x {}; or a tree elsewhere", closed.display())),
+            ..Finding::new(
+                "tree",
+                false,
+                format!("{shown} cannot be reached by the users of roots: {} is closed", closed.display()),
+            )
+        },
+        None => Finding::new("tree", true, shown.to_string()),
+    }
+}
+
+/// Whether there is what the kit is made of.
+pub fn kit(pkgsrc: &Pkgsrc) -> Finding {
+    let Some(archive) = &pkgsrc.bootstrap_kit else {
+        let script = pkgsrc.tree.join("bootstrap/bootstrap");
+        let help = "bootstrap-kit in kilnyard.toml, with an archive of a bootstrapped prefix".to_owned();
+        return match script.is_file() {
+            true => Finding::new("kit", true, format!("{} makes it, once", script.display())),
+            false => Finding {
+                help: Some(help),
+                ..Finding::new("kit", false, format!("there is no {}", script.display()))
+            },
+        };
+    };
+    let help = Some("bootstrap-kit in kilnyard.toml".to_owned());
+    match fs_err::File::open(archive) {
+        Ok(_) => Finding::new("kit", true, archive.display().to_string()),
+        Err(error) => Finding { help, ..Finding::new("kit", false, error.to_string()) },
+    }
+}
+
+/// Where the programs of Debian's packages are.
+const SYSTEM_PROGRAMS: [&str; 6] =
+    ["/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/usr/local/bin/", "/usr/local/sbin/"];
+
+/// Whether make is one of the kit or of the base root; whether it is there, the first build sees.
+pub fn make_program(pkgsrc: &Pkgsrc) -> Finding {
+    let (make, prefix) = (pkgsrc.make(), &pkgsrc.prefix);
+    let is_of_kit = Path::new(&make).starts_with(prefix);
+    if is_of_kit || SYSTEM_PROGRAMS.iter().any(|folder| make.starts_with(folder)) {
+        return Finding::new("make", true, make);
+    }
+    Finding {
+        help: Some(format!(
+            "make in kilnyard.toml: {prefix}/bin/bmake, or prefix, as the kit was bootstrapped with"
+        )),
+        ..Finding::new(
+            "make",
+            false,
+            format!("{make} is neither in the prefix {prefix} nor a program of the base root"),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn make_is_of_the_prefix_or_of_the_system() {
+        let found = |settings: &str| {
+            let table =
+                format!("tree = \"/t\"\n{settings}\n[root]\nrelease = \"r\"\nmirror = \"http://m\"\n");
+            make_program(&toml::from_str(&table).unwrap())
+        };
+        for (settings, make) in [
+            ("", "/usr/pkg/bin/bmake"),
+            ("prefix = \"/opt/pkg\"", "/opt/pkg/bin/bmake"),
+            ("prefix = \"/opt/pkg\"\nmake = \"/opt/pkg/sbin/make\"", "/opt/pkg/sbin/make"),
+            ("make = \"/usr/bin/bmake\"", "/usr/bin/bmake"),
+        ] {
+            assert_eq!(found(settings), Finding::new("make", true, make));
+        }
+        for (settings, make, prefix) in [
+            ("make = \"/opt/pkg/bin/bmake\"", "/opt/pkg/bin/bmake", "/usr/pkg"),
+            ("prefix = \"/opt/pkg\"\nmake = \"/usr/pkg/bin/bmake\"", "/usr/pkg/bin/bmake", "/opt/pkg"),
+            // A folder whose name only begins as the prefix does is another one.
+            ("make = \"/usr/pkgsrc/bmake\"", "/usr/pkgsrc/bmake", "/usr/pkg"),
+            ("make = \"/usr/binary/bmake\"", "/usr/binary/bmake", "/usr/pkg"),
+        ] {
+            let found = found(settings);
+            assert!(!found.is_ok, "{settings}");
+            assert_eq!(
+                found.text,
+                format!("{make} is neither in the prefix {prefix} nor a program of the base root")
+            );
+            assert!(found.help.unwrap().contains(&format!("{prefix}/bin/bmake, or prefix")));
+        }
+    }
+}

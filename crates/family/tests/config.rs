@@ -1,0 +1,111 @@
+//! What every yard's configuration says, read beside the tables of the families that there are.
+
+use kilnyard_family::FAMILIES;
+use kilnyard_family::debian::{Debian, template as debian_template};
+use kilnyard_process::LimitRules;
+use kilnyard_yard::config::{Config, edit};
+use kilnyard_yard::error::Result;
+use std::path::Path;
+
+fn parse(text: &str) -> Result<Config> {
+    Config::parse(text, Path::new("kilnyard.toml"), FAMILIES)
+}
+
+#[test]
+fn what_init_writes_is_read_and_its_comments_are_the_defaults() {
+    let text = debian_template("bookworm", "http://deb.example/debian", &["zlib".into(), "acl".into()]);
+    let config = parse(&text).unwrap();
+    assert_eq!(config.package_names(Path::new("/")).unwrap(), Some(vec!["zlib".into(), "acl".into()]));
+    let uncommented: String = text
+        .lines()
+        .map(|line| match line.strip_prefix("# ") {
+            Some(rest)
+                if rest.contains(" = ")
+                    && !rest.starts_with("packages-file")
+                    && !rest.starts_with("suites")
+                    // By default the machine's.
+                    && !rest.starts_with("memory") =>
+            {
+                format!("{rest}\n")
+            }
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    let all = parse(&uncommented).unwrap();
+    let settings = |config: &Config| config.family.of::<Debian>().unwrap().settings();
+    assert_eq!(settings(&all), settings(&config));
+    // A configured value is the same limit, and one of a first build as well.
+    let unset = LimitRules { cpu_seconds_unknown_max: None, ..all.limits() };
+    assert_eq!(all.limits().cpu_seconds_unknown_max, Some(all.limits().cpu_seconds_min));
+    assert_eq!((unset, all.log_limits()), (config.limits(), config.log_limits()));
+    assert_eq!((all.build.slots, all.build.test), (Some(2), true));
+}
+
+#[test]
+fn all_stands_alone() {
+    let all = debian_template("bookworm", "http://deb.example/debian", &["all".into()]);
+    assert_eq!(parse(&all).unwrap().package_names(Path::new("/")).unwrap(), None);
+    let with_file = all.replace("# packages-file", "packages-file");
+    assert!(parse(&with_file).unwrap_err().to_string().contains("packages-file"));
+    let listed = parse(&all.replace("\"all\"\n", "[\"acl\", \"all\"]\n")).unwrap();
+    let error = listed.package_names(Path::new("/")).unwrap_err().to_string();
+    assert!(error.contains("packages = \"all\""), "{error}");
+    let none = parse(&debian_template("bookworm", "http://deb.example/debian", &[])).unwrap();
+    assert!(none.lack(Path::new("/")).unwrap().is_some());
+}
+
+#[test]
+fn a_misspelt_key_is_refused_with_its_line() {
+    let text =
+        debian_template("bookworm", "http://deb.example/debian", &[]).replace("# slots = 2 ", "slotz = 2 #");
+    let error = parse(&text).unwrap_err().to_string();
+    assert!(error.contains("slotz") && error.contains("slots"), "{error}");
+    let line = text.lines().position(|line| line.starts_with("slotz")).unwrap() + 1;
+    assert!(error.contains(&format!("line {line}")), "{error}");
+}
+
+#[test]
+fn values_that_cannot_be_are_refused() {
+    let good = debian_template("bookworm", "http://deb.example/debian", &[]);
+    for (from, to) in [
+        ("\"bookworm\"", "\"../x\""),
+        ("http://deb.example/debian", "ftp://x"),
+        ("# version-suffix = \"+bk\"", "version-suffix = \"+b1\""),
+        ("# slots = 2", "slots = 0"),
+    ] {
+        let text = good.replacen(from, to, 1);
+        assert_ne!(text, good);
+        assert!(parse(&text).is_err(), "{to} is let pass");
+    }
+    assert_eq!(
+        parse(&good.replace("packages = [\n]", "packages = \"all\""))
+            .unwrap()
+            .package_names(Path::new("/"))
+            .unwrap(),
+        None
+    );
+}
+
+#[test]
+fn what_is_written_below_a_table_is_read() {
+    let text = debian_template("bookworm", "http://deb.example/debian", &["zlib".into()]);
+    let lines = [("backend", "overlay"), ("scratch", "memory")];
+    let edited = edit::set(&text, "root", &lines, edit::Otherwise::Refuse).unwrap();
+    assert!(parse(&edited.text).unwrap().roots.is_in_memory());
+}
+
+#[test]
+fn a_yard_has_one_family_and_no_table_that_is_misspelt() {
+    let text = debian_template("bookworm", "http://deb.example/debian", &[]);
+    let refused = |text: &str| parse(text).unwrap_err().to_string();
+    let tables: Vec<String> = FAMILIES.iter().map(|entry| format!("[{}]", entry.name())).collect();
+    assert!(refused("packages = []").contains(&tables.join(" or ")));
+    let both: String = tables.iter().map(|table| format!("{table}\n")).collect();
+    assert!(refused(&both).contains(&tables.join(" and ")));
+    let misspelt = refused(&text.replace("[build]", "[bild]"));
+    let line = text.lines().position(|line| line == "[build]").unwrap() + 1;
+    assert!(misspelt.contains(&format!("line {line}: unknown key `bild`")), "{misspelt}");
+    let in_table = refused(&text.replace("release =", "relaese ="));
+    let line = text.lines().position(|line| line.starts_with("release =")).unwrap() + 1;
+    assert!(in_table.contains(&format!("line {line}")) && in_table.contains("relaese"), "{in_table}");
+}

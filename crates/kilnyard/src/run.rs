@@ -23,6 +23,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::family;
 use crate::plan::{Forced, Planned, inputs_of};
 use crate::shape::jobserver_style;
+use crate::signals;
 use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
 use book::{Beginnings, Book, Broken, lost};
@@ -84,6 +85,8 @@ pub struct Outcome {
     pub counts: Vec<(PackageState, u64)>,
     /// Packages that nothing can be made of, and why.
     pub left_out: Vec<(String, String)>,
+    /// Whether recipes were read anew: the set that the run began with is not the one that was built.
+    pub has_rescanned: bool,
 }
 
 /// Something for the owner of the run.
@@ -155,6 +158,7 @@ impl Run<'_> {
                         state: RunState::Finished,
                         counts: counts(&rows),
                         left_out: left_out(&rows),
+                        has_rescanned: false,
                     });
                 }
                 if let Some(previous) = previous.filter(|run| run.state == RunState::Running) {
@@ -289,8 +293,12 @@ impl Parts<'_> {
             broken: &broken,
             jobs: jobs_of_builds,
             owner: sender.clone(),
+            yard,
+            distfiles,
+            cancel: signals::cancel(),
+            has_rescanned: false,
         };
-        let (ended, refused, receiver) = std::thread::scope(|scope| {
+        let (ended, refused, has_rescanned, receiver) = std::thread::scope(|scope| {
             let mut owner = Owner {
                 yard,
                 run,
@@ -318,9 +326,10 @@ impl Parts<'_> {
             };
             let leaving = [Leaving(sender.clone()), Leaving(sender.clone())];
             let [of_preparer, of_recorder] = leaving;
-            scope.spawn(move || {
+            let preparer = scope.spawn(move || {
                 let _leaving = of_preparer;
                 preparer.answer_all(&questions);
+                preparer.has_rescanned
             });
             let (events, book) = (sender.clone(), &mut book);
             let recorder = scope.spawn(move || {
@@ -339,7 +348,7 @@ impl Parts<'_> {
             });
             picture.show_all(&shown, view, &sender);
             let (ended, receiver) = joined(owner);
-            (ended, joined(recorder), receiver)
+            (ended, joined(recorder), joined(preparer), receiver)
         });
         let state = match (ended?, refused) {
             (Ended::In(state), _) => state,
@@ -361,7 +370,7 @@ impl Parts<'_> {
         }
         view.see(&Seen::Ended(state), &picture.snapshot);
         let counts = book.store.counts(run).map_err(store_error)?;
-        Ok(Outcome { run: Some(run), state, counts, left_out })
+        Ok(Outcome { run: Some(run), state, counts, left_out, has_rescanned })
     }
 }
 

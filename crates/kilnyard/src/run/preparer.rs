@@ -7,15 +7,17 @@ use super::{Broken, Message};
 use crate::due::{Due, Known};
 use crate::error::Result;
 use crate::plan::Forced;
-use crate::yard::store_error;
-use kilnyard_coordinator::{Prepared, ToBuild, next_revision};
+use crate::yard::{Yard, store_error};
+use kilnyard_coordinator::{Prepared, Reading, ToBuild, next_revision};
 use kilnyard_driver::{Input, ToPrepare};
 use kilnyard_ecosystem::Stock;
+use kilnyard_mirror::DistfileStore;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::{Output, Stage};
 use kilnyard_model::result::StageSeen;
 use kilnyard_protocol::{Answer, Built, Test};
 use kilnyard_store::{BuildRow, Number, Store};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 
 /// How many builds of a package are looked at for what its work folder takes, and what its stages took.
@@ -83,6 +85,12 @@ pub struct Preparer<'a> {
     /// How many processes a build may run at once.
     pub jobs: u32,
     pub owner: Sender<Message>,
+    /// For recipes that are read anew.
+    pub yard: &'a Yard,
+    pub distfiles: &'a DistfileStore,
+    pub cancel: &'a AtomicBool,
+    /// Whether the set is another one than the index has.
+    pub has_rescanned: bool,
 }
 
 impl Preparer<'_> {
@@ -93,6 +101,8 @@ impl Preparer<'_> {
                 Question::Prepare(to_prepare) => {
                     let package = to_prepare.package;
                     let message = match self.prepare(&to_prepare) {
+                        // Of an interrupted question there is nothing to say: the run ends.
+                        _ if self.cancel.load(Ordering::Relaxed) => continue,
                         Ok(prepared) => Message::Input(Box::new(Input::Prepared { package, prepared })),
                         Err(error) => Message::Failed(Box::new(error)),
                     };
@@ -115,10 +125,26 @@ impl Preparer<'_> {
         }
     }
 
+    /// Takes the recipe of a package as it is now. An error explains why it cannot be built by that.
+    fn rescan(&mut self, package: PackageId, name: &str) -> std::result::Result<(), String> {
+        let family = &self.yard.config.family;
+        let said = family.rescan(self.yard, self.distfiles, name, self.cancel);
+        if let Some(said) = said.map_err(|error| error.in_a_line())? {
+            self.stock.rescan(package, &said).map_err(|impossible| impossible.explanation)?;
+            self.has_rescanned = true;
+        }
+        Ok(())
+    }
+
     fn prepare(&mut self, to_prepare: &ToPrepare) -> Result<Prepared> {
         let package = to_prepare.package;
+        let name = self.stock.set().graph().name(package).to_owned();
+        if to_prepare.reading == Reading::Anew
+            && let Err(explanation) = self.rescan(package, &name)
+        {
+            return Ok(Prepared::Impossible(explanation));
+        }
         let set = self.stock.set();
-        let name = set.graph().name(package).to_owned();
         let (recipe_version, published_revision) = (set.version(package), set.published_revision(package));
         let revision = next_revision(to_prepare.kept.as_ref(), &recipe_version, published_revision);
         let mut order = match self.stock.order(package, revision, self.jobs) {

@@ -27,6 +27,11 @@ impl Coordinator {
             (_, Some(session)) => session,
             (_, None) => return,
         };
+        if self.seats.of_session(session).is_none()
+            && let Some(hello) = self.seats.confirm(session)
+        {
+            self.sit(from, &hello, session, actions);
+        }
         let Some(machine) = self.seats.of_session(session) else {
             return actions.push(Action::Send { to: from, message: ToWorker::Again { session } });
         };
@@ -62,34 +67,21 @@ impl Coordinator {
 
     fn hello(&mut self, to: Channel, hello: &Hello, capabilities: &[String], actions: &mut Vec<Action>) {
         let process = hello.process.clone();
-        match self.admit(to, hello, capabilities, actions) {
-            Ok((session, version, joined)) => {
-                let about = machine_of(hello).map(Machine::oversubscribed);
-                let slots = about.map_or(0, |about| self.scheduler.slots_of(&about));
-                let lease_seconds = LEASE_SECONDS;
-                let welcome = Welcome { process, session, version, slots, lease_seconds };
-                actions.push(Action::Send { to, message: ToWorker::Welcome(welcome) });
-                // Its first builds are granted after it was welcomed.
-                if let Some(joined) = joined {
-                    self.hear(joined, actions);
-                }
+        let message = match self.admit(hello, capabilities) {
+            Ok((session, version, slots)) => {
+                ToWorker::Welcome(Welcome { process, session, version, slots, lease_seconds: LEASE_SECONDS })
             }
-            Err(reason) => {
-                actions.push(Action::Send { to, message: ToWorker::Refused { process, reason } });
-            }
-        }
+            Err(reason) => ToWorker::Refused { process, reason },
+        };
+        actions.push(Action::Send { to, message });
     }
 
-    /// Lets a worker take part: its session, the version of the protocol, and for the scheduler that a machine joined, if it is
-    /// new. An error says why it cannot.
-    fn admit(
-        &mut self,
-        channel: Channel,
-        hello: &Hello,
-        capabilities: &[String],
-        actions: &mut Vec<Action>,
-    ) -> Result<(Session, u32, Option<Heard>), String> {
-        let about = machine_of(hello)?.oversubscribed();
+    /// Lets a worker take part: its session, the version of the protocol, and its slots. An error says why it cannot.
+    ///
+    /// Nothing else follows from a hello, which may be a late one of a process that is over: the worker takes its seat when it says
+    /// something in the session.
+    fn admit(&mut self, hello: &Hello, capabilities: &[String]) -> Result<(Session, u32, u32), String> {
+        let slots = self.scheduler.slots_of(&machine_of(hello)?.oversubscribed());
         let Some(version) = Versions::OURS.agree(hello.versions) else {
             let (own, other) = (Versions::OURS, hello.versions);
             return Err(format!(
@@ -101,9 +93,9 @@ impl Coordinator {
         if let Some(lacking) = self.required.iter().find(|required| !capabilities.contains(required)) {
             return Err(format!("the run needs workers that are capable of {lacking}"));
         }
-        let Some(machine) = self.seats.place(&hello.worker) else {
+        if !self.seats.has_place(&hello.worker) {
             return Err("there are too many workers in this run".to_owned());
-        };
+        }
         let seat = self.seats.of_worker(&hello.worker);
         if seat.is_some_and(|seat| seat.is_past(&hello.process)) {
             return Err(format!(
@@ -111,21 +103,32 @@ impl Coordinator {
                 hello.worker
             ));
         }
-        let is_same = seat.is_some_and(|seat| seat.process == hello.process);
-        if let Some(session) = seat.and_then(|seat| seat.session).filter(|_| is_same) {
-            // The welcome was lost, or the hello comes a second time.
-            return Ok((session, version, None));
-        }
-        if seat.is_some() {
+        let current = seat.filter(|seat| seat.process == hello.process).and_then(|seat| seat.session);
+        // The welcome was lost, or the hello comes a second time.
+        let known = current.or_else(|| self.seats.expected(hello));
+        let session = known.unwrap_or_else(|| {
+            let session = Session::from(self.attempts.next());
+            self.seats.expect(session, hello);
+            session
+        });
+        Ok((session, version, slots))
+    }
+
+    /// A worker that was welcomed takes its seat, in place of another process of it.
+    fn sit(&mut self, channel: Channel, hello: &Hello, session: Session, actions: &mut Vec<Action>) {
+        // It was admitted as a machine.
+        let Ok(about) = machine_of(hello).map(Machine::oversubscribed) else { return };
+        let machine = self.seats.place(&hello.worker);
+        if let Some(seat) = self.seats.of_worker(&hello.worker) {
+            let is_other = seat.process != hello.process;
             self.leave(machine, actions);
-            if !is_same {
+            if is_other {
                 self.seats.get_mut(machine).retire();
             }
         }
-        let session = Session::from(self.attempts.next());
         let slots = self.scheduler.slots_of(&about);
         self.seats.sit(machine, hello, session, channel, slots, self.now_seconds);
-        Ok((session, version, Some(Heard::Joined { machine, about })))
+        self.hear(Heard::Joined { machine, about }, actions);
     }
 
     /// A worker leaves, or is gone: its builds are lost.

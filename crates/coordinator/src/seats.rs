@@ -72,6 +72,8 @@ pub(crate) struct Seats {
     seats: Vec<Seat>,
     names: HashMap<String, MachineId>,
     sessions: HashMap<Session, MachineId>,
+    /// Workers that were welcomed and have said nothing since, one process of each.
+    expected: HashMap<String, (Session, Hello)>,
 }
 
 impl Seats {
@@ -107,10 +109,32 @@ impl Seats {
         self.names.get(worker).map(|machine| self.get(*machine))
     }
 
-    /// The machine of a worker; the next free number for a new one, or none where there are too many.
-    pub fn place(&self, worker: &str) -> Option<MachineId> {
-        let free = (self.seats.len() < WORKERS_MAX).then_some(MachineId(self.seats.len() as u32));
-        self.names.get(worker).copied().or(free)
+    /// Whether there is room for a worker.
+    pub fn has_place(&self, worker: &str) -> bool {
+        let is_known = self.names.contains_key(worker) || self.expected.contains_key(worker);
+        is_known || self.seats.len() + self.expected.len() < WORKERS_MAX
+    }
+
+    /// The machine of a worker; the next free number for a new one.
+    pub fn place(&self, worker: &str) -> MachineId {
+        self.names.get(worker).copied().unwrap_or(MachineId(self.seats.len() as u32))
+    }
+
+    /// The session in which a process was welcomed that has said nothing since.
+    pub fn expected(&self, hello: &Hello) -> Option<Session> {
+        let expected = self.expected.get(&hello.worker);
+        expected.filter(|(_, other)| other.process == hello.process).map(|(session, _)| *session)
+    }
+
+    /// A process is welcomed. It takes its seat when it says something.
+    pub fn expect(&mut self, session: Session, hello: &Hello) {
+        self.expected.insert(hello.worker.clone(), (session, hello.clone()));
+    }
+
+    /// A process that was welcomed in this session says something: how it said hello.
+    pub fn confirm(&mut self, session: Session) -> Option<Hello> {
+        let worker = self.expected.iter().find(|(_, (expected, _))| *expected == session)?.0.clone();
+        self.expected.remove(&worker).map(|(_, hello)| hello)
     }
 
     /// The machine whose worker speaks in a session.

@@ -1,0 +1,109 @@
+//! A coordinator, three workers, a store and a network, all of them simulated but for what decides: the coordinator, the agents and the
+//! messages between them are the shipped ones, and messages pass as bytes.
+//!
+//! The network delays, drops, repeats and reorders; workers and the coordinator are killed, paused, started again and cut off; a worker
+//! drains. All of it follows from a seed. `KILNYARD_SEED=7 cargo test -p kilnyard-coordinator --test farm` replays one
+//! seed and prints what happened; `KILNYARD_SEEDS=10000` plays more of them.
+//!
+//! Of each run it is checked: every package is decided once, no output is lost or adopted twice, no result of a dead lease is taken, no
+//! build begins twice, and the run ends. That these checks can fail is checked too, with a [`Flaw`] in what is around the
+//! shipped types.
+
+mod memory;
+mod random;
+mod worker;
+mod world;
+
+use world::{Flaw, Setting, World};
+
+/// Seeds of the usual test.
+const SEEDS: u64 = 1000;
+/// A flaw is found by one of so many seeds.
+const SEEDS_OF_A_FLAW: u64 = 60;
+
+fn variable(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
+}
+
+#[test]
+fn whatever_the_network_does_each_package_is_decided_once() {
+    if let Some(seed) = variable("KILNYARD_SEED") {
+        let mut world = World::new(seed, &Setting::rough());
+        let outcome = world.run();
+        for line in &world.trace {
+            println!("{line}");
+        }
+        outcome.unwrap_or_else(|complaint| panic!("seed {seed}: {complaint}"));
+        return;
+    }
+    for seed in 0..variable("KILNYARD_SEEDS").unwrap_or(SEEDS) {
+        let mut world = World::new(seed, &Setting::rough().untraced());
+        if let Err(complaint) = world.run() {
+            panic!(
+                "{complaint}\nreplay: KILNYARD_SEED={seed} cargo test -p kilnyard-coordinator --test farm -- --nocapture"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_seed_gives_the_same_run_again() {
+    let trace = |seed| {
+        let mut world = World::new(seed, &Setting::rough());
+        world.run().unwrap();
+        world.trace
+    };
+    assert_eq!(trace(7), trace(7));
+    assert_ne!(trace(7), trace(8));
+}
+
+#[test]
+fn workers_continue_while_the_coordinator_is_away_and_nothing_is_built_twice() {
+    for seed in 0..100 {
+        let mut world = World::new(seed, &Setting::only_the_coordinator_dies());
+        world.run().unwrap_or_else(|complaint| panic!("seed {seed}: {complaint}"));
+        assert!(world.coordinator_lives() > 3, "seed {seed}");
+        let builds = world.builds_begun();
+        assert_eq!(builds, world.packages(), "seed {seed}: {builds} builds");
+    }
+}
+
+/// With this flaw the checks complain about one of the seeds, in these words.
+fn is_found(flaw: Flaw, words: &str) {
+    let mut complaints = Vec::new();
+    for seed in 0..SEEDS_OF_A_FLAW {
+        let mut world = World::new(seed, &Setting::with(flaw).untraced());
+        if let Err(complaint) = world.run() {
+            if complaint.contains(words) {
+                return;
+            }
+            complaints.push(complaint);
+        }
+    }
+    panic!("no seed finds {flaw:?}; what was found is {complaints:#?}");
+}
+
+#[test]
+fn a_result_that_is_not_fenced_is_found() {
+    is_found(Flaw::Unfenced, "dead lease");
+}
+
+#[test]
+fn an_action_before_its_record_is_found() {
+    is_found(Flaw::ActsBeforeRecording, "acknowledged, and not recorded");
+}
+
+#[test]
+fn a_store_that_forgets_is_found() {
+    is_found(Flaw::StoreForgets, "was decided");
+}
+
+#[test]
+fn a_result_that_is_not_repeated_is_found() {
+    is_found(Flaw::ResultsAreSaidOnce, "does not end");
+}
+
+#[test]
+fn attempts_that_are_given_again_are_found() {
+    is_found(Flaw::SameSecret, "a second time");
+}

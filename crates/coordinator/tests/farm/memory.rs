@@ -1,0 +1,178 @@
+//! A store in memory, which survives its coordinator: it takes the records that every store takes, and holds them against what may be
+//! recorded at all.
+
+use kilnyard_coordinator::{Granted, Open};
+use kilnyard_model::attempt::Attempt;
+use kilnyard_model::graph::Graph;
+use kilnyard_model::order::Key;
+use kilnyard_model::result::{BuildOutcome, PackageState, StageResult};
+use kilnyard_store::{Current, Number, Record, RunState};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+/// A build, as it is recorded.
+#[derive(Clone, Debug)]
+pub struct Row {
+    pub package: String,
+    pub version: String,
+    pub slot: u32,
+    pub outcome: BuildOutcome,
+    pub stages: Vec<StageResult>,
+    /// Whose it is; none of what was not granted.
+    pub grant: Option<(Attempt, String)>,
+}
+
+/// What is recorded.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    pub builds: BTreeMap<Number, Row>,
+    pub states: BTreeMap<String, PackageState>,
+    pub current: BTreeMap<String, Current>,
+    pub run: Option<RunState>,
+}
+
+/// What was recorded at any time, whatever a store forgets: nobody takes a decision back.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    decided: BTreeMap<String, PackageState>,
+    adopted: BTreeSet<String>,
+    attempts: HashSet<Attempt>,
+}
+
+impl Memory {
+    /// Writes a decision, with the names of the workers that its grants are for. An error says what must not be.
+    pub fn write(
+        &mut self,
+        history: &mut History,
+        records: &[Record],
+        grants: &[(Granted, String)],
+    ) -> Result<(), String> {
+        let mut ended = BTreeSet::new();
+        for record in records {
+            match record {
+                Record::Package { name, state, .. } => {
+                    // That a package is blocked follows from others, and is worked out anew by a coordinator that is started again.
+                    let before = history.decided.get(name);
+                    if before.is_some_and(|before| before != state || *before != PackageState::Blocked) {
+                        return Err(format!("{name} was decided, and is {state} now"));
+                    }
+                    if state.is_final() {
+                        history.decided.insert(name.clone(), *state);
+                    }
+                    self.states.insert(name.clone(), *state);
+                }
+                Record::BuildBegan(row) => {
+                    let (package, version) = (row.package.clone(), row.version.clone());
+                    let (outcome, stages) = (BuildOutcome::Building, Vec::new());
+                    let (number, slot) = (row.number, row.slot);
+                    let row = Row { package, version, slot, outcome, stages, grant: None };
+                    if self.builds.insert(number, row).is_some() {
+                        return Err(format!("build {number} began twice"));
+                    }
+                }
+                Record::StageEnded { build, stage } => {
+                    let row =
+                        self.builds.get_mut(build).ok_or_else(|| format!("a stage of no build {build}"))?;
+                    if row.outcome != BuildOutcome::Building {
+                        return Err(format!("a stage of build {build}, which has ended"));
+                    }
+                    if row.stages.iter().any(|other| other.stage == stage.stage) {
+                        return Err(format!("{} of build {build} was recorded twice", stage.stage));
+                    }
+                    row.stages.push((**stage).clone());
+                }
+                Record::BuildEnded { build, outcome, .. } => {
+                    let row =
+                        self.builds.get_mut(build).ok_or_else(|| format!("an end of no build {build}"))?;
+                    if row.outcome != BuildOutcome::Building {
+                        return Err(format!("build {build} ended twice"));
+                    }
+                    row.outcome = outcome.clone();
+                    ended.insert(*build);
+                }
+                Record::Outputs(current) => self.adopt(history, current, &ended)?,
+                Record::KeyConfirmed { package, .. } => return Err(format!("{package} was there before")),
+                Record::Run { state, .. } => self.run = Some(*state),
+            }
+        }
+        for (granted, worker) in grants {
+            let row = self.builds.get_mut(&granted.build);
+            let row = row.ok_or_else(|| format!("a grant of no build {}", granted.build))?;
+            if row.grant.is_none() {
+                if !history.attempts.insert(granted.attempt) {
+                    return Err(format!("attempt {} is given a second time", granted.attempt));
+                }
+                row.grant = Some((granted.attempt, worker.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Outputs are there from now on: once, made by the build that is recorded as theirs, and ended with them.
+    fn adopt(
+        &mut self,
+        history: &mut History,
+        current: &Current,
+        ended: &BTreeSet<Number>,
+    ) -> Result<(), String> {
+        let (package, build) = (&current.package, current.build);
+        if !history.adopted.insert(package.clone()) {
+            return Err(format!("outputs of {package} were adopted twice"));
+        }
+        let row = self.builds.get(&build).ok_or_else(|| format!("outputs of no build {build}"))?;
+        if !ended.contains(&build) || row.outcome != BuildOutcome::Built || row.package != *package {
+            return Err(format!("outputs of {package} by build {build}, which is {row:?}"));
+        }
+        let maker = row.grant.as_ref().map_or(String::new(), |(attempt, _)| attempt.to_string());
+        for output in &current.outputs {
+            if output.content != maker {
+                return Err(format!(
+                    "outputs of {package} are of the dead lease {}, and not of {maker}",
+                    output.content
+                ));
+            }
+        }
+        self.current.insert(package.clone(), current.clone());
+        Ok(())
+    }
+
+    /// The builds that have not ended.
+    pub fn open(&self, graph: &Graph) -> Vec<Open> {
+        let open = self.builds.iter().filter(|(_, row)| row.outcome == BuildOutcome::Building);
+        let of = |(build, row): (&Number, &Row)| {
+            let (attempt, worker) = row.grant.clone()?;
+            Some(Open {
+                build: *build,
+                attempt,
+                worker,
+                slot: row.slot,
+                package: graph.find(&row.package)?,
+                version: row.version.clone(),
+                key: Key { digest: "k".into(), lines: Vec::new() },
+                stages: row.stages.clone(),
+            })
+        };
+        open.filter_map(of).collect()
+    }
+
+    /// The attempts whose results were taken, with their workers. What was lost was not.
+    pub fn results(&self) -> Vec<(Attempt, String)> {
+        let is_taken = |row: &&Row| matches!(row.outcome, BuildOutcome::Built | BuildOutcome::Failed);
+        self.builds.values().filter(is_taken).filter_map(|row| row.grant.clone()).collect()
+    }
+
+    /// How the build of an attempt ended.
+    pub fn outcome_of(&self, attempt: Attempt) -> Option<&BuildOutcome> {
+        let is_its = |row: &&Row| row.grant.as_ref().is_some_and(|(other, _)| *other == attempt);
+        self.builds.values().find(is_its).map(|row| &row.outcome)
+    }
+
+    /// The attempt of the build of a package that has not ended, with its worker.
+    pub fn live(&self, package: &str) -> Option<(Attempt, String)> {
+        let is_live = |row: &&Row| row.package == package && row.outcome == BuildOutcome::Building;
+        self.builds.values().find(is_live).and_then(|row| row.grant.clone())
+    }
+
+    pub fn next_build(&self) -> Number {
+        self.builds.last_key_value().map_or(1, |(build, _)| build + 1)
+    }
+}

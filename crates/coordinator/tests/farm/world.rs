@@ -1,0 +1,720 @@
+//! The world around the coordinator and the agents: time, network, store, threads and disasters.
+
+use crate::memory::{History, Memory};
+use crate::random::Random;
+use crate::worker::{Done, Due, Fates, Process, failure, name};
+use kilnyard_agent::Event as AgentEvent;
+use kilnyard_coordinator::{
+    Action, Attempts, Channel, Coordinator, Event, Granted, Prepared, RetryPolicy, Start, ToBuild,
+};
+use kilnyard_model::attempt::Attempt;
+use kilnyard_model::graph::{Graph, PackageId};
+use kilnyard_model::order::{BuildOrder, FamilyOrder, Key, RootOrder};
+use kilnyard_model::reason::Reason;
+use kilnyard_model::result::{BuildOutcome, FailureKind, PackageState};
+use kilnyard_protocol::{
+    Answer, Lease, Session, Test, ToCoordinator, ToWorker, VERSION, decode, encode, encode_as, open,
+};
+use kilnyard_schedule::{Basis, Limits, Scheduler, Work};
+use kilnyard_store::{Record, RunState};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+const WORKERS: usize = 3;
+const TICK_SECONDS: f64 = 2.0;
+/// From then on nothing is killed, paused or cut off any more.
+const CALM_SECONDS: f64 = 1500.0;
+/// A run that has not ended by then does not end.
+const END_SECONDS: f64 = 20_000.0;
+const CAPABILITY: &str = "family:made-up";
+
+/// Something wrong with what is around the shipped types, for a check to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// A result of a lease that is over is taken as that of the lease that lasts.
+    Unfenced,
+    /// What is decided is done before it is recorded.
+    ActsBeforeRecording,
+    /// A store forgets its last transactions when the coordinator dies.
+    StoreForgets,
+    /// A worker says a result once.
+    ResultsAreSaidOnce,
+    /// A coordinator that is started again has the secret of the one before.
+    SameSecret,
+}
+
+/// How rough it is.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    drops_per_mille: u64,
+    repeats_per_mille: u64,
+    late_per_mille: u64,
+    /// What can happen, and how often one of it does.
+    disasters: Vec<Disaster>,
+    disaster_seconds: f64,
+    fates: Fates,
+    flaw: Option<Flaw>,
+    is_traced: bool,
+}
+
+impl Setting {
+    pub fn rough() -> Setting {
+        use Disaster::{Cut, Drain, KillBoss, KillWorker, PauseBoss, PauseWorker, Press};
+        Setting {
+            drops_per_mille: 100,
+            repeats_per_mille: 100,
+            late_per_mille: 50,
+            disasters: vec![KillWorker, KillBoss, PauseWorker, PauseBoss, Cut, Cut, Drain, Press],
+            disaster_seconds: 100.0,
+            fates: Fates { build_seconds_max: 250.0, failures_per_mille: 80 },
+            flaw: None,
+            is_traced: true,
+        }
+    }
+
+    /// The network loses nothing, and the coordinator is back within the time of a lease.
+    pub fn only_the_coordinator_dies() -> Setting {
+        Setting {
+            drops_per_mille: 0,
+            late_per_mille: 0,
+            disasters: vec![Disaster::KillBoss],
+            disaster_seconds: 60.0,
+            fates: Fates { build_seconds_max: 250.0, failures_per_mille: 0 },
+            ..Setting::rough()
+        }
+    }
+
+    /// The same without a trace.
+    pub fn untraced(self) -> Setting {
+        Setting { is_traced: false, ..self }
+    }
+
+    pub fn with(flaw: Flaw) -> Setting {
+        Setting { flaw: Some(flaw), ..Setting::rough() }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Disaster {
+    KillWorker,
+    KillBoss,
+    PauseWorker,
+    PauseBoss,
+    Cut,
+    Drain,
+    Press,
+}
+
+/// Something that is due. What belongs to a process is of one life of it.
+#[derive(Clone, Debug)]
+enum Happening {
+    ToBoss { worker: usize, bytes: Vec<u8> },
+    ToWorker { worker: usize, bytes: Vec<u8> },
+    BossTicks { life: u64 },
+    BossStarts,
+    Written { life: u64 },
+    Performed { life: u64 },
+    BossHears { life: u64, event: Box<Event> },
+    WorkerTicks { worker: usize, life: u64 },
+    WorkerStarts { worker: usize },
+    Steps { worker: usize, life: u64, due: Due },
+    Strikes,
+}
+
+/// What one event decided.
+struct Batch {
+    records: Vec<Record>,
+    grants: Vec<(Granted, String)>,
+    actions: Vec<Action>,
+}
+
+/// The coordinator's process.
+struct Boss {
+    coordinator: Coordinator,
+    waiting: Vec<Batch>,
+    is_writing: bool,
+    recorded: Vec<Action>,
+}
+
+/// A worker's machine.
+struct Place {
+    process: Option<Process>,
+    life: u64,
+    paused_until: f64,
+    cut_until: f64,
+    cores: u32,
+}
+
+/// See the module.
+pub struct World {
+    now: f64,
+    queue: BTreeMap<(u64, u64), Happening>,
+    count: u64,
+    random: Random,
+    setting: Setting,
+    pub trace: Vec<String>,
+    graph: Arc<Graph>,
+    memory: Memory,
+    /// The store some transactions ago.
+    before: Memory,
+    written: u64,
+    history: History,
+    boss: Option<Boss>,
+    boss_life: u64,
+    boss_paused_until: f64,
+    places: Vec<Place>,
+    sessions: HashMap<String, Session>,
+    said: HashSet<Vec<u8>>,
+    /// Messages have fields that only a later program knows.
+    is_later: bool,
+    /// The attempts that were begun.
+    begun: HashSet<Attempt>,
+    complaint: Option<String>,
+    finished: Option<RunState>,
+}
+
+impl World {
+    pub fn new(seed: u64, setting: &Setting) -> World {
+        let mut random = Random::new(seed);
+        let mut graph = Graph::new();
+        let ids: Vec<PackageId> =
+            (0..6 + random.below(8)).map(|number| graph.add(&format!("p{number}"))).collect();
+        for package in 1..ids.len() {
+            for _ in 0..random.below(3) {
+                graph.depend(ids[package], ids[random.below(package as u64) as usize]);
+            }
+        }
+        let mut place = || Place {
+            process: None,
+            life: 0,
+            paused_until: 0.0,
+            cut_until: 0.0,
+            cores: 1 + random.below(3) as u32,
+        };
+        let places = (0..WORKERS).map(|_| place()).collect();
+        let mut world = World {
+            now: 0.0,
+            queue: BTreeMap::new(),
+            count: 0,
+            random,
+            setting: setting.clone(),
+            trace: Vec::new(),
+            graph: Arc::new(graph),
+            memory: Memory::default(),
+            before: Memory::default(),
+            written: 0,
+            history: History::default(),
+            boss: None,
+            boss_life: 0,
+            boss_paused_until: 0.0,
+            places,
+            sessions: HashMap::new(),
+            said: HashSet::new(),
+            is_later: seed.is_multiple_of(3),
+            begun: HashSet::new(),
+            complaint: None,
+            finished: None,
+        };
+        world.after(0.0, Happening::BossStarts);
+        for worker in 0..WORKERS {
+            let seconds = world.random.seconds(30.0);
+            world.after(seconds, Happening::WorkerStarts { worker });
+        }
+        let seconds = world.random.seconds(world.setting.disaster_seconds);
+        world.after(seconds, Happening::Strikes);
+        world
+    }
+
+    /// How often the coordinator was started.
+    pub fn coordinator_lives(&self) -> u64 {
+        self.boss_life
+    }
+
+    pub fn builds_begun(&self) -> usize {
+        self.begun.len()
+    }
+
+    pub fn packages(&self) -> usize {
+        self.graph.len()
+    }
+
+    /// Lets everything happen until the run ends. An error says what is wrong.
+    pub fn run(&mut self) -> Result<(), String> {
+        while self.finished.is_none() {
+            let Some(((micros, _), happening)) = self.queue.pop_first() else {
+                return Err("nothing happens any more".into());
+            };
+            self.now = micros as f64 / 1e6;
+            if self.now > END_SECONDS {
+                return Err(format!("the run does not end: {:?}", self.memory.states));
+            }
+            self.happen(happening);
+            if let Some(complaint) = self.complaint.take() {
+                self.note(|| format!("WRONG: {complaint}"));
+                return Err(complaint);
+            }
+        }
+        self.check_end()
+    }
+
+    fn check_end(&self) -> Result<(), String> {
+        for package in self.graph.packages() {
+            let name = self.graph.name(package);
+            let state = self.memory.states.get(name).copied();
+            match state {
+                Some(PackageState::Built) if !self.memory.current.contains_key(name) => {
+                    return Err(format!("{name} was built, and its outputs are lost"));
+                }
+                Some(PackageState::Built | PackageState::Failed | PackageState::Blocked) => {}
+                _ => return Err(format!("the run ended, and {name} is {state:?}")),
+            }
+        }
+        match self.memory.open(&self.graph).first() {
+            Some(open) => Err(format!("the run ended, and build {} has not", open.build)),
+            None => Ok(()),
+        }
+    }
+
+    fn note(&mut self, line: impl FnOnce() -> String) {
+        if self.setting.is_traced {
+            self.trace.push(format!("{:10.3}  {}", self.now, line()));
+        }
+    }
+
+    fn after(&mut self, seconds: f64, happening: Happening) {
+        self.count += 1;
+        // Rounded up: what waits for a moment comes after it.
+        let micros = ((self.now + seconds) * 1e6).ceil() as u64 + 1;
+        self.queue.insert((micros, self.count), happening);
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::BossStarts => self.start_boss(),
+            Happening::WorkerStarts { worker } => {
+                let place = &mut self.places[worker];
+                place.life += 1;
+                let life = place.life;
+                place.process = Some(Process::new(worker, life, place.cores, self.setting.fates));
+                self.note(|| format!("{} starts", name(worker)));
+                self.after(0.0, Happening::WorkerTicks { worker, life });
+            }
+            Happening::Strikes => {
+                if self.now < CALM_SECONDS {
+                    self.strike();
+                    let seconds = self.random.seconds(2.0 * self.setting.disaster_seconds);
+                    self.after(seconds, Happening::Strikes);
+                }
+            }
+            Happening::ToBoss { worker, bytes } if self.boss.is_some() => {
+                if self.now < self.boss_paused_until {
+                    let wait = self.boss_paused_until - self.now;
+                    return self.after(wait, Happening::ToBoss { worker, bytes });
+                }
+                self.deliver_to_boss(worker, &bytes);
+            }
+            Happening::ToBoss { .. } => {}
+            Happening::BossTicks { life } if life == self.boss_life && self.boss.is_some() => {
+                if self.now < self.boss_paused_until {
+                    let wait = self.boss_paused_until - self.now;
+                    return self.after(wait, Happening::BossTicks { life });
+                }
+                self.decide(Event::Tick);
+                self.after(TICK_SECONDS, Happening::BossTicks { life });
+            }
+            Happening::BossHears { life, event } if life == self.boss_life && self.boss.is_some() => {
+                self.decide(*event);
+            }
+            Happening::Written { life } if life == self.boss_life && self.boss.is_some() => self.write(),
+            Happening::Performed { life } if life == self.boss_life => {
+                let recorded = self.boss.as_mut().map(|boss| std::mem::take(&mut boss.recorded));
+                self.perform(recorded.unwrap_or_default());
+            }
+            Happening::BossTicks { .. }
+            | Happening::BossHears { .. }
+            | Happening::Written { .. }
+            | Happening::Performed { .. } => {}
+            Happening::ToWorker { worker, bytes } => {
+                let place = &self.places[worker];
+                if self.now < place.paused_until {
+                    let wait = place.paused_until - self.now;
+                    return self.after(wait, Happening::ToWorker { worker, bytes });
+                }
+                match decode::<ToWorker>(&bytes) {
+                    Ok(message) => self.work(worker, AgentEvent::Heard(Box::new(message))),
+                    Err(error) => self.complaint = Some(error.to_string()),
+                }
+            }
+            Happening::WorkerTicks { worker, life } if self.lives(worker, life) => {
+                let place = &self.places[worker];
+                if self.now < place.paused_until {
+                    let wait = place.paused_until - self.now;
+                    return self.after(wait, Happening::WorkerTicks { worker, life });
+                }
+                self.work(worker, AgentEvent::Tick);
+                self.after(TICK_SECONDS, Happening::WorkerTicks { worker, life });
+            }
+            Happening::Steps { worker, life, due } if self.lives(worker, life) => {
+                let place = &mut self.places[worker];
+                if self.now < place.paused_until {
+                    let wait = place.paused_until - self.now;
+                    return self.after(wait, Happening::Steps { worker, life, due });
+                }
+                let Some(process) = &mut place.process else { return };
+                let done = process.step(self.now, &due, &mut self.random);
+                self.did(worker, done);
+            }
+            Happening::WorkerTicks { .. } | Happening::Steps { .. } => {}
+        }
+    }
+
+    fn lives(&self, worker: usize, life: u64) -> bool {
+        self.places[worker].life == life && self.places[worker].process.is_some()
+    }
+
+    fn strike(&mut self) {
+        let disaster =
+            self.setting.disasters[self.random.below(self.setting.disasters.len() as u64) as usize];
+        let worker = self.random.below(WORKERS as u64) as usize;
+        let seconds = self.random.seconds(250.0);
+        self.note(|| format!("{disaster:?} {} {seconds:.0} s", name(worker)));
+        match disaster {
+            Disaster::KillWorker if self.places[worker].process.take().is_some() => {
+                self.after(seconds / 3.0, Happening::WorkerStarts { worker });
+            }
+            Disaster::KillBoss if self.boss.take().is_some() => {
+                self.boss_paused_until = 0.0;
+                if self.setting.flaw == Some(Flaw::StoreForgets) {
+                    self.memory = self.before.clone();
+                }
+                self.after(seconds / 3.0, Happening::BossStarts);
+            }
+            Disaster::PauseWorker => self.places[worker].paused_until = self.now + seconds,
+            Disaster::PauseBoss => self.boss_paused_until = self.now + seconds / 2.0,
+            Disaster::Cut => self.places[worker].cut_until = self.now + seconds,
+            Disaster::Drain => self.work(worker, AgentEvent::Drain),
+            Disaster::Press => {
+                let event = Process::pressure(&mut self.random);
+                self.work(worker, event);
+            }
+            Disaster::KillWorker | Disaster::KillBoss => {}
+        }
+    }
+
+    /// Sends bytes between a worker and the coordinator, if the network is so kind.
+    fn send(&mut self, worker: usize, happening: Happening) {
+        if self.now < self.places[worker].cut_until || self.random.happens(self.setting.drops_per_mille) {
+            return;
+        }
+        let copies = 1 + u64::from(self.random.happens(self.setting.repeats_per_mille));
+        for _ in 0..copies {
+            let most = match self.random.happens(self.setting.late_per_mille) {
+                true => [10.0, 200.0][self.random.below(2) as usize],
+                false => 0.2,
+            };
+            let seconds = self.random.seconds(most);
+            self.after(seconds, happening.clone());
+        }
+    }
+
+    fn work(&mut self, worker: usize, event: AgentEvent) {
+        let Some(process) = &mut self.places[worker].process else { return };
+        let done = process.apply(self.now, event, &mut self.random);
+        self.did(worker, done);
+    }
+
+    fn did(&mut self, worker: usize, done: Done) {
+        let life = self.places[worker].life;
+        for attempt in done.begun {
+            if !self.begun.insert(attempt) {
+                self.complaint = Some(format!("{attempt} began twice"));
+            }
+        }
+        for due in done.due {
+            self.after(due.after_seconds, Happening::Steps { worker, life, due });
+        }
+        for message in done.sent {
+            self.note(|| format!("{} says {}", name(worker), brief(&message)));
+            let bytes = encode_as(VERSION, &[CAPABILITY.to_owned()], &message);
+            let bytes = bytes.map(|bytes| if self.is_later { of_a_later_program(&bytes) } else { bytes });
+            let is_result = matches!(message, ToCoordinator::Result { .. });
+            match bytes {
+                Ok(bytes) => {
+                    let is_new = !is_result || self.said.insert(bytes.clone());
+                    if is_new || self.setting.flaw != Some(Flaw::ResultsAreSaidOnce) {
+                        self.send(worker, Happening::ToBoss { worker, bytes });
+                    }
+                }
+                Err(error) => self.complaint = Some(error.to_string()),
+            }
+        }
+        if done.complaint.is_some() {
+            self.complaint = done.complaint;
+        }
+        if done.is_over {
+            self.note(|| format!("{} leaves", name(worker)));
+            self.places[worker].process = None;
+            let seconds = self.random.seconds(200.0);
+            self.after(seconds, Happening::WorkerStarts { worker });
+        }
+    }
+
+    fn deliver_to_boss(&mut self, worker: usize, bytes: &[u8]) {
+        match open::<ToCoordinator>(bytes) {
+            Ok(mut message) => {
+                if self.setting.flaw == Some(Flaw::Unfenced) {
+                    self.take_for_the_live_one(&mut message.body);
+                }
+                let from = Channel(worker as u64);
+                self.decide(Event::Heard { from, message: Box::new(message) });
+            }
+            Err(error) => self.complaint = Some(error.to_string()),
+        }
+    }
+
+    /// What a coordinator without fencing would take a result for.
+    fn take_for_the_live_one(&self, message: &mut ToCoordinator) {
+        let ToCoordinator::Result { session, attempt, result } = message else { return };
+        let Ok(outputs) = &result.outcome else { return };
+        if self.memory.outcome_of(*attempt) != Some(&BuildOutcome::Lost) {
+            return;
+        }
+        if let Some((live, worker)) = outputs.first().and_then(|output| self.memory.live(&output.name))
+            && let Some(its_session) = self.sessions.get(&worker)
+        {
+            (*attempt, *session) = (live, *its_session);
+        }
+    }
+
+    fn start_boss(&mut self) {
+        self.boss_life += 1;
+        let life = self.boss_life;
+        let mut secret = [0; Attempts::SECRET_BYTES];
+        if self.setting.flaw != Some(Flaw::SameSecret) {
+            secret.fill_with(|| self.random.next() as u8);
+        }
+        let works = vec![Work::serial(100.0, Basis::Recorded); self.graph.len()];
+        let scheduler = Scheduler::without_machines(self.graph.clone(), works, Limits::default()).unwrap();
+        let start = |package| {
+            let state = self.memory.states.get(self.graph.name(package)).copied();
+            let stays = matches!(state, Some(PackageState::Built | PackageState::Failed));
+            Start {
+                state: state.filter(|_| stays).unwrap_or(PackageState::Waiting),
+                reason: Reason::default(),
+                blamed: None,
+                is_in_run: true,
+                recipe_version: "1".into(),
+                kept: None,
+                published_revision: 0,
+            }
+        };
+        let starts = self.graph.packages().map(start).collect();
+        let retries =
+            RetryPolicy::with(&[(FailureKind::Lost, 10), (FailureKind::Machine, 5)].into()).unwrap();
+        let next_build = self.memory.next_build();
+        let coordinator = Coordinator::new(1, starts, scheduler, next_build, Attempts::new(secret))
+            .with_retries(retries)
+            .with_required(vec![CAPABILITY.to_owned()])
+            .with_results(self.memory.results())
+            .with_open(self.now, self.memory.open(&self.graph));
+        self.note(|| "the coordinator starts".to_owned());
+        self.boss = Some(Boss { coordinator, waiting: Vec::new(), is_writing: false, recorded: Vec::new() });
+        self.decide(Event::Begin);
+        self.after(TICK_SECONDS, Happening::BossTicks { life });
+    }
+
+    /// Lets the coordinator take an event; what it decides waits for its record.
+    fn decide(&mut self, event: Event) {
+        let Some(boss) = &mut self.boss else { return };
+        let mut actions = Vec::new();
+        boss.coordinator.apply(self.now, event, &mut actions);
+        let mut records = Vec::new();
+        let mut grants = Vec::new();
+        actions.retain(|action| match action {
+            Action::Record(record) => {
+                records.push(record.clone());
+                false
+            }
+            Action::Grant(granted) => {
+                let worker = granted.to.map_or(0, |(channel, _)| channel.0 as usize);
+                grants.push((granted.clone(), name(worker)));
+                true
+            }
+            Action::Allot(_) | Action::Tell(_) => false,
+            _ => true,
+        });
+        if records.is_empty() && actions.is_empty() {
+            return;
+        }
+        if self.setting.flaw == Some(Flaw::ActsBeforeRecording) {
+            let early = std::mem::take(&mut actions);
+            self.perform(early);
+        }
+        let Some(boss) = &mut self.boss else { return };
+        boss.waiting.push(Batch { records, grants, actions });
+        if !std::mem::replace(&mut boss.is_writing, true) {
+            let most = if self.random.happens(20) { 8.0 } else { 0.05 };
+            let (seconds, life) = (self.random.seconds(most), self.boss_life);
+            self.after(seconds, Happening::Written { life });
+        }
+    }
+
+    /// What was decided until now is in the store.
+    fn write(&mut self) {
+        let Some(boss) = &mut self.boss else { return };
+        boss.is_writing = false;
+        let waiting = std::mem::take(&mut boss.waiting);
+        self.written += 1;
+        if self.written.is_multiple_of(8) {
+            self.before = self.memory.clone();
+        }
+        for batch in waiting {
+            for record in &batch.records {
+                self.note(|| format!("recorded: {}", brief(record)));
+            }
+            if let Err(complaint) = self.memory.write(&mut self.history, &batch.records, &batch.grants) {
+                self.complaint = Some(complaint);
+            }
+            if let Some(boss) = &mut self.boss {
+                boss.recorded.extend(batch.actions);
+            }
+        }
+        let (seconds, life) = (self.random.seconds(0.02), self.boss_life);
+        self.after(seconds, Happening::Performed { life });
+    }
+
+    fn boss_hears(&mut self, seconds_max: f64, event: Event) {
+        let life = self.boss_life;
+        let most = if self.random.happens(50) { 30.0 * seconds_max } else { seconds_max };
+        let seconds = self.random.seconds(most);
+        self.after(seconds, Happening::BossHears { life, event: Box::new(event) });
+    }
+
+    fn perform(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Prepare { package, .. } => {
+                    let prepared = to_build(self.graph.name(package));
+                    self.boss_hears(2.0, Event::Prepared { package, prepared });
+                }
+                Action::Fetch { package, .. } => {
+                    let fails = self.random.happens(20);
+                    let outcome = if fails { Err(failure(FailureKind::Network)) } else { Ok(()) };
+                    self.boss_hears(2.0, Event::Fetched { package, stage: None, outcome });
+                }
+                Action::Grant(granted) => self.grant(&granted),
+                Action::Send { to, message } => self.say(to.0 as usize, &message),
+                Action::Ask { built, .. } => {
+                    let answer =
+                        Answer { refused: None, outputs: built.outputs, notes: Vec::new(), test: Test::Skip };
+                    let (build, is_repeated) = (built.build, built.is_repeated);
+                    self.boss_hears(2.0, Event::Answered { build, is_repeated, answer: Box::new(answer) });
+                }
+                Action::Finish(state) => self.finished = Some(state),
+                Action::Record(_)
+                | Action::Allot(_)
+                | Action::Cancel { .. }
+                | Action::Adopt { .. }
+                | Action::Tell(_) => {}
+            }
+        }
+    }
+
+    fn grant(&mut self, granted: &Granted) {
+        let package = granted.package;
+        for dependency in self.graph.dependencies(package) {
+            let state = self.memory.states.get(self.graph.name(*dependency)).copied();
+            if !state.is_some_and(PackageState::is_there) {
+                let (name, dependency) = (self.graph.name(package), self.graph.name(*dependency));
+                self.complaint = Some(format!("{name} is granted while {dependency} is {state:?}"));
+            }
+        }
+        let Some((to, session)) = granted.to else { return };
+        let lease = Box::new(lease(granted));
+        self.say(to.0 as usize, &ToWorker::Grant { session, lease });
+    }
+
+    fn say(&mut self, worker: usize, message: &ToWorker) {
+        self.note(|| format!("to {}: {}", name(worker), brief(message)));
+        match message {
+            ToWorker::Welcome(welcome) => {
+                self.sessions.insert(name(worker), welcome.session);
+            }
+            ToWorker::Acknowledged { attempt, .. } => match self.memory.outcome_of(*attempt) {
+                None | Some(BuildOutcome::Building) => {
+                    self.complaint = Some(format!("{attempt} is acknowledged, and not recorded"));
+                }
+                Some(_) => {}
+            },
+            ToWorker::Superseded { attempt, .. }
+                if self.memory.outcome_of(*attempt) == Some(&BuildOutcome::Built) =>
+            {
+                self.complaint = Some(format!("{attempt} is superseded, and its outputs were adopted"));
+            }
+            _ => {}
+        }
+        match encode(message) {
+            Ok(bytes) => {
+                let bytes = if self.is_later { of_a_later_program(&bytes) } else { bytes };
+                self.send(worker, Happening::ToWorker { worker, bytes });
+            }
+            Err(error) => self.complaint = Some(error.to_string()),
+        }
+    }
+}
+
+/// The message as a later program would write it: with fields that this one does not know.
+fn of_a_later_program(bytes: &[u8]) -> Vec<u8> {
+    let mut value: serde_json::Value = serde_json::from_slice(bytes).unwrap();
+    value["of-a-later-program"] = serde_json::json!({ "a": [1] });
+    if let Some(body) = value["body"].as_object_mut() {
+        for said in body.values_mut().filter_map(serde_json::Value::as_object_mut) {
+            said.insert("of-a-later-program".to_owned(), serde_json::json!("b"));
+        }
+    }
+    serde_json::to_vec(&value).unwrap()
+}
+
+/// The beginning of what something is.
+fn brief(value: &impl std::fmt::Debug) -> String {
+    format!("{value:?}").chars().take(300).collect()
+}
+
+/// A package that is to be built.
+fn to_build(package: &str) -> Prepared {
+    let order = BuildOrder {
+        package: package.to_owned(),
+        version: "1".into(),
+        family: FamilyOrder { name: "made up".into(), facts: BTreeMap::new() },
+        key: Key { digest: "k".into(), lines: Vec::new() },
+        root: RootOrder::default(),
+        work: None,
+        fetch: None,
+        stages: Vec::new(),
+        clients: Vec::new(),
+        fakeroots: Vec::new(),
+        output_folder: "/".into(),
+    };
+    Prepared::Build(Box::new(ToBuild {
+        reason: Reason::FirstBuild,
+        order,
+        seen: Vec::new(),
+        recipe_version: "1".into(),
+        published_revision: 0,
+    }))
+}
+
+fn lease(granted: &Granted) -> Lease {
+    Lease {
+        build: granted.build,
+        attempt: granted.attempt,
+        rank_seconds: granted.rank_seconds,
+        run: 1,
+        slot: granted.slot,
+        files: granted.files,
+        written_bytes: 0,
+        order: granted.to_build.order.clone(),
+        seen: granted.to_build.seen.clone(),
+        checks_reproducible: false,
+    }
+}

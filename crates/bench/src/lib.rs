@@ -11,23 +11,24 @@
 //!
 //! Known downside: a benchmark of whole builds needs a yard with a mirror that answers.
 
-pub mod check;
 mod child;
-mod convert;
+mod debian;
 pub mod fakeroot;
 pub mod figures;
-pub mod monitor;
-pub mod overhead;
-pub mod publish;
-pub mod queries;
+mod monitor;
+mod overhead;
+mod pkgsrc;
+mod queries;
 pub mod roots;
-pub mod schedule;
+mod schedule;
 mod scratch;
 mod subject;
-mod synthetic;
-pub mod tree;
+
+// Made-up packages and an empty yard are of some family, and which one makes no difference.
+use debian::{empty_yard, synthetic};
 
 // What a benchmark measures is the yard's, by the yard's names.
+use clap::{Args, ValueEnum};
 use kilnyard_mirror::DistfileStore;
 use kilnyard_store::{RunState, Store};
 use kilnyard_yard::{
@@ -35,8 +36,59 @@ use kilnyard_yard::{
     yard,
 };
 use std::fmt::Display;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// The arguments of `kilnyard bench`.
+#[derive(Debug, Args)]
+pub struct BenchOptions {
+    /// What to measure.
+    pub name: BenchName,
+    /// A source package to build.
+    #[arg(long, default_value = "libmd")]
+    pub package: String,
+    /// The scan of a pkgsrc tree, for `tree`; it may be packed.
+    #[arg(long, value_name = "FILE", required_if_eq("name", "tree"))]
+    pub scan: Option<PathBuf>,
+    /// A tarball of the release for sbuild in its mode "unshare", which `overhead` measures too then.
+    #[arg(long, value_name = "FILE")]
+    pub sbuild_chroot: Option<PathBuf>,
+    /// A file for a bar chart, for `roots`; SVG.
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// An unpacked source with a `configure`, for `fakeroot` to build.
+    #[arg(long, value_name = "DIR")]
+    pub source: Option<PathBuf>,
+    /// How many pairs are measured.
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pairs: u32,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BenchName {
+    /// Kilnyard's own cost for a package, beside a bare dpkg-buildpackage in the same root.
+    Overhead,
+    /// Checking the whole release.
+    Check,
+    /// Publishing 2,000 packages after one changed.
+    Publish,
+    /// The fakeroot beside plain calls, and beside other fakeroots that are installed.
+    Fakeroot,
+    /// What watching a build costs.
+    Monitor,
+    /// Every way to make roots that works here, and dependencies as layers, with a real package; ends in a recommendation.
+    Roots,
+    /// status, why, log and plan on a yard of 30,000 packages and 20 runs.
+    Queries,
+    /// Real builds whose cores follow rank, beside a fixed number of jobs for each.
+    Schedule,
+    /// Resolving the scan of a pkgsrc tree, beside bob; the time to its first build; what a rescan asks; a look-up.
+    Tree,
+}
 
 /// What a benchmark is given by the program.
 #[derive(Clone, Copy)]
@@ -57,6 +109,36 @@ impl Trial<'_> {
     /// Reports what has been measured.
     fn say(&self, what: impl Display) {
         (self.progress)(&what.to_string());
+    }
+}
+
+/// Measures what is asked for; `yard` opens the yard of the command line.
+pub fn measure(
+    options: &BenchOptions,
+    yard: impl FnOnce() -> error::Result<yard::Yard>,
+    trial: &Trial<'_>,
+    machine: &figures::Machine,
+) -> error::Result<figures::Report> {
+    match options.name {
+        BenchName::Overhead => {
+            let sbuild = options.sbuild_chroot.as_deref().map(debian::sbuild::Sbuild);
+            let peer = sbuild.as_ref().map(|sbuild| sbuild as &dyn overhead::Peer);
+            overhead::measure(&yard()?, &options.package, trial, peer)
+        }
+        BenchName::Check => debian::check::measure(&yard()?, trial),
+        BenchName::Publish => debian::publish::measure(trial),
+        BenchName::Fakeroot => fakeroot::measure(trial, options.source.as_deref()),
+        BenchName::Monitor => monitor::measure(trial),
+        BenchName::Roots => {
+            let found = roots::measure(&yard()?, &options.package, trial, machine, options.svg.as_deref())?;
+            Ok(if options.json { found.full } else { found.short })
+        }
+        BenchName::Schedule => schedule::measure(trial),
+        BenchName::Queries => queries::measure(trial),
+        BenchName::Tree => match &options.scan {
+            Some(scan) => pkgsrc::tree::measure(scan, trial),
+            None => Err(error::Error::usage("which scan?").hint("--scan with a scan file of pkgsrc")),
+        },
     }
 }
 

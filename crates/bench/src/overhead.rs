@@ -5,9 +5,7 @@
 //! where the package manager installed the dependencies once. The first less the second is Kilnyard's own: the sandboxes
 //! and their sampling among it, since the commands alone are measured from inside their sandbox. Reading the index and
 //! planning is done once for any number of packages and told apart, and so is a first build, which makes the layers. Where a
-//! tarball for it is given, each pair has a build by sbuild too; what that uses over the commands alone is its own.
-
-mod sbuild;
+//! [`Peer`] is given, each pair has a build by that too; what it uses over the commands alone is its own.
 
 use super::child::all_cpu_seconds;
 use super::figures::{Report, Series, Summary, Unit, ratios};
@@ -22,15 +20,28 @@ use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::order::{Account, BuildOrder, CommandOrder, Stage};
 use kilnyard_store::{RunState, Store};
 use kilnyard_worker::RootFolder;
-use sbuild::Sbuild;
 use serde_json::{Map, json};
-use std::path::Path;
 use std::sync::Arc;
 
 /// The most that Kilnyard may use for itself.
 const OWN_CPU_SECONDS_MAX: f64 = 0.3;
-/// So many times as much sbuild has to use for itself at the least.
-const SBUILD_RATIO_MIN: f64 = 3.0;
+/// At least this many times as much a peer has to use for itself.
+const PEER_RATIO_MIN: f64 = 3.0;
+
+/// Another builder, to compare with.
+pub trait Peer {
+    /// Its name.
+    fn name(&self) -> &'static str;
+
+    /// Prepares builds of an order whose files are in the yard.
+    fn prepare(&self, scratch: &Scratch, yard: &Yard, order: &BuildOrder) -> Result<Box<dyn PeerBuild>>;
+}
+
+/// One build by a peer, as often as it is wanted.
+pub trait PeerBuild {
+    /// The CPU time of a whole build.
+    fn cpu_seconds(&self) -> Result<f64>;
+}
 
 /// Says what the command that follows and all below it used, on a line that begins with [`TIMED`].
 const TIME: &str = r#"TIMEFORMAT="kilnyard-bench-cpu-seconds %3U %3S"; time "$@""#;
@@ -45,13 +56,8 @@ struct Whole {
     stages: f64,
 }
 
-/// Measures with this package; `sbuild_chroot` is a tarball of the release for sbuild.
-pub fn measure(
-    yard: &Yard,
-    package: &str,
-    trial: &Trial<'_>,
-    sbuild_chroot: Option<&Path>,
-) -> Result<Report> {
+/// Measures with this package; `peer` is measured beside it.
+pub fn measure(yard: &Yard, package: &str, trial: &Trial<'_>, peer: Option<&dyn Peer>) -> Result<Report> {
     let pairs = trial.pairs;
     yard.config.family.check_scanned(yard)?;
     let _lock = yard.lock()?;
@@ -61,41 +67,39 @@ pub fn measure(
     let own = subject::scratch_yard(&scratch, yard, package)?;
     let bench = Bench { trial, yard: own, package: package.to_owned() };
     let Subject { order, .. } = Subject::prepare(&bench.yard, yard, package)?;
-    let sbuild = sbuild_chroot.map(|chroot| Sbuild::prepare(&scratch, &bench.yard, &order, chroot));
-    let sbuild = sbuild.transpose()?;
+    let other = peer.map(|peer| peer.prepare(&scratch, &bench.yard, &order)).transpose()?;
     let bare = bench.bare_root(&order)?;
     let first = bench.whole()?;
     let (mut wholes, mut bares, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for pair in 1..=pairs {
         wholes.push(bench.whole()?);
         bares.push(bench.bare(&bare, &order)?);
-        if let Some(sbuild) = &sbuild {
-            others.push(sbuild.cpu_seconds()?);
+        if let Some(other) = &other {
+            others.push(other.cpu_seconds()?);
         }
         trial.say(format_args!("pair {pair} of {pairs} is measured"));
     }
-    Ok(told(package, &order, &first, &wholes, bares, others))
+    Ok(told((package, &order), &first, &wholes, bares, (peer.map_or("", Peer::name), others)))
 }
 
 fn told(
-    package: &str,
-    order: &BuildOrder,
+    (package, order): (&str, &BuildOrder),
     first: &Whole,
     wholes: &[Whole],
     bares: Vec<f64>,
-    others: Vec<f64>,
+    (name, others): (&str, Vec<f64>),
 ) -> Report {
     let of = |value: fn(&Whole) -> f64| wholes.iter().map(value).collect::<Vec<f64>>();
     let all = of(|whole| whole.all);
     let over =
         |wholes: &[f64]| wholes.iter().zip(&bares).map(|(whole, bare)| whole - bare).collect::<Vec<f64>>();
-    let (own, own_of_sbuild) = (over(&all), over(&others));
+    let (own, own_of_peer) = (over(&all), over(&others));
     let ratio = ratios(&all, &bares);
     let seconds = |key: &str, label: &str, values| Series::new(key, label, Unit::Seconds, values);
     let own = seconds("own_cpu_seconds", "Kilnyard's own", own);
-    let own_of_sbuild = seconds("sbuild_own_cpu_seconds", "sbuild's own", own_of_sbuild);
-    // A difference that noise made negative is less than any part of sbuild's.
-    let is_less = others.is_empty() || own_of_sbuild.median() >= SBUILD_RATIO_MIN * own.median();
+    let own_of_peer = seconds(&format!("{name}_own_cpu_seconds"), &format!("{name}'s own"), own_of_peer);
+    // A difference that noise made negative is less than any part of the peer's.
+    let is_less = others.is_empty() || own_of_peer.median() >= PEER_RATIO_MIN * own.median();
     let is_met = own.median() <= OWN_CPU_SECONDS_MAX && is_less;
     let mut notes = vec![format!("CPU time, building {package} {}", order.version)];
     notes.extend(doubt(&own.values));
@@ -119,8 +123,9 @@ fn told(
     ];
     let mut target = format!("at most {OWN_CPU_SECONDS_MAX} s of CPU of Kilnyard's own for a package");
     if !others.is_empty() {
-        series.extend([seconds("sbuild_cpu_seconds", "the whole build by sbuild", others), own_of_sbuild]);
-        target.push_str(&format!(", and sbuild's own at least {SBUILD_RATIO_MIN} times as much"));
+        let whole = seconds(&format!("{name}_cpu_seconds"), &format!("the whole build by {name}"), others);
+        series.extend([whole, own_of_peer]);
+        target.push_str(&format!(", and {name}'s own at least {PEER_RATIO_MIN} times as much"));
     }
     let mut facts = Map::new();
     facts.insert("package".to_owned(), json!(package));

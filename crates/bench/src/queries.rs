@@ -6,11 +6,12 @@
 use super::child;
 use super::figures::{Report, Series, Unit};
 use super::scratch::Scratch;
-use super::synthetic;
+use super::{empty_yard, synthetic};
 use crate::Trial;
 use crate::error::{Context, Error, Kind, Result};
 use crate::plan;
 use crate::yard::{Yard, store_error};
+use kilnyard_model::attempt::Attempt;
 use kilnyard_model::difference::{Change, Difference};
 use kilnyard_model::order::Stage;
 use kilnyard_model::reason::{Reason, StageFailed};
@@ -19,7 +20,7 @@ use kilnyard_process::Log;
 use kilnyard_store::{BuildRow, PackageRow, Plan, PlanRow, Record, RunRow, RunState, Store};
 use serde_json::{Map, Value, json};
 
-/// How many packages the yard has: about as many as Debian has sources.
+/// How many packages the yard has: about as many as the largest trees have.
 const PACKAGES: usize = 30_000;
 /// How many runs it has seen.
 const RUNS: usize = 20;
@@ -38,7 +39,7 @@ const EPOCH_SECONDS: f64 = 1.7e9;
 pub fn measure(trial: &Trial<'_>) -> Result<Report> {
     let pairs = trial.pairs;
     let scratch = Scratch::within(trial.temporary, None)?;
-    let yard = scratch.empty_yard(trial)?;
+    let yard = empty_yard(&scratch, trial)?;
     trial.say(format_args!("making a yard of {PACKAGES} packages and {RUNS} runs"));
     let mut store = yard.store()?;
     fill(&yard, &mut store)?;
@@ -121,6 +122,7 @@ fn built_in(run: usize) -> Vec<usize> {
 fn fill(yard: &Yard, store: &mut dyn Store) -> Result<()> {
     fs_err::write(yard.path("index/index.json"), r#"{"suites":[]}"#).or_internal("write an index")?;
     let mut build = 0;
+    store.lead().map_err(store_error)?;
     for run in 1..=RUNS {
         super::go_on()?;
         let built = built_in(run);
@@ -141,8 +143,8 @@ fn fill(yard: &Yard, store: &mut dyn Store) -> Result<()> {
                 records.push(Record::Outputs(synthetic::current(*number, 1)));
             }
         }
-        let ended_seconds = Some(began + 3600.0);
-        records.push(Record::Run { run: run as u64, state: RunState::Finished, ended_seconds });
+        let at_seconds = began + 3600.0;
+        records.push(Record::Run { run: run as u64, state: RunState::Finished, at_seconds });
         store.record(&records).map_err(store_error)?;
     }
     write_log(yard, store)?;
@@ -196,11 +198,14 @@ fn log_path(run: u64, build: u64, number: usize, stage: Stage) -> String {
 fn build_records(run: u64, build: u64, number: usize, began: f64, state: PackageState) -> Vec<Record> {
     let is_failed = state == PackageState::Failed;
     let outcome = if is_failed { BuildOutcome::Failed } else { BuildOutcome::Built };
-    let mut records = vec![Record::BuildBegan(BuildRow {
+    let mut records = vec![Record::BuildBegan(Box::new(BuildRow {
         number: build,
+        attempt: Some(Attempt::from_bytes(u128::from(build).to_be_bytes())),
         run,
         package: synthetic::name(number),
         version: format!("1.{number}-1+bk{run}"),
+        worker: Some("kiln-1".to_owned()),
+        cores: 16,
         slot: (build % 8) as u32,
         key: format!("{build:064x}"),
         started_seconds: began,
@@ -209,7 +214,7 @@ fn build_records(run: u64, build: u64, number: usize, began: f64, state: Package
         failure: None,
         is_reproducible: None,
         stages: Vec::new(),
-    })];
+    }))];
     let all = [Stage::Unpack, Stage::Depends, Stage::Build, Stage::Collect, Stage::Test];
     let stages = if is_failed { &all[..3] } else { &all[..] };
     records.extend(stages.iter().map(|stage| {
@@ -227,7 +232,8 @@ fn build_records(run: u64, build: u64, number: usize, began: f64, state: Package
             left_behind: Vec::new(),
             measures: Measures::default(),
         };
-        Record::StageEnded { build, stage: Box::new(result) }
+        let at_seconds = result.started_seconds + result.wall_seconds;
+        Record::StageEnded { build, at_seconds, stage: Box::new(result) }
     }));
     let failure = is_failed.then(|| Failure {
         stage: Stage::Build,

@@ -34,6 +34,7 @@ use clock::{Clock, Spent};
 use kilnyard_model::order::{Account, CommandOrder};
 use kilnyard_root::{Form, IdMap, Making};
 use kilnyard_worker::{Image, RootFolder};
+use kilnyard_yard::remedy::Remedy;
 use std::path::{Path, PathBuf};
 use variant::Variant;
 use ways::Ways;
@@ -153,7 +154,7 @@ pub fn measure(
     if measured.iter().all(|one| one.refused.is_some()) {
         let mut error = Error::new(Kind::Machine, "no way to make roots came to an end here");
         error.causes.extend(measured.iter().filter_map(|one| one.refused.clone()));
-        return Err(error.hint("kilnyard doctor, which says what is missing"));
+        return Err(error.hint(Remedy::command("doctor").then(", which says what is missing")));
     }
     let others_share = load.others_share();
     let (version, dependencies) = (subject.order.version.clone(), subject.order.root.depends.len());

@@ -5,7 +5,6 @@ use crate::config::Config;
 use crate::error::{Context, Kind, Result};
 use crate::yard::{CONFIG, Yard};
 use kilnyard_family::FAMILIES;
-use kilnyard_family::debian::template;
 use kilnyard_root::sandbox::{RunError, Task};
 use kilnyard_root::{Content, IdMap, Sandbox, probe, remove_folder};
 use std::path::{Path, PathBuf};
@@ -80,15 +79,14 @@ impl Scratch {
         Ok(())
     }
 
-    /// Makes this an empty yard.
-    pub fn empty_yard(&self, trial: &Trial<'_>) -> Result<Yard> {
+    /// Makes this a yard of this configuration.
+    pub fn yard(&self, configuration: &str, trial: &Trial<'_>) -> Result<Yard> {
         Yard::make_folders(&self.folder)?;
-        let text = template("bookworm", "http://mirror.invalid/debian", &[]);
         let path = self.path(CONFIG);
-        fs_err::write(&path, &text).context(Kind::Machine, "make a yard for the benchmark")?;
+        fs_err::write(&path, configuration).context(Kind::Machine, "make a yard for the benchmark")?;
         Ok(Yard {
             folder: self.folder.clone(),
-            config: Config::parse(&text, &path, FAMILIES)?,
+            config: Config::parse(configuration, &path, FAMILIES)?,
             environment: trial.environment.clone(),
         })
     }

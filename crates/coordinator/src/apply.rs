@@ -3,8 +3,9 @@
 use crate::retry::Failures;
 use crate::{
     AWAY_SECONDS, Action, Coordinator, Ending, Event, Kept, LEASE_SECONDS, LeaseState, Manner, Notice,
-    PAUSE_SECONDS, Prepared, Reading, RetryPolicy, ToBuild,
+    PAUSE_SECONDS, Performer, Prepared, Reading, RetryPolicy, ToBuild,
 };
+use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::Output;
 use kilnyard_model::reason::{Again, Reason, StageFailed};
@@ -109,6 +110,7 @@ impl Coordinator {
             state,
             reason: reason.clone(),
             blamed: blamed.map(|id| self.graph.name(id).to_owned()),
+            at_seconds: self.now_seconds,
         }));
         actions.push(Action::Tell(Notice::State { package: id, state, reason }));
     }
@@ -226,7 +228,7 @@ impl Coordinator {
         match outcome {
             Ok(()) => {
                 self.packages[id.index()].is_fetched = true;
-                self.packages[id.index()].fetch = stage;
+                self.packages[id.index()].fetch = stage.map(|stage| stamped(stage, now_seconds));
                 self.hear(Heard::Release(id), actions);
             }
             Err(failure) if failure.kind == FailureKind::Cancelled => {
@@ -239,8 +241,9 @@ impl Coordinator {
                 let kind = failure.kind;
                 let build = self.next_build;
                 self.next_build += 1;
-                self.packages[id.index()].fetch = stage;
-                self.begin_build(now_seconds, id, build, 0, actions);
+                self.packages[id.index()].fetch = stage.map(|stage| stamped(stage, now_seconds));
+                let (attempt, own) = (self.attempts.next(), self.own_machine.clone());
+                self.begin_build(id, build, attempt, own, 0, actions);
                 actions.push(Action::Record(Record::BuildEnded {
                     build,
                     at_seconds: now_seconds,
@@ -320,18 +323,23 @@ impl Coordinator {
     /// Records that a build begins, and the stage that was done ahead of it.
     fn begin_build(
         &mut self,
-        now_seconds: f64,
         id: PackageId,
         build: Number,
+        attempt: Attempt,
+        at: Performer,
         slot: u32,
         actions: &mut Vec<Action>,
     ) {
+        let now_seconds = self.now_seconds;
         let package = &mut self.packages[id.index()];
-        actions.push(Action::Record(Record::BuildBegan(BuildRow {
+        actions.push(Action::Record(Record::BuildBegan(Box::new(BuildRow {
             number: build,
+            attempt: Some(attempt),
             run: self.run,
             package: self.graph.name(id).to_owned(),
             version: package.version.clone(),
+            worker: at.worker,
+            cores: at.cores,
             slot,
             key: package.key.as_ref().map_or(String::new(), |key| key.digest.clone()),
             started_seconds: now_seconds,
@@ -340,9 +348,9 @@ impl Coordinator {
             failure: None,
             is_reproducible: None,
             stages: Vec::new(),
-        })));
+        }))));
         if let Some(stage) = package.fetch.take() {
-            actions.push(Action::Record(Record::StageEnded { build, stage }));
+            actions.push(Action::Record(Record::StageEnded { build, at_seconds: now_seconds, stage }));
         }
     }
 
@@ -368,6 +376,10 @@ impl Coordinator {
         // There are as many slots as the scheduler starts builds at most, and each of them has one.
         let Some(slot) = seat.slots_free.pop_first() else { return };
         let worker = seat.worker.clone();
+        let at = match &worker {
+            Some(_) => Performer { worker: worker.clone(), cores: seat.cores },
+            None => self.own_machine.clone(),
+        };
         let build = self.next_build;
         self.next_build += 1;
         let attempt = self.attempts.next();
@@ -377,7 +389,7 @@ impl Coordinator {
         self.open.insert(attempt, build);
         let reason = self.packages[id.index()].reason.clone();
         self.packages[id.index()].build = Some(build);
-        self.begin_build(self.now_seconds, id, build, slot, actions);
+        self.begin_build(id, build, attempt, at, slot, actions);
         self.move_to(id, PackageState::Building, reason, None, actions);
         self.push_grant(build, actions);
     }
@@ -406,7 +418,8 @@ impl Coordinator {
                     Some(lease.take_parallel_seconds(now_seconds).min(stage.wall_seconds));
                 // Waiting counts as work, as it does in estimates.
                 lease.core_seconds += stage.cpu_seconds.max(stage.wall_seconds);
-                actions.push(Action::Record(Record::StageEnded { build, stage }));
+                let stage = stamped(stage, now_seconds);
+                actions.push(Action::Record(Record::StageEnded { build, at_seconds: now_seconds, stage }));
             }
             Progress::Wants(cores) => self.wants(now_seconds, build, cores, actions),
             Progress::StageBegan(_) | Progress::Alive | Progress::Sample { .. } => {}
@@ -644,8 +657,7 @@ impl Coordinator {
             (false, false) => return,
         };
         self.is_finished = true;
-        let ended_seconds = Some(now_seconds);
-        actions.push(Action::Record(Record::Run { run: self.run, state, ended_seconds }));
+        actions.push(Action::Record(Record::Run { run: self.run, state, at_seconds: now_seconds }));
         actions.push(Action::Finish(state));
     }
 }
@@ -675,6 +687,12 @@ impl LeaseState {
     pub(crate) fn package(&self) -> PackageId {
         self.package
     }
+}
+
+/// A stage that ended now. When it began follows from how long it took: what a worker's own clock says is not recorded.
+fn stamped(mut stage: Box<StageResult>, now_seconds: f64) -> Box<StageResult> {
+    stage.started_seconds = now_seconds - stage.wall_seconds;
+    stage
 }
 
 fn contents(outputs: &[Output]) -> BTreeMap<String, String> {

@@ -396,8 +396,13 @@ impl LeaseState {
     }
 }
 
-/// Whether a stage that is reported is one that was recorded, which has what the coordinator knows of it too.
+/// Whether a stage that is reported is one that was recorded, which has what the coordinator knows of it too, and the time by the
+/// coordinator's clock.
 fn is_same_stage(recorded: &StageResult, said: &StageResult) -> bool {
-    let said = StageResult { parallel_seconds: recorded.parallel_seconds, ..said.clone() };
+    let said = StageResult {
+        parallel_seconds: recorded.parallel_seconds,
+        started_seconds: recorded.started_seconds,
+        ..said.clone()
+    };
     *recorded == said
 }

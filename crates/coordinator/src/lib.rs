@@ -356,6 +356,13 @@ struct Package {
     build: Option<Number>,
 }
 
+/// Who performs a build, and what a record says of its machine.
+#[derive(Clone, Debug)]
+struct Performer {
+    worker: Option<String>,
+    cores: u32,
+}
+
 #[derive(Clone, Debug)]
 struct LeaseState {
     package: PackageId,
@@ -429,6 +436,7 @@ pub struct Coordinator {
     due_seconds: BTreeMap<PackageId, f64>,
     next_build: Number,
     attempts: Attempts,
+    own_machine: Performer,
     /// The time of the event that is being applied.
     now_seconds: f64,
     is_stopping: bool,
@@ -488,6 +496,7 @@ impl Coordinator {
             due_seconds: BTreeMap::new(),
             next_build,
             attempts,
+            own_machine: Performer { worker: None, cores: 1 },
             now_seconds: 0.0,
             is_stopping: false,
             is_finished: false,
@@ -500,8 +509,9 @@ impl Coordinator {
     pub fn reload(&mut self, start: Vec<Start>, scheduler: Scheduler, next_build: Number) {
         let (attempts, retries) = (self.attempts.clone(), self.retries.clone());
         let required = std::mem::take(&mut self.required);
+        let own_machine = self.own_machine.clone();
         let anew = Coordinator::new(self.run, start, scheduler, next_build, attempts);
-        *self = anew.with_retries(retries).with_required(required);
+        *self = Coordinator { own_machine, ..anew.with_retries(retries).with_required(required) };
     }
 
     /// The same with another policy of what is tried again.
@@ -514,6 +524,11 @@ impl Coordinator {
         if let Some(lease) = self.leases.get_mut(&build) {
             lease.ends_seconds = now_seconds + LEASE_SECONDS;
         }
+    }
+
+    /// The same, where what is built without a conversation is built by a worker of this name, on a machine of so many cores.
+    pub fn with_own_machine(self, worker: String, cores: u32) -> Coordinator {
+        Coordinator { own_machine: Performer { worker: Some(worker), cores }, ..self }
     }
 
     /// The same, where workers have to be capable of all this.

@@ -20,6 +20,8 @@ const CORES_MAX: u32 = 1 << 16;
 pub(crate) struct Seat {
     /// The worker's name; none where builds are driven by events alone.
     pub worker: Option<String>,
+    /// The cores of its machine; of one without a conversation 0, since the coordinator's driver says them.
+    pub cores: u32,
     /// The process that speaks for it now, or did last.
     pub process: String,
     /// The conversation with it; none when it left, or was not heard for too long.
@@ -42,6 +44,7 @@ impl Seat {
     fn silent(slots: u32) -> Seat {
         Seat {
             worker: None,
+            cores: 0,
             process: String::new(),
             session: None,
             channel: Channel(0),
@@ -159,6 +162,7 @@ impl Seats {
         let seat = &mut self.seats[machine.index()];
         self.sessions.insert(session, machine);
         seat.worker = Some(hello.worker.clone());
+        seat.cores = hello.cores;
         seat.process.clone_from(&hello.process);
         seat.session = Some(session);
         seat.channel = channel;

@@ -463,6 +463,71 @@ fn cores_follow_what_builds_want_and_are_said_in_the_order_of_rank() {
     assert_eq!(allotted(&run), [(2, 4)]);
 }
 
+fn stage_of(started_seconds: f64, wall_seconds: f64) -> StageResult {
+    StageResult {
+        stage: Stage::Build,
+        started_seconds,
+        wall_seconds,
+        cpu_seconds: 1.0,
+        memory_peak_bytes: 0,
+        work_bytes: None,
+        disk_bytes: None,
+        parallel_seconds: None,
+        is_ok: true,
+        log: None,
+        left_behind: Vec::new(),
+        measures: Measures::default(),
+    }
+}
+
+#[test]
+fn records_have_times_of_the_coordinators_clock_alone() {
+    let mut run = Run::new(&[("a", "a")], 4);
+    run.now_seconds = 50.0;
+    run.send(Event::Begin);
+    run.now_seconds = 90.0;
+    // Its worker's clock is years behind, and so is that of what fetched for it.
+    let stage = Box::new(stage_of(7.0, 30.0));
+    run.send(Event::Progress { build: 1, progress: Progress::StageEnded(stage) });
+    run.now_seconds = 91.0;
+    run.send(good(1));
+    let mut times = Vec::new();
+    for action in &run.actions {
+        let Action::Record(record) = action else { continue };
+        match record {
+            Record::BuildBegan(build) => times.push(build.started_seconds),
+            Record::StageEnded { at_seconds, stage, .. } => {
+                times.extend([*at_seconds, stage.started_seconds, stage.wall_seconds]);
+            }
+            Record::Package { at_seconds, .. } => assert!([50.0, 91.0].contains(at_seconds), "{record:?}"),
+            Record::BuildEnded { at_seconds, .. } | Record::Run { at_seconds, .. } => times.push(*at_seconds),
+            Record::Outputs(_) | Record::KeyConfirmed { .. } => {}
+        }
+    }
+    assert_eq!(times, [50.0, 90.0, 60.0, 30.0, 91.0, 91.0]);
+}
+
+#[test]
+fn a_build_is_recorded_with_its_attempt_and_its_worker() {
+    let mut run = Run::new(&[("a", "a"), ("b", "b")], 4);
+    run.coordinator = run.coordinator.clone().with_own_machine("kiln-1".to_owned(), 3);
+    run.send(Event::Begin);
+    let mut granted = Vec::new();
+    let mut recorded = Vec::new();
+    for action in &run.actions {
+        match action {
+            Action::Grant(grant) => granted.push((grant.build, Some(grant.attempt))),
+            Action::Record(Record::BuildBegan(build)) => {
+                assert_eq!((build.worker.as_deref(), build.cores), (Some("kiln-1"), 3));
+                recorded.push((build.number, build.attempt));
+            }
+            _ => {}
+        }
+    }
+    assert_eq!((granted.len(), &granted), (2, &recorded));
+    assert_ne!(granted[0].1, granted[1].1);
+}
+
 #[test]
 fn a_stage_is_told_for_how_long_it_could_use_several_cores() {
     let mut run = Run::new(&[("a", "a")], 4);
@@ -473,20 +538,7 @@ fn a_stage_is_told_for_how_long_it_could_use_several_cores() {
     }
     let mut end = |now_seconds, wall_seconds| {
         run.now_seconds = now_seconds;
-        let stage = StageResult {
-            stage: Stage::Build,
-            started_seconds: 0.0,
-            wall_seconds,
-            cpu_seconds: 1.0,
-            memory_peak_bytes: 0,
-            work_bytes: None,
-            disk_bytes: None,
-            parallel_seconds: None,
-            is_ok: true,
-            log: None,
-            left_behind: Vec::new(),
-            measures: Measures::default(),
-        };
+        let stage = stage_of(0.0, wall_seconds);
         run.send(Event::Progress { build: 1, progress: Progress::StageEnded(Box::new(stage)) });
         run.actions.iter().rev().find_map(|action| match action {
             Action::Record(Record::StageEnded { stage, .. }) => stage.parallel_seconds,

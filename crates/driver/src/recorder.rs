@@ -85,10 +85,11 @@ fn refused(error: StoreError, last: &mut Option<StoreError>) -> Input {
 fn refusal(error: &StoreError) -> Refusal {
     match error {
         StoreError::Full { .. } => Refusal::NoRoom,
-        StoreError::Busy { .. } | StoreError::Other { .. } => Refusal::ForNow,
+        StoreError::Busy { .. } | StoreError::Used { .. } | StoreError::Other { .. } => Refusal::ForNow,
         StoreError::ReadOnly { .. }
         | StoreError::Damaged { .. }
         | StoreError::Unreadable { .. }
+        | StoreError::Fenced { .. }
         | StoreError::TooNew { .. }
         | StoreError::TooOld { .. } => Refusal::ForGood,
     }

@@ -24,6 +24,9 @@ use kilnyard_model::graph::{Cut, Graph, PackageId};
 use kilnyard_model::order::{BuildOrder, Key, Output, TestOrder};
 use std::sync::Arc;
 
+/// How the first line of an error begins whose second one has the cause.
+const ERRORS_IN_TWO_LINES: [&str; 1] = [debian::ERROR_IN_TWO_LINES];
+
 /// Bytes in hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

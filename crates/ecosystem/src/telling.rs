@@ -1,5 +1,6 @@
 //! The lines of a log that tell why a build failed.
 
+use crate::ERRORS_IN_TWO_LINES;
 use kilnyard_model::text;
 
 /// A place in a log.
@@ -14,11 +15,13 @@ pub struct Telling {
 }
 
 impl Telling {
-    /// The cause in one line. dpkg prints an error in two: which package, then what.
+    /// The cause in one line. Some tools print an error in two: which package, then what.
     pub fn cause(&self) -> String {
         let line = &self.lines[self.index];
         let before = self.index.checked_sub(1).map_or("", |before| &self.lines[before]);
-        let is_second = line.starts_with(' ') && before.starts_with(ERROR_OF_DPKG) && before.ends_with(':');
+        let is_second = line.starts_with(' ')
+            && ERRORS_IN_TWO_LINES.iter().any(|begin| before.starts_with(begin))
+            && before.ends_with(':');
         if is_second { format!("{before} {}", line.trim()) } else { line.trim().to_owned() }
     }
 }
@@ -29,8 +32,6 @@ const LINES_AFTER: usize = 6;
 /// How far before the end the cause is looked for: what failed first may stand far above the end when
 /// many jobs run, but not in another part of the build.
 const LINES_LOOKED_AT_MAX: usize = 3000;
-/// How dpkg begins the line that names the package which it failed on.
-const ERROR_OF_DPKG: &str = "dpkg: error processing ";
 /// The longest line that is told.
 const LINE_CHARS_MAX: usize = 400;
 

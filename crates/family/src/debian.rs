@@ -1,8 +1,11 @@
 //! Debian: the archive's index, sets of sources, an apt repository.
 
 pub mod base;
+mod check;
 pub mod config;
+mod demo;
 mod doctor;
+pub mod init;
 pub mod mirror;
 pub mod publish;
 pub mod recover;
@@ -12,33 +15,44 @@ pub mod set;
 pub use config::{Debian, DebianRoot, Mirrors, template};
 pub use doctor::{base_findings, mirror_finding};
 
+use crate::arguments::read;
+use clap::{ArgMatches, Args, Command};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::debian::relation;
-use kilnyard_ecosystem::debian::{Workshop, stages};
+use kilnyard_ecosystem::debian::{FAMILY, Workshop, stages};
 use kilnyard_mirror::DistfileStore;
 use kilnyard_model::order::RootOrder;
+use kilnyard_model::target::{Target, TargetError};
 use kilnyard_root::IdMap;
 use kilnyard_store::Store;
 use kilnyard_yard::error::{Error, Result};
-use kilnyard_yard::family::{self, Family, Recovered, Resolved, Scanned, Set, ToPublish};
+use kilnyard_yard::family::{self, Family, NewYard, Recovered, Resolved, Scanned, Set, ToPublish};
 use kilnyard_yard::finding::Finding;
 use kilnyard_yard::key::Key;
+use kilnyard_yard::program::Program;
+use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::yard::Yard;
 use serde::Deserialize;
 use std::collections::HashSet;
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Debian, before there is a yard.
 pub struct Entry;
 
+/// Of the table, and of the command that makes a yard.
+const NAME: &str = "debian";
+/// The command that is the family's own.
+const CHECK: &str = "check";
+
 /// The name of the family, for people.
 pub const TITLE: &str = "Debian";
 
 impl family::Entry for Entry {
     fn name(&self) -> &'static str {
-        "debian"
+        NAME
     }
 
     fn read(&self, text: &str) -> std::result::Result<Arc<dyn Family>, toml::de::Error> {
@@ -49,12 +63,36 @@ impl family::Entry for Entry {
         toml::from_str(text).map(|file: File| Arc::new(file.debian) as Arc<dyn Family>)
     }
 
-    fn init_hint(&self) -> &'static str {
-        "kilnyard init debian --release bookworm PACKAGE..., which makes one"
+    fn init_remedy(&self) -> Remedy {
+        Remedy::command("init debian --release bookworm PACKAGE...").then(", which makes one")
     }
 
     fn findings(&self) -> Vec<Finding> {
         base_findings(&config::root::debian_keyring())
+    }
+
+    fn init_command(&self) -> Command {
+        init::Init::augment_args(Command::new(NAME)).about("A yard of Debian source packages")
+    }
+
+    fn init(&self, folder: &Path, arguments: &ArgMatches, program: &dyn Program) -> Result<NewYard> {
+        read::<init::Init>(arguments)?.plan(folder, program)
+    }
+
+    fn commands(&self, all: Command) -> Command {
+        let check = check::Check::augment_args(Command::new(CHECK));
+        all.subcommand(check.about("Say which sources of the release cannot be built, and why"))
+    }
+
+    fn perform(&self, name: &str, arguments: &ArgMatches, program: &dyn Program) -> Result<Option<ExitCode>> {
+        match name {
+            CHECK => check::run(&program.yard()?, &read(arguments)?, program).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn demo(&self, is_large: bool) -> Option<family::Demo> {
+        Some(demo::demo(is_large))
     }
 }
 
@@ -65,6 +103,10 @@ impl Family for Debian {
 
     fn title(&self) -> &'static str {
         TITLE
+    }
+
+    fn target(&self) -> std::result::Result<Target, TargetError> {
+        self.root().target(FAMILY)
     }
 
     fn check(&self) -> std::result::Result<(), String> {
@@ -108,6 +150,13 @@ impl Family for Debian {
 
     fn source_pattern(&self, _package: &str) -> String {
         stages::source_pattern()
+    }
+
+    fn remedy_for_absent_files(&self) -> Option<&'static str> {
+        Some(
+            "a snapshot of the day of the index, such as https://snapshot.debian.org/archive/debian/20240101T000000Z/ with \
+             check-valid-until = false",
+        )
     }
 
     fn inputs(&self, yard: &Yard, names: Option<&[String]>) -> Result<String> {

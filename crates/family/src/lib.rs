@@ -8,6 +8,12 @@
 //!
 //! Known downside: builds of pkgsrc happen in a base root of Debian, so that its folder uses the other one's.
 
+/// Writes a line for people.
+macro_rules! say {
+    ($program:expr, $($what:tt)*) => { $program.say(&format!($($what)*)) };
+}
+
+mod arguments;
 pub mod debian;
 pub mod pkgsrc;
 

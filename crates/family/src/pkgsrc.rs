@@ -1,45 +1,66 @@
 //! pkgsrc: a tree asked in a root, its bootstrap kit, sets of its directories, a repository for `pkg_add`.
 
 pub mod asking;
+mod bob_history;
 pub mod config;
 mod doctor;
+mod graph;
+mod history;
+mod index;
+mod init;
 pub mod kit;
-pub mod pbulk;
+mod options;
+mod pbulk;
+mod plan_pbulk;
 pub mod publish;
 pub mod reports;
+mod resolve;
 mod root_make;
 pub mod scan;
+mod scan_files;
+mod scan_tree;
 pub mod set;
 
 pub use config::{Pkgsrc, Template, one_line, template};
 
+use crate::arguments::{extend, read};
 use crate::debian::{self, base, base_findings, mirror_finding};
+use clap::{ArgMatches, Args, Command, Subcommand};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::pkgsrc::scan_file::{is_category, is_location};
 use kilnyard_ecosystem::pkgsrc::{self as rules, Workshop};
 use kilnyard_mirror::DistfileStore;
+use kilnyard_model::graph::Graph;
 use kilnyard_model::order::RootOrder;
+use kilnyard_model::target::{Target, TargetError};
 use kilnyard_root::IdMap;
 use kilnyard_store::Store;
 use kilnyard_yard::error::{Error, Result};
-use kilnyard_yard::family::{self, Family, Recovered, Resolved, Scanned, Set, ToPublish};
+use kilnyard_yard::family::{self, Family, NewYard, Recovered, Resolved, Scanned, Set, ToPublish};
 use kilnyard_yard::finding::Finding;
 use kilnyard_yard::key::Key;
+use kilnyard_yard::program::Program;
+use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::yard::Yard;
 use serde::Deserialize;
+use std::ffi::OsString;
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// pkgsrc, before there is a yard.
 pub struct Entry;
 
+/// Of the table, and of the command that makes a yard.
+const NAME: &str = "pkgsrc";
+
 /// The name of the family, for people.
 pub const TITLE: &str = "pkgsrc";
 
 impl family::Entry for Entry {
     fn name(&self) -> &'static str {
-        "pkgsrc"
+        NAME
     }
 
     fn read(&self, text: &str) -> std::result::Result<Arc<dyn Family>, toml::de::Error> {
@@ -50,12 +71,72 @@ impl family::Entry for Entry {
         toml::from_str(text).map(|file: File| Arc::new(file.pkgsrc) as Arc<dyn Family>)
     }
 
-    fn init_hint(&self) -> &'static str {
-        "kilnyard init pkgsrc, which makes one"
+    fn init_remedy(&self) -> Remedy {
+        Remedy::command("init pkgsrc").then(", which makes one")
     }
 
     fn findings(&self) -> Vec<Finding> {
         family::Entry::findings(&debian::Entry)
+    }
+
+    fn init_command(&self) -> Command {
+        init::Init::augment_args(Command::new(NAME)).about("A yard of packages of a pkgsrc tree")
+    }
+
+    fn init(&self, folder: &Path, arguments: &ArgMatches, program: &dyn Program) -> Result<NewYard> {
+        read::<init::Init>(arguments)?.plan(folder, program)
+    }
+
+    fn commands(&self, all: Command) -> Command {
+        let resolve = options::Resolve::augment_args(Command::new("resolve"))
+            .about("Turn a scan file into exact dependencies, without a yard");
+        let index = options::Index::augment_subcommands(Command::new("index"))
+            .about("Make and read files in which one package is found without parsing the others")
+            .subcommand_required(true)
+            .arg_required_else_help(true);
+        all.subcommand(resolve)
+            .subcommand(index)
+            .mut_subcommand("scan", extend::<options::ScanBeside>)
+            .mut_subcommand("plan", extend::<options::PlanBeside>)
+            .mut_subcommand("history", extend::<options::HistoryOfOthers>)
+    }
+
+    fn perform(&self, name: &str, arguments: &ArgMatches, program: &dyn Program) -> Result<Option<ExitCode>> {
+        let as_json = || arguments.get_flag("json");
+        Ok(match name {
+            "resolve" => Some(resolve::run(&read(arguments)?, program)?),
+            "index" => Some(index::run(&read(arguments)?, program)?),
+            "scan" => {
+                let scan: options::ScanBeside = read(arguments)?;
+                match &scan.tree {
+                    Some(tree) => Some(scan_tree::run(tree, &scan, as_json(), program)?),
+                    None if scan.import.is_some() || scan.export.is_some() => {
+                        Some(scan_files::run(&program.yard()?, &scan, as_json(), program)?)
+                    }
+                    None => None,
+                }
+            }
+            "plan" => match read::<options::PlanBeside>(arguments)?.pbulk_rules {
+                true => Some(plan_pbulk::run(&program.yard()?, as_json(), program)?),
+                false => None,
+            },
+            "history" => match read::<options::HistoryOfOthers>(arguments)?.import_bob {
+                Some(file) => {
+                    history::import_bob(&program.yard()?, &file, program)?;
+                    Some(ExitCode::SUCCESS)
+                }
+                None => None,
+            },
+            _ => None,
+        })
+    }
+
+    fn answer_at_once(&self, words: &[OsString], program: &dyn Program) -> Option<Result<ExitCode>> {
+        index::look_up_if_asked(words, program)
+    }
+
+    fn read_graph(&self, text: &str, path: &Path) -> Option<Result<Graph>> {
+        graph::is_scan(text).then(|| graph::read(text, path))
     }
 }
 
@@ -68,6 +149,10 @@ impl Family for Pkgsrc {
 
     fn title(&self) -> &'static str {
         TITLE
+    }
+
+    fn target(&self) -> std::result::Result<Target, TargetError> {
+        self.root.target(rules::FAMILY)
     }
 
     fn check(&self) -> std::result::Result<(), String> {

@@ -1,8 +1,10 @@
 //! The command line.
 
-use crate::config::{Size, check_minutes};
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use kilnyard_ecosystem::pkgsrc::tree::MINUTES_MAX;
+use crate::config::Size;
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use kilnyard_bench::BenchOptions;
+use kilnyard_family::FAMILIES;
+use kilnyard_yard::family::Entry;
 use std::path::{Path, PathBuf};
 
 /// Rebuild whole trees of packages: scan, resolve, plan, build each in a clean root, publish.
@@ -20,24 +22,80 @@ pub struct Arguments {
     pub command: Command,
 }
 
-impl Arguments {
-    /// The yard, where a later command has to name it too: it is neither the current folder nor that of the
-    /// environment.
-    pub fn yard_as_given(&self) -> Option<PathBuf> {
-        let folder = match &self.command {
-            Command::Demo(demo) => self.demo_folder(demo),
-            _ => self.yard.clone(),
+/// The commands in the order in which people meet them; what is missing here comes last.
+const ORDER: [&str; 27] = [
+    "demo",
+    "init",
+    "doctor",
+    "scan",
+    "resolve",
+    "plan",
+    "check",
+    "build",
+    "status",
+    "log",
+    "why",
+    "history",
+    "diff",
+    "retry",
+    "skip",
+    "bump",
+    "shell",
+    "root",
+    "publish",
+    "clean",
+    "restore",
+    "index",
+    "simulate",
+    "fakeroot",
+    "bench",
+    "tune",
+    "completions",
+];
+
+/// The command line, with all that families add to it.
+pub fn command() -> clap::Command {
+    let command = FAMILIES.iter().fold(Arguments::command(), |all, family| family.commands(all));
+    ORDER
+        .iter()
+        .enumerate()
+        .fold(command, |all, (place, name)| all.mut_subcommand(name, |command| command.display_order(place)))
+}
+
+/// A command line that was read, before it is known whose command it is.
+pub struct Given {
+    /// All arguments.
+    pub arguments: ArgMatches,
+    /// The folder of the yard.
+    pub yard: PathBuf,
+    /// Whether the yard may belong to another user.
+    pub is_foreign: bool,
+}
+
+impl Given {
+    /// Reads the command line of this process; ends it where that is wrong, or asks for help.
+    pub fn read() -> Given {
+        let arguments = command().get_matches();
+        let given = arguments.get_one::<PathBuf>("yard").cloned().unwrap_or_else(|| HERE.into());
+        let yard = match arguments.subcommand() {
+            Some(("demo", demo)) => demo_folder(&given, demo.get_one("folder")),
+            _ => given,
         };
-        let is_known =
-            folder == Path::new(HERE) || std::env::var_os("KILNYARD_YARD").is_some_and(|yard| yard == folder);
-        (!is_known).then_some(folder)
+        Given { yard, is_foreign: arguments.get_flag("foreign_yard"), arguments }
     }
 
-    /// The folder of the demo's yard.
-    pub fn demo_folder(&self, demo: &Demo) -> PathBuf {
-        let given = (self.yard != Path::new(HERE)).then(|| self.yard.clone());
-        demo.folder.clone().or(given).unwrap_or_else(|| PathBuf::from("demo-yard"))
+    /// The yard, where a later command has to name it too: it is neither the current folder nor that of the
+    /// environment.
+    pub fn yard_to_name(&self) -> Option<PathBuf> {
+        let of_environment = std::env::var_os("KILNYARD_YARD").is_some_and(|yard| yard == self.yard);
+        (self.yard != Path::new(HERE) && !of_environment).then(|| self.yard.clone())
     }
+}
+
+/// The folder of the demo's yard, where the command line names `given` for yards and this folder for the demo.
+fn demo_folder(given: &Path, folder: Option<&PathBuf>) -> PathBuf {
+    let given = (given != Path::new(HERE)).then(|| given.to_owned());
+    folder.cloned().or(given).unwrap_or_else(|| PathBuf::from("demo-yard"))
 }
 
 /// The current folder, which is a yard's where nobody says otherwise.
@@ -49,7 +107,7 @@ const EXIT_CODES: &str = "Exit codes: 0 all well; 1 some packages failed; 2 usag
 /// The commands, in the order in which people meet them.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Build the demo set from this machine's Debian mirror, from nothing to a repository.
+    /// Build the demo set from this machine's mirror, from nothing to a repository.
     Demo(Demo),
     /// Make a yard.
     #[command(subcommand)]
@@ -58,12 +116,8 @@ pub enum Command {
     Doctor(Json),
     /// Fetch and verify the archive's index; or ask every directory of a tree for its packages.
     Scan(Scan),
-    /// Turn a scan file into exact dependencies, without a yard.
-    Resolve(Resolve),
     /// Say what a build would do, in which order, and why.
     Plan(Plan),
-    /// Say which sources of the release cannot be built, and why.
-    Check(Check),
     /// Build what is not up to date, publish it, and write the report.
     Build(Build),
     /// Show how the run that is going on, or the last one, stands.
@@ -93,9 +147,6 @@ pub enum Command {
     Clean(Clean),
     /// Put a store that is lost or damaged back: from its last good backup, and from the repository.
     Restore(Restore),
-    /// Make and read files in which one package is found without parsing the others.
-    #[command(subcommand)]
-    Index(Index),
     /// Play a run through in simulated time: how long it takes on which machines, and what it is bound by.
     Simulate(Simulate),
     /// Run a command that sees files as root does, without being root; a link to this program named fakeroot does
@@ -107,7 +158,7 @@ pub enum Command {
         words: Vec<std::ffi::OsString>,
     },
     /// Measure Kilnyard on this machine.
-    Bench(Bench),
+    Bench(BenchOptions),
     /// Write the way to make roots that is fastest here into the configuration.
     Tune(Tune),
     /// Print the completions of a shell.
@@ -147,63 +198,57 @@ pub struct Demo {
     pub json: bool,
 }
 
-/// `init`.
-#[derive(Debug, Subcommand)]
-pub enum Init {
-    /// A yard of Debian source packages.
-    Debian {
-        /// The release, by its codename.
-        #[arg(long, value_name = "NAME")]
-        release: String,
-        /// The archive's address; by default the one that this machine's apt uses.
-        #[arg(long, value_name = "URL")]
-        mirror: Option<String>,
-        /// Source packages, or .dsc files; `all` for every source of the release.
-        #[arg(value_name = "PACKAGE", required = true)]
-        packages: Vec<String>,
-    },
-    /// A yard of packages of a pkgsrc tree.
-    Pkgsrc(InitPkgsrc),
+/// `scan`; families add to it.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Scan {
+    /// Print what was done as JSON.
+    #[arg(long, display_order = LAST)]
+    pub json: bool,
 }
 
-/// `init pkgsrc`.
-#[derive(Debug, Args)]
-pub struct InitPkgsrc {
-    /// Take over what a pbulk.conf says; options beside it win. Its relative paths are taken from the current folder,
-    /// as pbulk does.
-    #[arg(long, value_name = "FILE", conflicts_with = "from_bob")]
-    pub from_pbulk: Option<PathBuf>,
-    /// Take over what bob's config.lua says, and the times of bob's builds; options beside it win. Its relative paths
-    /// are taken from the current folder, as bob does.
-    #[arg(long, value_name = "FILE")]
-    pub from_bob: Option<PathBuf>,
-    /// The tree's folder; /usr/pkgsrc by default.
-    #[arg(long, value_name = "DIR")]
-    pub tree: Option<PathBuf>,
-    /// An archive of a bootstrapped prefix; without one the tree's bootstrap/bootstrap makes it.
-    #[arg(long, value_name = "FILE")]
-    pub bootstrap_kit: Option<PathBuf>,
-    /// Where packages are installed, as the kit was bootstrapped.
-    #[arg(long, value_name = "DIR")]
-    pub prefix: Option<String>,
-    /// The make program, inside a root; PREFIX/bin/bmake by default.
-    #[arg(long, value_name = "PATH")]
-    pub make: Option<String>,
-    /// Settings that make reads after those of the kit.
-    #[arg(long, value_name = "FILE")]
-    pub mk_conf: Option<PathBuf>,
-    /// Where the tree's distfiles are kept; a folder of the yard by default.
-    #[arg(long, value_name = "DIR")]
-    pub distfiles: Option<PathBuf>,
-    /// The Debian release that roots are made of.
-    #[arg(long, value_name = "NAME", default_value = "bookworm")]
-    pub release: String,
-    /// The archive's address; by default the one that this machine's apt uses.
-    #[arg(long, value_name = "URL")]
-    pub mirror: Option<String>,
-    /// Directories of the tree, such as mail/mutt, and categories, such as mail; the whole tree where none is given.
-    #[arg(value_name = "LOCATION")]
-    pub locations: Vec<String>,
+/// Behind what families add.
+const LAST: usize = 100;
+
+/// `init`, with the name of a family and its arguments.
+pub struct Init {
+    /// The family.
+    pub family: &'static dyn Entry,
+    /// What it is given.
+    pub arguments: ArgMatches,
+}
+
+impl std::fmt::Debug for Init {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Init({}, {:?})", self.family.name(), self.arguments)
+    }
+}
+
+impl FromArgMatches for Init {
+    fn from_arg_matches(arguments: &ArgMatches) -> Result<Init, clap::Error> {
+        let missing = || clap::Error::new(clap::error::ErrorKind::MissingSubcommand);
+        let (name, arguments) = arguments.subcommand().ok_or_else(missing)?;
+        let family = FAMILIES.iter().find(|family| family.name() == name).ok_or_else(missing)?;
+        Ok(Init { family: *family, arguments: arguments.clone() })
+    }
+
+    fn update_from_arg_matches(&mut self, arguments: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Init::from_arg_matches(arguments)?;
+        Ok(())
+    }
+}
+
+impl Subcommand for Init {
+    fn augment_subcommands(command: clap::Command) -> clap::Command {
+        FAMILIES.iter().fold(command, |all, family| all.subcommand(family.init_command()))
+    }
+
+    fn augment_subcommands_for_update(command: clap::Command) -> clap::Command {
+        Init::augment_subcommands(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        FAMILIES.iter().any(|family| family.name() == name)
+    }
 }
 
 /// `plan`.
@@ -215,125 +260,12 @@ pub struct Plan {
     /// Show packages that are up to date as well.
     #[arg(long)]
     pub all: bool,
-    /// Of a yard of pkgsrc, say beside our own verdict what pbulk's rules take for up to date.
-    #[arg(long)]
-    pub pbulk_rules: bool,
-}
-
-/// `scan`.
-#[derive(Debug, Args)]
-pub struct Scan {
-    /// Scan a tree of this family, without a yard.
-    #[arg(long, value_enum, requires = "tree")]
-    pub ecosystem: Option<ScanFamily>,
-    /// The folder of the tree.
-    #[arg(long, value_name = "DIR", requires = "ecosystem")]
-    pub tree: Option<PathBuf>,
-    /// Only these directories, such as mail/mutt, those of these categories, such as mail, and those that they depend on;
-    /// all by default.
-    #[arg(requires = "tree", value_name = "LOCATION")]
-    pub locations: Vec<String>,
-    /// The make program.
-    #[arg(long, default_value = "bmake", value_name = "PROGRAM")]
-    pub make: PathBuf,
-    /// Run the tree's makefiles as root. With --tree they run on this machine itself, without a root; a yard scans in one.
-    #[arg(long, requires = "tree")]
-    pub trust_tree: bool,
-    /// Directories at once; as many as there are cores by default.
-    #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub jobs: Option<u32>,
-    /// With --tree, the longest that make may take for one directory, in minutes; a yard has the key of this name.
-    #[arg(long, requires = "tree", default_value_t = MINUTES_MAX, value_name = "MINUTES", value_parser = scan_minutes)]
-    pub scan_minutes_max: f64,
-    /// Where what was found is kept, so that the next scan asks only what changed.
-    #[arg(long, default_value = "kilnyard-scan", value_name = "FILE")]
-    pub keep: PathBuf,
-    /// Take a scan file of pbulk or bob as the index of a yard of pkgsrc, and ask nothing: plain, gzip or zstd; `-` is
-    /// standard input. kilnyard build --no-scan builds from it.
-    #[arg(long, value_name = "FILE", conflicts_with = "tree")]
-    pub import: Option<PathBuf>,
-    /// Where the scan file goes, as pbulk and bob read it. With --tree standard output by default.
-    #[arg(long, value_name = "FILE", conflicts_with = "json")]
-    pub export: Option<PathBuf>,
-    /// Print what was done as JSON.
-    #[arg(long)]
-    pub json: bool,
-}
-
-fn scan_minutes(text: &str) -> Result<f64, String> {
-    let minutes = text.parse().map_err(|_| "it is no number of minutes".to_owned())?;
-    check_minutes("it", minutes).map(|()| minutes)
-}
-
-/// `resolve`.
-#[derive(Debug, Args)]
-pub struct Resolve {
-    /// The package family.
-    #[arg(long, value_enum)]
-    pub ecosystem: ScanFamily,
-    /// The scan file, as `make pbulk-index`, pbulk or bob write it: plain, gzip or zstd; `-` is standard input.
-    #[arg(long, value_name = "FILE")]
-    pub import: PathBuf,
-    /// Where the scan goes with a DEPENDS line for each package; standard output by default.
-    #[arg(long, value_name = "FILE")]
-    pub export: Option<PathBuf>,
-    /// Follow pbulk's rules to the letter, to compare with it.
-    #[arg(long)]
-    pub pbulk_rules: bool,
-    /// Tell of every package that is left out, with the way to its cause, and of every dependency that is met
-    /// elsewhere than it says.
-    #[arg(long, short = 'v')]
-    pub verbose: bool,
-}
-
-/// `index`.
-#[derive(Debug, Subcommand)]
-pub enum Index {
-    /// Make a look-up file of a pkg_summary, plain, gzip or zstd.
-    Make {
-        /// The pkg_summary; `-` is standard input.
-        summary: PathBuf,
-        /// The look-up file.
-        file: PathBuf,
-    },
-    /// Print what a look-up file says of a package.
-    LookUp {
-        /// The look-up file.
-        file: PathBuf,
-        /// The package's name with its version.
-        package: String,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
-}
-
-/// Families whose scans are files.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum ScanFamily {
-    /// NetBSD's package tree.
-    Pkgsrc,
-}
-
-/// `check`.
-#[derive(Debug, Args)]
-pub struct Check {
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-    /// Only what a build would build of each source: with `parts = "dependent"`, no Build-Depends-Indep and no
-    /// source that makes nothing for this architecture.
-    #[arg(long)]
-    pub dependent: bool,
-    /// What the sources' own tests need counts too, whatever `checks` and `profiles` in kilnyard.toml say.
-    #[arg(long)]
-    pub checks: bool,
 }
 
 /// `build`.
 #[derive(Debug, Args)]
 pub struct Build {
-    /// Only these, and what they need. Of a pkgsrc tree, the name of a category, such as mail, stands for its packages.
+    /// Only these, and what they need. Of a tree, the name of a category, such as mail, stands for its packages.
     #[arg(value_name = "PACKAGE")]
     pub packages: Vec<String>,
     /// Build the named packages even if their outputs are right.
@@ -412,9 +344,6 @@ pub struct History {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-    /// Import the times of bob's builds from its history.db; they stand in for packages that were never built here.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["package", "json"])]
-    pub import_bob: Option<PathBuf>,
 }
 
 /// `diff`.
@@ -502,7 +431,7 @@ pub struct Clean {
 #[derive(Debug, Args)]
 #[command(after_help = SIMULATE)]
 pub struct Simulate {
-    /// What depends on what: lines `A -> B` (B depends on A), or a scan of pkgsrc as pbulk-index prints it;
+    /// What depends on what: lines `A -> B` (B depends on A), or a scan of a tree with what each package needs;
     /// plain or in zstd. By default all packages of the yard, as if none were up to date.
     #[arg(long, value_name = "FILE", requires = "history")]
     pub graph: Option<PathBuf>,
@@ -554,7 +483,7 @@ where a machine has more jobs than cores they share the cores alike.";
 pub enum PolicyName {
     /// Kilnyard: the longest remaining path first, and cores follow it.
     Rank,
-    /// pbulk: the package with the most dependents first, an equal share of the cores for each worker.
+    /// As most builders do: the package with the most dependents first, an equal share of the cores for each worker.
     Dependents,
     /// bob 1.0: the same order, jobs by the CPU time of earlier builds.
     Bob,
@@ -577,34 +506,6 @@ impl PolicyName {
     }
 }
 
-/// `bench`.
-#[derive(Debug, Args)]
-pub struct Bench {
-    /// What to measure.
-    pub name: BenchName,
-    /// A source package to build.
-    #[arg(long, default_value = "libmd")]
-    pub package: String,
-    /// The scan of a pkgsrc tree, for `tree`; it may be packed.
-    #[arg(long, value_name = "FILE", required_if_eq("name", "tree"))]
-    pub scan: Option<PathBuf>,
-    /// A tarball of the release for sbuild in its mode "unshare", which `overhead` measures too then.
-    #[arg(long, value_name = "FILE")]
-    pub sbuild_chroot: Option<PathBuf>,
-    /// A file for a bar chart, for `roots`; SVG.
-    #[arg(long, value_name = "FILE")]
-    pub svg: Option<PathBuf>,
-    /// An unpacked source with a `configure`, for `fakeroot` to build.
-    #[arg(long, value_name = "DIR")]
-    pub source: Option<PathBuf>,
-    /// How many pairs are measured.
-    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub pairs: u32,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-}
-
 /// `tune`.
 #[derive(Debug, Args)]
 pub struct Tune {
@@ -623,27 +524,4 @@ pub struct Tune {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-}
-
-/// What can be measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum BenchName {
-    /// Kilnyard's own cost for a package, beside a bare dpkg-buildpackage in the same root.
-    Overhead,
-    /// Checking the whole release.
-    Check,
-    /// Publishing 2,000 packages after one changed.
-    Publish,
-    /// The fakeroot beside plain calls, and beside other fakeroots that are installed.
-    Fakeroot,
-    /// What watching a build costs.
-    Monitor,
-    /// Every way to make roots that works here, and dependencies as layers, with a real package; ends in a recommendation.
-    Roots,
-    /// status, why, log and plan on a yard of 30,000 packages and 20 runs.
-    Queries,
-    /// Real builds whose cores follow rank, beside a fixed number of jobs for each.
-    Schedule,
-    /// Resolving the scan of a pkgsrc tree, beside bob; the time to its first build; what a rescan asks; a look-up.
-    Tree,
 }

@@ -2,60 +2,71 @@
 
 mod bench;
 mod build;
-mod check;
 mod clean;
 mod demo;
 mod diff;
 mod doctor;
 pub mod fakeroot;
 mod history;
-pub mod index;
 mod init;
 mod log;
 mod manual;
 mod plan;
-mod plan_pbulk;
 mod publish;
 mod requests;
-mod resolve;
 mod restore;
 mod root;
 mod scan;
-mod scan_tree;
 mod shell;
 mod simulate;
 mod status;
 mod tune;
 mod why;
 
-use crate::cli::{self, Arguments, Command};
+use crate::cli::{self, Arguments, Command, Given};
+use crate::environment::Environment;
 use crate::error::{Context, Error, Kind, Result};
 use crate::yard::{Yard, store_error};
-use crate::{environment_of_process, family, signals, words};
+use crate::{environment_of_process, family, input, signals, words};
+use clap::FromArgMatches;
 use kilnyard_family::FAMILIES;
 use kilnyard_model::foreign;
 use kilnyard_store::{RunState, Store};
+use kilnyard_yard::program::Program;
+use kilnyard_yard::remedy::Remedy;
+use std::ffi::OsString;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// Answers a question that needs no reading of the command line, if it is one.
+pub fn answer_at_once() -> Option<Result<ExitCode>> {
+    let words: Vec<OsString> = std::env::args_os().skip(1).take(WORDS_AT_ONCE_MAX).collect();
+    let console = Console::new(PathBuf::new(), false);
+    FAMILIES.iter().find_map(|family| family.answer_at_once(&words, &console))
+}
+
+/// One more than such a question has.
+const WORDS_AT_ONCE_MAX: usize = 5;
+
 /// Performs a command line.
-pub fn run(arguments: Arguments) -> Result<ExitCode> {
-    let yard = || match arguments.foreign_yard {
-        true => Yard::open_of_anyone(&arguments.yard, FAMILIES, &environment_of_process()),
-        false => open(&arguments.yard),
-    };
+pub fn run(given: Given) -> Result<ExitCode> {
+    let console = Console::new(given.yard, given.is_foreign);
+    if let Some((name, arguments)) = given.arguments.subcommand() {
+        for family in FAMILIES {
+            if let Some(code) = family.perform(name, arguments, &console)? {
+                return Ok(code);
+            }
+        }
+    }
+    let arguments = Arguments::from_arg_matches(&given.arguments).unwrap_or_else(|error| error.exit());
+    let yard = || console.yard();
     match arguments.command {
-        Command::Demo(ref options) => demo::run(&arguments.demo_folder(options), options),
-        Command::Init(options) => init::run(&arguments.yard, &options),
-        Command::Doctor(json) => doctor::run(&arguments.yard, json.json),
-        Command::Scan(options) => match &options.tree {
-            Some(tree) => scan_tree::run(tree, &options),
-            None => scan::run(&yard()?, &options),
-        },
-        Command::Resolve(options) => resolve::run(&options),
+        Command::Demo(ref options) => demo::run(&console.folder, options),
+        Command::Init(options) => init::run(&console.folder, &options, &console),
+        Command::Doctor(json) => doctor::run(&console.folder, json.json),
+        Command::Scan(options) => scan::run(&yard()?, &options, &console),
         Command::Plan(options) => plan::run(&yard()?, &options),
-        Command::Check(options) => check::run(&yard()?, &options),
         Command::Build(options) => build::run(yard()?, &options),
         Command::Status(json) => status::run(&yard()?, json.json),
         Command::Log(options) => log::run(&yard()?, &options),
@@ -70,13 +81,65 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Publish(options) => publish::run(&yard()?, &options),
         Command::Clean(options) => clean::run(&yard()?, &options),
         Command::Restore(options) => restore::run(&yard()?, &options),
-        Command::Index(options) => index::run(&options),
         Command::Simulate(options) => simulate::run(yard, &options),
         Command::Fakeroot { words } => Ok(fakeroot::run(words)),
         Command::Bench(options) => bench::run(yard, &options),
         Command::Tune(options) => tune::run(&yard()?, &options),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { folder } => manual::pages(&folder),
+    }
+}
+
+/// The program, as commands of families see it.
+pub struct Console {
+    /// The folder of the yard of the command line.
+    folder: PathBuf,
+    /// Whether it may belong to another user.
+    is_foreign: bool,
+    environment: Environment,
+}
+
+impl Console {
+    fn new(folder: PathBuf, is_foreign: bool) -> Console {
+        Console { folder, is_foreign, environment: environment_of_process() }
+    }
+}
+
+impl Program for Console {
+    fn say(&self, line: &str) {
+        tell!("{line}");
+    }
+
+    fn print(&self, text: &str) -> Result<ExitCode> {
+        print(text)
+    }
+
+    fn write(&self, write: &mut dyn FnMut(&mut dyn Write) -> std::io::Result<()>) -> Result<ExitCode> {
+        let mut out = std::io::stdout().lock();
+        printed(write(&mut out).and_then(|()| out.flush()))
+    }
+
+    fn read(&self, path: &Path) -> std::io::Result<Vec<u8>> {
+        input::read(path)
+    }
+
+    fn catch_signals(&self) {
+        signals::install();
+    }
+
+    fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
+    fn yard(&self) -> Result<Yard> {
+        match self.is_foreign {
+            true => Yard::open_of_anyone(&self.folder, FAMILIES, &self.environment),
+            false => self.yard_in(&self.folder),
+        }
+    }
+
+    fn yard_in(&self, folder: &Path) -> Result<Yard> {
+        Yard::open(folder, FAMILIES, &self.environment)
     }
 }
 
@@ -113,7 +176,8 @@ fn print_json(value: &serde_json::Value) -> Result<ExitCode> {
 /// The last run of a yard.
 fn last_run(yard: &Yard, store: &dyn Store) -> Result<kilnyard_store::RunRow> {
     store.last_run().map_err(store_error)?.ok_or_else(|| {
-        Error::usage(format!("nothing was built in {} yet", yard.folder.display())).hint("kilnyard build")
+        Error::usage(format!("nothing was built in {} yet", yard.folder.display()))
+            .hint(Remedy::command("build"))
     })
 }
 
@@ -132,7 +196,7 @@ fn unknown(yard: &Yard, store: &dyn Store, name: &str) -> Result<Error> {
         None => yard.config.package_names(&yard.folder)?.unwrap_or_default(),
     };
     if known.iter().any(|known| known == name) {
-        return Ok(Error::usage(format!("nothing is known of {name} yet")).hint("kilnyard build"));
+        return Ok(Error::usage(format!("nothing is known of {name} yet")).hint(Remedy::command("build")));
     }
     Ok(unknown_package(name, &known))
 }
@@ -147,7 +211,7 @@ fn unknown_package(name: &str, known: &[String]) -> Error {
     }
     near.truncate(3);
     match near[..] {
-        [] => error.hint("kilnyard plan --all, which lists them"),
+        [] => error.hint(Remedy::command("plan --all").then(", which lists them")),
         _ => {
             let near: Vec<&str> = near.iter().map(|name| name.as_str()).collect();
             error.hint(format!("one of: {}", near.join(", ")))

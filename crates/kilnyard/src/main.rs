@@ -12,11 +12,10 @@ mod input;
 mod run;
 mod signals;
 
-use clap::Parser;
 // The rooms of a yard are the commands' too, by the same names.
 use kilnyard_yard::{
-    causes, config, due, environment, error, estimates, family, files, layers, mirror, plan, report, shape,
-    words, yard,
+    causes, config, due, environment, error, estimates, family, files, init, layers, mirror, plan, report,
+    shape, words, yard,
 };
 use std::process::ExitCode;
 
@@ -40,18 +39,15 @@ fn main() -> ExitCode {
     // What the users of roots read must be readable by others, whatever the shell's mask says; what must not
     // be, gets its mode by name.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    if let Some(ended) = commands::index::look_up_if_asked() {
+    if let Some(ended) = commands::answer_at_once() {
         return ended.unwrap_or_else(told);
     }
-    let arguments = cli::Arguments::parse();
-    let yard = arguments.yard_as_given();
-    if let Some(yard) = &yard {
-        words::name_yard(yard.clone());
+    let given = cli::Given::read();
+    let yard = given.yard_to_name();
+    if let Some(yard) = yard {
+        words::name_yard(yard);
     }
-    commands::run(arguments).unwrap_or_else(|error| match yard {
-        Some(yard) => told(error.in_yard(&yard)),
-        None => told(error),
-    })
+    commands::run(given).unwrap_or_else(told)
 }
 
 fn told(error: error::Error) -> ExitCode {

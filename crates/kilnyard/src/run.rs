@@ -133,6 +133,7 @@ impl Run<'_> {
     /// Runs until everything is decided, or somebody interrupts.
     pub fn run(mut self, view: &mut dyn View) -> Result<Outcome> {
         let included = self.included();
+        let lead = self.store.lead().map_err(store_error)?;
         let previous = self.store.last_run().map_err(store_error)?;
         let resumed = previous
             .clone()
@@ -167,13 +168,13 @@ impl Run<'_> {
                 self.store.begin_run(&self.run_row(), &rows).map_err(store_error)?
             }
         };
-        let next_build = self.store.next_build().map_err(store_error)?;
         let mut secret = [0; Attempts::SECRET_BYTES];
         rand::rngs::OsRng.fill_bytes(&mut secret);
         let attempts = Attempts::new(secret);
         let scheduler = self.planned.scheduler()?;
-        let coordinator = Coordinator::new(run, starts, scheduler.clone(), next_build, attempts)
-            .with_retries(self.yard.config.retries.clone());
+        let coordinator = Coordinator::new(run, starts, scheduler.clone(), lead.next_build, attempts)
+            .with_retries(self.yard.config.retries.clone())
+            .with_own_machine(host_name(), self.planned.shape.machine.cores);
         let driver = Driver::new(coordinator, scheduler);
         let mut book = Book { store: self.store, run, beginnings };
         if resumed.is_some() {
@@ -193,9 +194,9 @@ impl Run<'_> {
     fn close(&mut self, run: &RunRow) -> Result<()> {
         let builds = self.store.builds_in(run.number).map_err(store_error)?;
         let last_seconds = builds.iter().map(|build| build.ended_seconds.unwrap_or(build.started_seconds));
-        let ended_seconds = Some(last_seconds.fold(run.started_seconds, f64::max));
+        let at_seconds = last_seconds.fold(run.started_seconds, f64::max);
         let mut records = lost(&builds);
-        records.push(Record::Run { run: run.number, state: RunState::Interrupted, ended_seconds });
+        records.push(Record::Run { run: run.number, state: RunState::Interrupted, at_seconds });
         self.store.record(&records).map_err(store_error)
     }
 
@@ -372,6 +373,11 @@ impl Parts<'_> {
         let counts = book.store.counts(run).map_err(store_error)?;
         Ok(Outcome { run: Some(run), state, counts, left_out, has_rescanned })
     }
+}
+
+/// The name of this machine, by which records name the worker that is in this process.
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// What a thread came to; its panic is passed on.

@@ -8,8 +8,8 @@ pub enum BinaryIndex {
     /// That of machines: `main/binary-amd64`.
     #[default]
     Machine,
-    /// That of the installer, for udebs: `main/debian-installer/binary-amd64`.
-    Installer,
+    /// One apart, in this folder of the component: `main/FOLDER/binary-amd64`.
+    Apart(&'static str),
 }
 
 /// One binary package to list.

@@ -32,7 +32,7 @@ pub(crate) struct PoolFile {
 pub(crate) fn check_facts(facts: &ReleaseFacts) -> Result<()> {
     check_name("codename", &facts.codename)?;
     if facts.codename == PACKAGES {
-        let reason = "its place is a pkgsrc repository's";
+        let reason = "its place is that of a repository without suites";
         return Err(PublishError::Input { what: "codename", value: facts.codename.clone(), reason });
     }
     for (what, names) in [("architecture", &facts.architectures), ("component", &facts.components)] {
@@ -91,12 +91,12 @@ pub(crate) fn render(
     Ok(indexes)
 }
 
-/// The index that lists a binary package. That of the installer is there only where it lists something: few yards have
-/// udebs, and what `Release` does not promise is not asked for.
+/// The index that lists a binary package. One apart is there only where it lists something: few yards have such
+/// packages, and what `Release` does not promise is not asked for.
 fn index_of_binaries(index: BinaryIndex, component: &str, architecture: &str) -> String {
     match index {
         BinaryIndex::Machine => format!("{component}/binary-{architecture}/Packages"),
-        BinaryIndex::Installer => format!("{component}/debian-installer/binary-{architecture}/Packages"),
+        BinaryIndex::Apart(folder) => format!("{component}/{folder}/binary-{architecture}/Packages"),
     }
 }
 

@@ -5,11 +5,10 @@
 //!
 //! Every decision is one transaction that is flushed before it returns; readers in other processes see the last whole
 //! decision (write-ahead log). What only a file has is here and not in the contract: opening, checking, backing up and
-//! restoring. [`bob_history`] reads the times that another builder kept in a SQLite file of its own.
+//! restoring.
 //!
 //! Known downside: a decision costs a flush of the disk, some milliseconds; there are a few of them for each build.
 
-pub mod bob_history;
 mod sqlite;
 
 pub use sqlite::{Sqlite, check_file, files};

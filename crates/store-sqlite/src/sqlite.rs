@@ -1,126 +1,35 @@
 //! The store, opened.
 
 mod backup;
+mod event;
+mod open;
 mod read;
 mod write;
 
 pub use backup::{check_file, files};
 
+use kilnyard_model::identity::Scope;
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{
-    BuildRow, Current, LastBuild, Measurement, Number, OutputRow, PackageRow, Plan, PlanRow, PlanRowSeen,
-    Record, Request, RequestKind, RunRow, Store, StoreError,
+    BuildRow, Current, Event, LastBuild, Lead, Measurement, Number, OutputRow, PackageRow, Plan, PlanRow,
+    PlanRowSeen, Record, Request, RequestKind, RunRow, Store, StoreError,
 };
-use rusqlite::TransactionBehavior::Immediate;
-use rusqlite::{Connection, ErrorCode, OpenFlags};
-use std::cmp::Ordering;
+use rusqlite::{Connection, ErrorCode};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-/// What makes a store of each format from one of the format before; the first makes it from nothing. A step that was
-/// released never changes: stores that it made are about.
-const STEPS: [&str; 6] = [
-    include_str!("sqlite/schema.sql"),
-    include_str!("sqlite/imported.sql"),
-    include_str!("sqlite/measured.sql"),
-    include_str!("sqlite/remarks.sql"),
-    include_str!("sqlite/forced.sql"),
-    include_str!("sqlite/farm.sql"),
-];
-/// The format that this version writes.
-const FORMAT: i64 = STEPS.len() as i64;
-/// How long a writer waits for another process's decision.
-const BUSY_WAIT: Duration = Duration::from_secs(20);
-/// How often it looks again where SQLite does not wait by itself.
-const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
 /// A store in one SQLite file.
 #[derive(Debug)]
 pub struct Sqlite {
     connection: Connection,
     path: PathBuf,
+    /// The number of the scope whose rows are read and written.
+    number: i64,
+    scope: Scope,
+    /// The number of this connection's lead; 0 where it has none.
+    epoch: Number,
 }
 
 impl Sqlite {
-    /// Opens the store, or makes it.
-    pub fn open(path: &Path) -> Result<Sqlite, StoreError> {
-        let connection = Connection::open(path).map_err(|e| database(path, e))?;
-        let mut store = Sqlite { connection, path: path.to_owned() };
-        let began = Instant::now();
-        loop {
-            match store.prepare() {
-                // Another process makes the same store at this moment. SQLite does not wait by itself where the
-                // journal's mode changes.
-                Err(StoreError::Busy { .. }) if began.elapsed() < BUSY_WAIT => {
-                    std::thread::sleep(BUSY_PAUSE);
-                }
-                other => return other.map(|()| store),
-            }
-        }
-    }
-
-    /// Opens a store that cannot be written here, such as that of a file system that is mounted read-only. With a journal
-    /// that was not taken over by its last writer SQLite needs to write, and it is an error.
-    pub fn open_to_read(path: &Path) -> Result<Sqlite, StoreError> {
-        let mut journal = path.as_os_str().to_owned();
-        journal.push("-wal");
-        let is_settled = std::fs::metadata(&journal).map_or(true, |metadata| metadata.len() == 0);
-        // What is immutable is read without a lock, and SQLite would not see the journal.
-        let text: String = path
-            .to_string_lossy()
-            .chars()
-            .map(|c| match c {
-                '%' | '?' | '#' => format!("%{:02x}", c as u32),
-                c => c.to_string(),
-            })
-            .collect();
-        let immutable = if is_settled { "&immutable=1" } else { "" };
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
-        let connection = Connection::open_with_flags(format!("file:{text}?mode=ro{immutable}"), flags)
-            .map_err(|e| database(path, e))?;
-        let found: i64 = connection
-            .query_row("PRAGMA user_version", [], |row| row.get(0))
-            .map_err(|e| database(path, e))?;
-        let (store, known) = (path.display().to_string(), FORMAT);
-        match found.cmp(&FORMAT) {
-            Ordering::Less => return Err(StoreError::TooOld { store, found, known }),
-            Ordering::Greater => return Err(StoreError::TooNew { store, found, known }),
-            Ordering::Equal => {}
-        }
-        connection.set_prepared_statement_cache_capacity(64);
-        Ok(Sqlite { connection, path: path.to_owned() })
-    }
-
-    fn prepare(&mut self) -> Result<(), StoreError> {
-        let path = self.path.clone();
-        let wrap = |error| database(&path, error);
-        self.connection.busy_timeout(BUSY_WAIT).map_err(wrap)?;
-        self.connection.set_prepared_statement_cache_capacity(64);
-        // A decision must survive a power loss once it is acted on.
-        self.connection
-            .execute_batch(
-                "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY;",
-            )
-            .map_err(wrap)?;
-        let format = |connection: &Connection| -> rusqlite::Result<i64> {
-            connection.query_row("PRAGMA user_version", [], |row| row.get(0))
-        };
-        // Who only reads need not wait for who writes.
-        if format(&self.connection).map_err(wrap)? == FORMAT {
-            return Ok(());
-        }
-        let transaction = self.connection.transaction_with_behavior(Immediate).map_err(wrap)?;
-        let found = format(&transaction).map_err(wrap)?;
-        let Some(steps) = usize::try_from(found).ok().and_then(|done| STEPS.get(done..)) else {
-            return Err(StoreError::TooNew { store: path.display().to_string(), found, known: FORMAT });
-        };
-        for step in steps {
-            transaction.execute_batch(step).map_err(wrap)?;
-        }
-        transaction.pragma_update(None, "user_version", FORMAT).map_err(wrap)?;
-        transaction.commit().map_err(wrap)
-    }
-
     fn wrap(&self, error: rusqlite::Error) -> StoreError {
         database(&self.path, error)
     }
@@ -149,14 +58,26 @@ fn database(path: &Path, source: rusqlite::Error) -> StoreError {
 }
 
 impl Store for Sqlite {
+    fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    fn lead(&mut self) -> Result<Lead, StoreError> {
+        let sql = "UPDATE store SET epoch = epoch + 1 RETURNING epoch, builds + 1";
+        let lead = self.connection.query_row(sql, [], |row| {
+            Ok(Lead { epoch: row.get::<_, i64>(0)? as Number, next_build: row.get::<_, i64>(1)? as Number })
+        });
+        let lead = lead.map_err(|e| self.wrap(e))?;
+        self.epoch = lead.epoch;
+        Ok(lead)
+    }
+
     fn begin_run(&mut self, run: &RunRow, packages: &[PackageRow]) -> Result<Number, StoreError> {
-        let outcome = write::begin_run(&mut self.connection, run, packages);
-        outcome.map_err(|e| self.wrap(e))
+        self.write(|writer| writer.begin_run(run, packages))
     }
 
     fn record(&mut self, records: &[Record]) -> Result<(), StoreError> {
-        let outcome = write::record(&mut self.connection, records);
-        outcome.map_err(|e| self.wrap(e))
+        self.write(|writer| records.iter().try_for_each(|record| writer.record(record)))
     }
 
     fn runs(&self) -> Result<Vec<RunRow>, StoreError> {
@@ -184,7 +105,10 @@ impl Store for Sqlite {
     }
 
     fn builds_of(&self, name: &str, count_max: usize) -> Result<Vec<BuildRow>, StoreError> {
-        self.read_builds("package = ?1 ORDER BY number DESC LIMIT ?2", (name, count_max as i64))
+        self.read_builds(
+            "scope = ?1 AND package = ?2 ORDER BY number DESC LIMIT ?3",
+            (self.number, name, count_max as i64),
+        )
     }
 
     fn builds_in(&self, run: Number) -> Result<Vec<BuildRow>, StoreError> {
@@ -216,29 +140,28 @@ impl Store for Sqlite {
     }
 
     fn import_durations(&mut self, durations: &[(String, f64, f64)]) -> Result<(), StoreError> {
-        let outcome = write::import_durations(&mut self.connection, durations);
+        let outcome = write::import_durations(&mut self.connection, self.number, durations);
         outcome.map_err(|e| self.wrap(e))
     }
 
     fn next_build(&self) -> Result<Number, StoreError> {
-        let sql = "SELECT coalesce(max(number), 0) + 1 FROM build";
+        let sql = "SELECT builds + 1 FROM store";
         let number: i64 = self.connection.query_row(sql, [], |row| row.get(0)).map_err(|e| self.wrap(e))?;
         Ok(number as Number)
     }
 
     fn request(&mut self, kind: RequestKind, package: &str, at_seconds: f64) -> Result<(), StoreError> {
-        let sql = "INSERT INTO request (kind, package, at) VALUES (?1, ?2, ?3)";
-        let outcome = self.connection.execute(sql, (kind.as_str(), package, at_seconds));
-        outcome.map(|_| ()).map_err(|e| self.wrap(e))
+        let outcome = write::request(&mut self.connection, self.number, kind, package, at_seconds);
+        outcome.map_err(|e| self.wrap(e))
     }
 
     fn take_requests(&mut self) -> Result<Vec<Request>, StoreError> {
-        let outcome = write::take_requests(&mut self.connection);
+        let outcome = write::take_requests(&mut self.connection, self.number);
         outcome.map_err(|e| self.wrap(e))
     }
 
     fn save_plan(&mut self, plan: &Plan) -> Result<(), StoreError> {
-        let outcome = write::save_plan(&mut self.connection, plan);
+        let outcome = write::save_plan(&mut self.connection, self.number, plan);
         outcome.map_err(|e| self.wrap(e))
     }
 
@@ -260,6 +183,17 @@ impl Store for Sqlite {
 
     fn outputs(&self) -> Result<Vec<OutputRow>, StoreError> {
         self.read_outputs(None)
+    }
+
+    fn events_since(&self, seq: Number, count_max: usize) -> Result<Vec<Event>, StoreError> {
+        self.read_events(seq, count_max)
+    }
+
+    fn last_event(&self) -> Result<Number, StoreError> {
+        // Of a store whose events were all removed the number is known too.
+        let sql = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'event'), 0)";
+        let seq: i64 = self.connection.query_row(sql, [], |row| row.get(0)).map_err(|e| self.wrap(e))?;
+        Ok(seq as Number)
     }
 
     fn read_at_once(&self, read: &mut dyn FnMut(&dyn Store)) -> Result<(), StoreError> {

@@ -10,7 +10,7 @@ fn main() {
         Trial::test(*name, move || {
             let folder = tempfile::tempdir()?;
             let path = folder.path().join("kilnyard.db");
-            test(&|| Box::new(Sqlite::open(&path).unwrap()));
+            test(&|target| Box::new(Sqlite::open(&path, target).unwrap()));
             Ok(())
         })
     };

@@ -1,5 +1,7 @@
 //! Why a store could not do what was asked, in terms that every store has.
 
+use crate::Number;
+
 /// What the database or the system reported.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
@@ -48,13 +50,18 @@ pub enum StoreError {
         /// What was found.
         reason: String,
     },
-    /// A newer version of Kilnyard wrote the store.
-    #[error("the store {store} is of format {found}, and this version of Kilnyard knows {known} at most")]
+    /// A newer version of Kilnyard wrote the store, in a way that this one must not write.
+    #[error(
+        "the store {store} is of format {found}, which programs of format {oldest} and later may write, and this version of \
+         Kilnyard knows {known} at most"
+    )]
     TooNew {
         /// Which store.
         store: String,
         /// Its format.
         found: i64,
+        /// The oldest format whose programs may write it.
+        oldest: i64,
         /// The latest format that this version knows.
         known: i64,
     },
@@ -69,6 +76,26 @@ pub enum StoreError {
         found: i64,
         /// The format that this version reads.
         known: i64,
+    },
+    /// Another process has taken the lead, or this one never did: nothing was written.
+    #[error(
+        "the store {store} is led by another process: its lead is number {latest}, and that of this one {own}"
+    )]
+    Fenced {
+        /// Which store.
+        store: String,
+        /// The number of this connection's lead; 0 where it never had one.
+        own: Number,
+        /// The number of the latest lead.
+        latest: Number,
+    },
+    /// A build has a number or a random id that was used before: nothing was written.
+    #[error("the store {store} has had {what} before")]
+    Used {
+        /// Which store.
+        store: String,
+        /// What was used.
+        what: String,
     },
     /// Anything else.
     #[error("the store {store}: {source}")]

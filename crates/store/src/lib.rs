@@ -1,33 +1,61 @@
-//! The yard's memory: runs, packages, builds, outputs, requests, plans.
+//! The yard's memory: runs, packages, builds, outputs, requests, plans, events.
 //!
 //! Whoever decides writes [`Record`]s, all of one decision in one transaction, before acting on them; so
 //! after a crash the store says what was decided, and nothing half. Readers in other processes see the
-//! last whole decision. There is one writer of a run, the coordinator; other
+//! last whole decision. There is one writer of a run, the coordinator, which takes the lead ([`Store::lead`]): every lead has a
+//! number, and whoever led before is refused, however late its transaction comes. Other
 //! commands only leave [`Request`]s, which it takes.
+//!
+//! The records of a decision are reported by [`Event`]s of the same transaction, which a reader can follow. All that a store gives is of
+//! one [`Scope`]: a farm, a yard in it, and what the yard builds for.
 //!
 //! This crate is the contract alone: [`Store`], the rows and records that it takes and gives, and [`StoreError`]. It knows no
 //! database, so that the coordinator compiles without one; each store is a crate of its own that stands above this one.
 //! The feature `suite` adds the tests that every store has to pass, for its tests alone.
 
 mod error;
+mod event;
 mod rows;
 #[cfg(feature = "suite")]
 pub mod suite;
 
 pub use error::{Cause, StoreError};
+pub use event::{EVENT_RUNS_MAX, EVENT_VERSION, Event, Happening, Ids};
 pub use rows::{
     BuildRow, Current, ForcedRun, LastBuild, MEASURED_MAX, MeasuredStage, Measurement, OutputRow, PackageRow,
     Plan, PlanRow, PlanRowSeen, Record, Request, RequestKind, RunRow, RunState,
 };
 
-/// A number that counts up: of runs and of builds.
+use kilnyard_model::identity::Scope;
+
+/// A number that counts up: of runs, of builds, of leads and of events.
 pub type Number = u64;
 
-/// What every store promises. It can be moved to a thread of its own.
+/// What who leads a yard gets from its store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lead {
+    /// The number of this lead, which fences those before it.
+    pub epoch: Number,
+    /// The first number of a build that is free. Nothing else takes numbers while this lead lasts.
+    pub next_build: Number,
+}
+
+/// What every store promises. It can be moved to a thread of its own. What it reads and writes is of one [`Scope`].
 pub trait Store: Send {
+    /// Whose the rows are.
+    fn scope(&self) -> &Scope;
+    /// Takes the lead: from now on only this connection begins runs and writes records, until another one takes the lead.
+    fn lead(&mut self) -> Result<Lead, StoreError>;
     /// Begins a run of these packages; its number.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`] where this connection does not lead.
     fn begin_run(&mut self, run: &RunRow, packages: &[PackageRow]) -> Result<Number, StoreError>;
-    /// Writes the records of one decision, all or none.
+    /// Writes the records of one decision and their events, all or none.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`] where this connection does not lead; [`StoreError::Used`] where a build has a number or an attempt that
+    /// a build of before had, or a number below one.
     fn record(&mut self, records: &[Record]) -> Result<(), StoreError>;
     /// All runs, the latest first.
     fn runs(&self) -> Result<Vec<RunRow>, StoreError>;
@@ -66,7 +94,8 @@ pub trait Store: Send {
     /// Keeps wall and CPU seconds that are known from elsewhere, in place of such as were imported for the same
     /// packages before.
     fn import_durations(&mut self, durations: &[(String, f64, f64)]) -> Result<(), StoreError>;
-    /// The next number of a build.
+    /// The number that a next build would have, by which is seen whether there were builds meanwhile. Who begins builds takes the
+    /// number from [`lead`](Store::lead).
     fn next_build(&self) -> Result<Number, StoreError>;
     /// Leaves a request for whoever runs the yard.
     fn request(&mut self, kind: RequestKind, package: &str, at_seconds: f64) -> Result<(), StoreError>;
@@ -83,6 +112,10 @@ pub trait Store: Send {
     fn each_planned(&self, each: &mut dyn FnMut(PlanRowSeen) -> bool) -> Result<(), StoreError>;
     /// One package of the plan that was kept.
     fn planned(&self, name: &str) -> Result<Option<PlanRow>, StoreError>;
+    /// The events after that of this number, in their order, at most so many. None where there are no later ones.
+    fn events_since(&self, seq: Number, count_max: usize) -> Result<Vec<Event>, StoreError>;
+    /// The number of the latest event; 0 where there was none.
+    fn last_event(&self) -> Result<Number, StoreError>;
     /// Outputs that are there now, of all packages, ordered by name and then by package.
     fn outputs(&self) -> Result<Vec<OutputRow>, StoreError>;
     /// Calls `read` once, with a store in which everything is as it was at one moment, whatever other processes write

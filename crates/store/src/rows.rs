@@ -1,13 +1,15 @@
 //! What the store holds.
 
 use crate::Number;
+use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::{Key, Output, Stage};
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, Failure, PackageState, StageResult};
 use serde::{Deserialize, Serialize};
 
 /// Whether a run goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum RunState {
     /// It goes on, or was killed: whoever holds the yard's lock knows which.
     Running,
@@ -106,12 +108,18 @@ pub struct PackageRow {
 pub struct BuildRow {
     /// Its number.
     pub number: Number,
+    /// Its random id; absent in rows of before there were any.
+    pub attempt: Option<Attempt>,
     /// Its run.
     pub run: Number,
     /// The package.
     pub package: String,
     /// The version of the outputs.
     pub version: String,
+    /// The name of the worker that performs it; absent in rows of before workers had names.
+    pub worker: Option<String>,
+    /// Cores of that worker's machine: what the build took is estimated from by them, whatever other machines the run has.
+    pub cores: u32,
     /// The slot it ran in.
     pub slot: u32,
     /// The key's digest.
@@ -165,7 +173,8 @@ pub struct OutputRow {
 }
 
 /// What somebody asks of a run from another terminal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum RequestKind {
     /// Try a failed package again.
     Retry,
@@ -249,7 +258,7 @@ pub struct PlanRowSeen<'a> {
     pub dependencies: &'a str,
 }
 
-/// Part of a decision.
+/// Part of a decision. All its times are of one clock, the coordinator's: workers send durations.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {
     /// A package stands elsewhere now.
@@ -264,13 +273,17 @@ pub enum Record {
         reason: Reason,
         /// Who is to blame.
         blamed: Option<String>,
+        /// When.
+        at_seconds: f64,
     },
     /// A build begins.
-    BuildBegan(BuildRow),
+    BuildBegan(Box<BuildRow>),
     /// A stage of a build ended.
     StageEnded {
         /// The build.
         build: Number,
+        /// When.
+        at_seconds: f64,
         /// What it did.
         stage: Box<StageResult>,
     },
@@ -300,10 +313,10 @@ pub enum Record {
     Run {
         /// The run.
         run: Number,
-        /// Its state.
+        /// Its state. A run that is resumed is running again, and has no end.
         state: RunState,
-        /// When it ended, if it did.
-        ended_seconds: Option<f64>,
+        /// When.
+        at_seconds: f64,
     },
 }
 

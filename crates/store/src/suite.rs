@@ -3,17 +3,21 @@
 //!
 //! A new promise of the contract gets its test here first.
 
+mod events;
+mod leads;
 mod packages;
 mod plans;
 mod runs;
 
 use crate::{BuildRow, ForcedRun, Number, PackageRow, RunRow, RunState, Store};
+use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::{Output, Stage};
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, Measures, PackageState, StageResult};
+use kilnyard_model::target::Target;
 
-/// Opens the one store of a test: the first call makes it, empty; each call gives a connection of its own.
-pub type Open<'a> = &'a (dyn Fn() -> Box<dyn Store> + Sync);
+/// Opens the one store of a test for a target: the first call makes it, empty; each call gives a connection of its own.
+pub type Open<'a> = &'a (dyn Fn(&Target) -> Box<dyn Store> + Sync);
 
 /// A test of a store, which opens as many as it needs.
 pub type Trial = fn(Open);
@@ -44,7 +48,37 @@ pub const TESTS: &[(&str, Trial)] = &[
     ("of_several_takers_one_has_each_request", plans::of_several_takers_one_has_each_request),
     ("a_plan_replaces_the_one_before", plans::a_plan_replaces_the_one_before),
     ("packages_of_a_plan_pass_by_until_enough", plans::packages_of_a_plan_pass_by_until_enough),
+    ("a_build_has_its_own_worker_and_its_cores", packages::a_build_has_its_own_worker_and_its_cores),
+    ("a_lead_fences_those_before_it", leads::a_lead_fences_those_before_it),
+    ("numbers_and_attempts_are_used_once", leads::numbers_and_attempts_are_used_once),
+    ("each_target_has_rows_of_its_own", leads::each_target_has_rows_of_its_own),
+    ("a_yard_keeps_its_ids", leads::a_yard_keeps_its_ids),
+    ("each_decision_is_reported_by_events", events::each_decision_is_reported_by_events),
+    ("events_come_with_their_decision_alone", events::events_come_with_their_decision_alone),
+    ("events_are_kept_for_the_latest_runs", events::events_are_kept_for_the_latest_runs),
+    ("events_are_json_of_one_envelope", events::events_are_json_of_one_envelope),
 ];
+
+fn target() -> Target {
+    "any/linux/one/amd64".parse().expect("a target")
+}
+
+/// A connection that only reads, or leaves requests.
+fn connect(open: Open) -> Box<dyn Store> {
+    open(&target())
+}
+
+/// A connection that leads.
+fn leading(open: Open) -> Box<dyn Store> {
+    let mut store = connect(open);
+    store.lead().expect("the lead");
+    store
+}
+
+/// The random id of the build of this number.
+fn attempt(number: Number) -> Attempt {
+    Attempt::from_bytes(u128::from(number).to_be_bytes())
+}
 
 fn run_row() -> RunRow {
     RunRow {
@@ -76,9 +110,12 @@ fn package_row(name: &str, state: PackageState) -> PackageRow {
 fn build_row(number: Number, run: Number, package: &str) -> BuildRow {
     BuildRow {
         number,
+        attempt: Some(attempt(number)),
         run,
         package: package.into(),
         version: "1+bk1".into(),
+        worker: Some("kiln-1".into()),
+        cores: 2,
         slot: 1,
         key: "k".into(),
         started_seconds: 101.0,

@@ -1,5 +1,7 @@
 //! Failures put together by what caused them: where a mirror has none of fifty files, that is one problem.
 
+use crate::family::Family;
+use crate::remedy::Remedy;
 use kilnyard_model::order::Stage;
 use kilnyard_model::reason::{Reason, StageFailed};
 use std::collections::HashMap;
@@ -38,13 +40,19 @@ impl Cause<'_> {
         }
     }
 
-    /// What helps against it, where that is known.
-    pub fn hint(&self) -> Option<&'static str> {
-        (shared(self.reason) == Some(ABSENT)).then_some(
-            "kilnyard scan, if the archive was updated since; a second address in mirror (kilnyard.toml); or a \
-             snapshot of the day of the index, such as https://snapshot.debian.org/archive/debian/20240101T000000Z/ with \
-             check-valid-until = false",
-        )
+    /// What helps against it in a yard of this family, where that is known.
+    pub fn remedy(&self, family: &dyn Family) -> Option<Remedy> {
+        let known = Remedy::command("scan")
+            .then(", if the archive was updated since; a second address in mirror (kilnyard.toml)");
+        self.is_absent().then(|| match family.remedy_for_absent_files() {
+            Some(more) => known.then(format!("; or {more}")),
+            None => known,
+        })
+    }
+
+    /// Whether no mirror has the file.
+    fn is_absent(&self) -> bool {
+        shared(self.reason) == Some(ABSENT)
     }
 }
 
@@ -133,15 +141,15 @@ mod tests {
                 "last: build failed: cc: no such file",
             ]
         );
-        assert!(causes[0].hint().unwrap().contains("snapshot") && causes[1].hint().is_none());
+        assert!(causes[0].is_absent() && !causes[1].is_absent());
     }
 
     #[test]
-    fn one_alone_is_as_it_is_and_has_the_same_hint() {
+    fn one_alone_is_as_it_is_and_has_the_same_cause() {
         let (name, reason) = absent("zlib");
         let causes = by_cause([(name.as_str(), &reason)]);
         assert_eq!(causes[0].line(), format!("zlib: {reason}"));
-        assert!(causes[0].hint().is_some());
+        assert!(causes[0].is_absent());
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! Errors as people see them: what failed, why, and what to do next.
 
+use crate::remedy::Remedy;
 use kilnyard_mirror::without_password;
 use kilnyard_model::foreign;
+use kilnyard_root::sandbox::RunError;
+use rustix::io::Errno;
 use std::error::Error as StdError;
 use std::fmt;
 
@@ -30,7 +33,7 @@ pub struct Error {
     /// Why, from the nearest to the deepest cause.
     pub causes: Vec<String>,
     /// Commands or settings that help, true for this machine.
-    pub hints: Vec<String>,
+    pub hints: Vec<Remedy>,
 }
 
 /// The result of a command.
@@ -47,17 +50,6 @@ impl Error {
         Error::new(Kind::Usage, message)
     }
 
-    /// Makes the commands in hints ones for this yard.
-    pub fn in_yard(mut self, yard: &std::path::Path) -> Error {
-        let with_yard = crate::words::command_in(Some(yard), "");
-        for hint in &mut self.hints {
-            if !hint.contains("kilnyard --yard") {
-                *hint = hint.replace("kilnyard ", &with_yard);
-            }
-        }
-        self
-    }
-
     /// The message and its causes, for a place that has one line.
     pub fn in_a_line(&self) -> String {
         let causes = self.causes.iter().map(|cause| format!(": {cause}"));
@@ -65,7 +57,7 @@ impl Error {
     }
 
     /// Adds a hint.
-    pub fn hint(mut self, hint: impl Into<String>) -> Error {
+    pub fn hint(mut self, hint: impl Into<Remedy>) -> Error {
         self.hints.push(hint.into());
         self
     }
@@ -78,7 +70,7 @@ impl fmt::Display for Error {
             write!(f, "\n  because: {}", shown(cause))?;
         }
         for hint in &self.hints {
-            write!(f, "\n  try: {}", shown(hint))?;
+            write!(f, "\n  try: {}", shown(&hint.to_string()))?;
         }
         Ok(())
     }
@@ -98,19 +90,21 @@ pub trait Context<T> {
     fn or_internal(self, message: impl fmt::Display) -> Result<T>;
 }
 
-impl<T, E: StdError> Context<T> for std::result::Result<T, E> {
+impl<T, E: StdError + 'static> Context<T> for std::result::Result<T, E> {
     fn context(self, kind: Kind, message: impl fmt::Display) -> Result<T> {
         self.map_err(|error| {
             let mut failed = Error::new(kind, format!("failed to {message}"));
-            let mut cause: Option<&dyn StdError> = Some(&error);
+            let mut cause: Option<&(dyn StdError + 'static)> = Some(&error);
+            let mut number = None;
             while let Some(at) = cause {
+                number = number.or(number_of(at));
                 let text = at.to_string();
                 if failed.causes.last() != Some(&text) {
                     failed.causes.push(text);
                 }
                 cause = at.source();
             }
-            failed.hints.extend(hint_for(&failed.causes));
+            failed.hints.extend(number.and_then(remedy_for));
             failed
         })
     }
@@ -120,23 +114,39 @@ impl<T, E: StdError> Context<T> for std::result::Result<T, E> {
     }
 }
 
+/// The number by which the kernel refused something, if this is such an error.
+fn number_of(error: &(dyn StdError + 'static)) -> Option<Errno> {
+    let of_sandbox = |error: &RunError| match error {
+        RunError::Files(error) | RunError::Spawn(error) => error.raw_os_error(),
+        RunError::Sandbox { number, .. } => *number,
+        _ => None,
+    };
+    let number = match error.downcast_ref::<std::io::Error>() {
+        Some(error) => error.raw_os_error(),
+        None => error.downcast_ref::<RunError>().and_then(of_sandbox),
+    };
+    number.map(Errno::from_raw_os_error)
+}
+
 /// What helps against a full disk.
-pub const ROOM_HINT: &str =
-    "kilnyard clean --dry-run, which says what can go; nothing that was built is lost";
+pub fn room() -> Remedy {
+    Remedy::command("clean --dry-run").then(", which says what can go; nothing that was built is lost")
+}
+
 /// What helps where a yard cannot be written.
-pub const WRITABLE_HINT: &str = "a yard on a file system that can be written: kilnyard --yard DIR ...";
+pub fn writable() -> Remedy {
+    Remedy::from("a yard on a file system that can be written: kilnyard --yard DIR ...")
+}
 
 /// What helps against a few causes that can come from anywhere.
-fn hint_for(causes: &[String]) -> Option<String> {
-    let has = |text: &str| causes.iter().any(|cause| cause.contains(text));
-    if has("No space left on device") {
-        Some(ROOM_HINT.to_owned())
-    } else if has("Read-only file system") {
-        Some(WRITABLE_HINT.to_owned())
-    } else if has("Permission denied") {
-        Some("the same as the user who owns the yard, or as root: ls -ld shows the owner".to_owned())
-    } else {
-        None
+fn remedy_for(number: Errno) -> Option<Remedy> {
+    match number {
+        Errno::NOSPC => Some(room()),
+        Errno::ROFS => Some(writable()),
+        Errno::ACCESS => {
+            Some(Remedy::from("the same as the user who owns the yard, or as root: ls -ld shows the owner"))
+        }
+        _ => None,
     }
 }
 
@@ -164,6 +174,12 @@ mod tests {
         assert!(lines[1].starts_with("  because: No space left on device"), "{text}");
         assert!(lines[2].starts_with("  try: kilnyard clean"), "{text}");
         assert_eq!(lines[3], "  try: something else");
+        // What the kernel said is known by its number, however deep it lies.
+        let sandbox = RunError::Sandbox { step: "mount".into(), error: "x".into(), number: Some(28) };
+        let failed = Err::<(), _>(sandbox).context(Kind::Machine, "make a root").unwrap_err();
+        assert_eq!(failed.hints, [room()]);
+        let read = fs_err::read("/proc/1/no such file").context(Kind::Machine, "read it").unwrap_err();
+        assert_eq!(read.hints, []);
     }
 
     #[test]

@@ -7,18 +7,26 @@
 use crate::error::{Context, Error, Kind, Result};
 use crate::finding::Finding;
 use crate::key::Key;
+use crate::program::Program;
+use crate::remedy::Remedy;
 use crate::words;
 use crate::yard::Yard;
+use clap::{ArgMatches, Command};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_mirror::DistfileStore;
+use kilnyard_model::graph::Graph;
 use kilnyard_model::order::{Output, RootOrder};
+use kilnyard_model::target::{Target, TargetError};
 use kilnyard_publish::Publication;
 use kilnyard_root::IdMap;
 use kilnyard_store::{Current, Store};
+use serde_json::json;
 use std::any::Any;
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::fmt::Debug;
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -31,10 +39,72 @@ pub trait Entry: Sync {
     fn read(&self, text: &str) -> std::result::Result<Arc<dyn Family>, toml::de::Error>;
 
     /// The command that makes a yard of it, for a person who has none.
-    fn init_hint(&self) -> &'static str;
+    fn init_remedy(&self) -> Remedy;
 
     /// Whether this machine has what any yard of it needs.
     fn findings(&self) -> Vec<Finding>;
+
+    /// The arguments of `kilnyard init NAME`.
+    fn init_command(&self) -> Command;
+
+    /// Works out the yard that these arguments ask for.
+    fn init(&self, folder: &Path, arguments: &ArgMatches, program: &dyn Program) -> Result<NewYard>;
+
+    /// The command line with the commands that are the family's own, and its options of other commands.
+    fn commands(&self, all: Command) -> Command {
+        all
+    }
+
+    /// Performs a command that is the family's own, by its name or by an option; none where it is not.
+    fn perform(
+        &self,
+        _name: &str,
+        _arguments: &ArgMatches,
+        _program: &dyn Program,
+    ) -> Result<Option<ExitCode>> {
+        Ok(None)
+    }
+
+    /// Answers a question that is asked too often for knowing the arguments of all commands; none where these words
+    /// are no such question.
+    fn answer_at_once(&self, _words: &[OsString], _program: &dyn Program) -> Option<Result<ExitCode>> {
+        None
+    }
+
+    /// The set of `kilnyard demo`, if the family has one.
+    fn demo(&self, _is_large: bool) -> Option<Demo> {
+        None
+    }
+
+    /// What depends on what by the family's own file of it; none for any other text.
+    fn read_graph(&self, _text: &str, _path: &Path) -> Option<Result<Graph>> {
+        None
+    }
+}
+
+/// A yard to be made.
+pub struct NewYard {
+    /// Its configuration, which was checked.
+    pub configuration: String,
+    /// What it is, to be said once it is there.
+    pub made: String,
+    /// What is done and said then.
+    pub afterwards: Afterwards,
+}
+
+/// What is done once a yard is there.
+pub type Afterwards = Box<dyn FnOnce(&dyn Program) -> Result<()>>;
+
+/// A yard that shows what there is to see.
+pub struct Demo {
+    /// Its configuration.
+    pub configuration: String,
+    /// What it builds.
+    pub packages: Vec<String>,
+    /// Where its index comes from, behind "fetch".
+    pub index: String,
+    /// Its repository, with an article.
+    pub repository: &'static str,
 }
 
 /// What a yard of a family is.
@@ -44,6 +114,9 @@ pub trait Family: Any + Debug + Send + Sync {
 
     /// The family's name, for people.
     fn title(&self) -> &'static str;
+
+    /// What a yard of it builds for, by its configuration.
+    fn target(&self) -> std::result::Result<Target, TargetError>;
 
     /// What is wrong with the configuration, if anything.
     fn check(&self) -> std::result::Result<(), String>;
@@ -74,6 +147,11 @@ pub trait Family: Any + Debug + Send + Sync {
 
     /// Where the source of a package is unpacked in its root, as a pattern for a shell.
     fn source_pattern(&self, package: &str) -> String;
+
+    /// What else helps where no mirror has a file any more that the index lists.
+    fn remedy_for_absent_files(&self) -> Option<&'static str> {
+        None
+    }
 
     /// Everything besides the configuration and the names of packages that a set follows from, as a text to be hashed.
     fn inputs(&self, yard: &Yard, names: Option<&[String]>) -> Result<String>;
@@ -192,6 +270,22 @@ pub struct Scanned {
     pub changed: Vec<String>,
     /// Parts whose index is the one that was there.
     pub unchanged: Vec<String>,
+}
+
+impl Scanned {
+    /// Says what was done, or prints it as JSON.
+    pub fn report(&self, program: &dyn Program, as_json: bool) -> Result<ExitCode> {
+        if as_json {
+            return program.print_json(&json!({ "changed": self.changed, "unchanged": self.unchanged }));
+        }
+        for part in &self.changed {
+            program.say(&format!("{part}: a new index"));
+        }
+        for part in &self.unchanged {
+            program.say(&format!("{part}: nothing new"));
+        }
+        program.print("")
+    }
 }
 
 /// What a repository came to.

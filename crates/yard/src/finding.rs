@@ -1,5 +1,7 @@
 //! What an examination of this machine found, and what helps.
 
+use crate::remedy::Remedy;
+
 /// Something that a build needs, and whether it is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -10,7 +12,7 @@ pub struct Finding {
     /// What was found.
     pub text: String,
     /// What helps, if something has to.
-    pub help: Option<String>,
+    pub help: Option<Remedy>,
     /// Packages of this machine's system that are missing.
     pub packages: Vec<&'static str>,
 }
@@ -22,7 +24,7 @@ impl Finding {
     }
 
     /// With what helps.
-    pub fn help(self, help: impl Into<String>) -> Finding {
+    pub fn help(self, help: impl Into<Remedy>) -> Finding {
         Finding { help: Some(help.into()), ..self }
     }
 }

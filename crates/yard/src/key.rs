@@ -1,6 +1,7 @@
 //! The key that signs a yard's repository.
 
 use crate::error::{Context, Kind, Result};
+use crate::remedy::Remedy;
 use crate::yard::Yard;
 use kilnyard_publish::{Signer, SignerError};
 use kilnyard_sign::YardKey;
@@ -14,7 +15,9 @@ impl Key {
         let path = yard.path("state/key.asc");
         YardKey::read(&path).map(Key).context(Kind::Machine, "read the yard's key").map_err(|error| {
             error.hint(
-                "a copy of state/key.asc; without it: kilnyard init in a new folder, and a new key for readers",
+                Remedy::from("a copy of state/key.asc; without it: ")
+                    .then_command("init")
+                    .then(" in a new folder, and a new key for readers"),
             )
         })
     }

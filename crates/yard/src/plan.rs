@@ -5,6 +5,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::estimates::Estimates;
 use crate::family::Set;
 use crate::mirror::open_distfiles;
+use crate::remedy::Remedy;
 use crate::shape::Shape;
 use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::{Ecosystem, Stock};
@@ -54,9 +55,13 @@ impl Planned {
                 return Err(match (known, of_it) {
                     (Some(left), _) => Error::usage(left.explanation.clone()),
                     (None, Some(left)) => Error::usage(format!("every package of {name} is left out"))
-                        .hint(format!("kilnyard why {}", left.name)),
+                        .hint(Remedy::command(format!("why {}", left.name))),
                     (None, None) => Error::usage(format!("{name} is not among the packages of this yard"))
-                        .hint("packages in kilnyard.toml; kilnyard plan lists them"),
+                        .hint(
+                            Remedy::from("packages in kilnyard.toml; ")
+                                .then_command("plan")
+                                .then(" lists them"),
+                        ),
                 });
             }
             for id in named {
@@ -433,7 +438,7 @@ pub fn keep_current(yard: &Yard, store: &mut dyn Store) -> Result<()> {
     match store.plan_head().map_err(store_error)? {
         Some(kept) if kept.digest == plan.digest => Ok(()),
         _ => Err(Error::new(Kind::Machine, "the yard has another plan now, and it cannot be written here")
-            .hint("kilnyard plan without --json, which writes nothing")),
+            .hint(Remedy::command("plan").then(" without --json, which writes nothing"))),
     }
 }
 

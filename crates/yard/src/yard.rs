@@ -4,9 +4,11 @@ mod folders;
 
 use crate::config::Config;
 use crate::environment::Environment;
-use crate::error::{Context, Error, Kind, ROOM_HINT, Result, WRITABLE_HINT};
+use crate::error::{Context, Error, Kind, Result, room, writable};
 use crate::family::Entry;
+use crate::remedy::Remedy;
 use kilnyard_model::order::Stage;
+use kilnyard_model::target::Target;
 use kilnyard_root::{Form, IdMap, block};
 use kilnyard_store::{BuildRow, StoreError};
 use kilnyard_store_sqlite::Sqlite;
@@ -27,9 +29,6 @@ const BACKUP_BEGIN: &str = "kilnyard-";
 const BACKUP_END: &str = ".db";
 /// The number of days whose last good store is kept: a week of builds, in which damage is noticed.
 const BACKUPS_KEPT: usize = 7;
-/// What helps against a store that cannot be used any more.
-const RESTORE_HINT: &str =
-    "kilnyard restore, which takes the last good backup, and the rest from the repository";
 /// What helps against a store that another version wrote.
 const NEWER_HINT: &str = "the version of Kilnyard that wrote the store, or a newer one";
 /// What helps against a store that stayed locked.
@@ -95,7 +94,7 @@ impl Yard {
             let mut missing = Error::usage(format!("there is no yard in {}", folder.display()));
             missing.causes.push(error.to_string());
             missing
-                .hint(families.first().map_or("kilnyard init, which makes one", |family| family.init_hint()))
+                .hint(families.first().map_or_else(|| Remedy::command("init"), |family| family.init_remedy()))
         })?;
         let mut config = Config::parse(&text, &path, families)?;
         let folder = fs_err::canonicalize(folder).or_internal("find the yard")?;
@@ -154,8 +153,10 @@ impl Yard {
                 let holder = holder.lines().next().unwrap_or_default();
                 let message =
                     format!("another Kilnyard (process {holder}) is at work on {}", self.folder.display());
-                return Err(Error::usage(message)
-                    .hint("kilnyard status, which shows what it does; retry, skip and bump reach it"));
+                return Err(Error::usage(message).hint(
+                    Remedy::command("status")
+                        .then(", which shows what it does; retry, skip and bump reach it"),
+                ));
             }
             Err(std::fs::TryLockError::Error(error)) => {
                 return Err(error).context(Kind::Machine, format!("lock {}", path.display()));
@@ -185,6 +186,14 @@ impl Yard {
         Some(Holder { process: lines.next().unwrap_or_default(), phase: lines.next().unwrap_or_default() })
     }
 
+    /// What the yard builds for.
+    pub fn target(&self) -> Result<Target> {
+        self.config
+            .family
+            .target()
+            .map_err(|error| Error::usage(format!("the configuration's root: {error}")))
+    }
+
     /// Opens the store, or makes the first one.
     pub fn store(&self) -> Result<Sqlite> {
         let path = self.path(STORE);
@@ -196,16 +205,16 @@ impl Yard {
         if is_empty && self.has_repository() {
             let message =
                 format!("the store {} is gone or empty, and the repository has packages", path.display());
-            return Err(Error::new(Kind::Machine, message).hint(RESTORE_HINT));
+            return Err(Error::new(Kind::Machine, message).hint(restoring()));
         }
-        match Sqlite::open(&path) {
+        let target = self.target()?;
+        match Sqlite::open(&path, &target) {
             // Questions have answers on a read-only file system too; what writes fails where it does.
-            Err(error) if error.is_read_only() && path.exists() => {
-                Sqlite::open_to_read(&path).map_err(|reading| match reading {
+            Err(error) if error.is_read_only() && path.exists() => Sqlite::open_to_read(&path, &target)
+                .map_err(|reading| match reading {
                     StoreError::TooOld { .. } | StoreError::TooNew { .. } => store_error(reading),
                     _ => store_error(error),
-                })
-            }
+                }),
             other => other.map_err(store_error),
         }
     }
@@ -253,8 +262,14 @@ impl Yard {
         let Some(lack) = block::lack(device.file_system) else { return Ok(()) };
         let mut error = Error::new(Kind::Machine, "roots on a block device cannot be made here");
         error.causes.push(lack.to_string());
-        Err(error.hint(lack.help()))
+        Err(error.hint(remedy_for(&lack)))
     }
+}
+
+/// What helps where roots on devices cannot be made.
+pub fn remedy_for(lack: &block::Lack) -> Remedy {
+    let packages: Vec<&'static str> = lack.package().into_iter().collect();
+    lack.help().map_or_else(|| Remedy::packages(&packages), Remedy::from)
 }
 
 /// The ids of roots without a yard, for the user who runs this.
@@ -275,19 +290,31 @@ fn user_of(number: u32) -> String {
     line.and_then(|line| line.split(':').next()).map_or(number.clone(), str::to_owned)
 }
 
+/// What helps where another process has taken a run over.
+fn fenced() -> Remedy {
+    Remedy::command("status").then(", which shows the run of the process that has it now")
+}
+
+/// What helps against a store that cannot be used any more.
+fn restoring() -> Remedy {
+    Remedy::command("restore").then(", which takes the last good backup, and the rest from the repository")
+}
+
 /// An error of the store, for people.
 pub fn store_error(error: StoreError) -> Error {
     let (kind, hint) = match &error {
-        StoreError::TooNew { .. } => (Kind::Usage, Some(NEWER_HINT)),
-        StoreError::Full { .. } => (Kind::Machine, Some(ROOM_HINT)),
-        StoreError::ReadOnly { .. } | StoreError::TooOld { .. } => (Kind::Machine, Some(WRITABLE_HINT)),
-        StoreError::Busy { .. } => (Kind::Machine, Some(BUSY_HINT)),
-        StoreError::Damaged { .. } | StoreError::Unreadable { .. } => (Kind::Machine, Some(RESTORE_HINT)),
+        StoreError::TooNew { .. } => (Kind::Usage, Some(Remedy::from(NEWER_HINT))),
+        StoreError::Full { .. } => (Kind::Machine, Some(room())),
+        StoreError::ReadOnly { .. } | StoreError::TooOld { .. } => (Kind::Machine, Some(writable())),
+        StoreError::Busy { .. } => (Kind::Machine, Some(Remedy::from(BUSY_HINT))),
+        StoreError::Damaged { .. } | StoreError::Unreadable { .. } => (Kind::Machine, Some(restoring())),
+        StoreError::Fenced { .. } => (Kind::Machine, Some(fenced())),
+        StoreError::Used { .. } => (Kind::Internal, None),
         StoreError::Other { .. } => (Kind::Machine, None),
     };
     let mut error = Err::<(), _>(error).context(kind, "use the yard's store").unwrap_err();
-    if let Some(hint) = hint.filter(|hint| !error.hints.iter().any(|known| known == hint)) {
-        error.hints.push(hint.to_owned());
+    if let Some(hint) = hint.filter(|hint| !error.hints.contains(hint)) {
+        error.hints.push(hint);
     }
     error
 }

@@ -69,7 +69,7 @@ impl Memory {
                         return Err(format!("build {number} began twice"));
                     }
                 }
-                Record::StageEnded { build, stage } => {
+                Record::StageEnded { build, stage, .. } => {
                     let row =
                         self.builds.get_mut(build).ok_or_else(|| format!("a stage of no build {build}"))?;
                     if row.outcome != BuildOutcome::Building {

@@ -52,7 +52,7 @@ fn damaged() -> StoreError {
 }
 
 fn a_record() -> Arc<[Record]> {
-    Arc::new([Record::Run { run: 1, state: RunState::Running, ended_seconds: None }])
+    Arc::new([Record::Run { run: 1, state: RunState::Running, at_seconds: 0.0 }])
 }
 
 /// Runs a recorder with a ledger; what the other side does with the ends of its ways. The last error of the store.

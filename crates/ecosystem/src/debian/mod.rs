@@ -29,3 +29,6 @@ pub use published::{Published, PublishedBinary};
 pub use rules::{FAMILY, Rules};
 pub use settings::{Base, Cycles, Settings};
 pub use workshop::Workshop;
+
+/// How dpkg begins the line that names the package which it failed on; the next one says what.
+pub const ERROR_IN_TWO_LINES: &str = "dpkg: error processing ";

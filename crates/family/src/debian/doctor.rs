@@ -4,6 +4,7 @@ use super::config::DebianRoot;
 use super::config::root::debian_keyring;
 use super::mirror::ask;
 use kilnyard_yard::finding::Finding;
+use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::yard::Yard;
 use std::path::Path;
 use std::process::Command;
@@ -19,7 +20,7 @@ pub fn mirror_finding(yard: &Yard, root: &DebianRoot, cancel: &AtomicBool) -> Fi
     match ask(yard, root, cancel) {
         Ok(url) => Finding::new("mirror", true, format!("{url} answers")),
         Err(error) => Finding {
-            help: Some("mirror in kilnyard.toml; the proxy in http_proxy or https_proxy".to_owned()),
+            help: Some(Remedy::from("mirror in kilnyard.toml; the proxy in http_proxy or https_proxy")),
             ..Finding::new("mirror", false, error.causes.first().cloned().unwrap_or(error.message))
         },
     }
@@ -31,7 +32,7 @@ fn mmdebstrap() -> Finding {
             Finding::new("mmdebstrap", true, String::from_utf8_lossy(&output.stdout).trim().to_owned())
         }
         _ => Finding {
-            help: Some("as root: apt-get install mmdebstrap".to_owned()),
+            help: Some(Remedy::packages(&["mmdebstrap"])),
             packages: vec!["mmdebstrap"],
             ..Finding::new("mmdebstrap", false, "it is not installed, and makes the base root")
         },
@@ -46,10 +47,10 @@ fn keyring(path: &Path) -> Finding {
     let missing =
         Finding::new("keyring", false, format!("{shown} is not there, and says who may sign the archive"));
     if path != debian_keyring() {
-        return Finding { help: Some("keyring in kilnyard.toml".to_owned()), ..missing };
+        return Finding { help: Some(Remedy::from("keyring in kilnyard.toml")), ..missing };
     }
     Finding {
-        help: Some("as root: apt-get install debian-archive-keyring".to_owned()),
+        help: Some(Remedy::packages(&["debian-archive-keyring"])),
         packages: vec!["debian-archive-keyring"],
         ..missing
     }

@@ -5,6 +5,7 @@ use kilnyard_mirror::{FetchError, Limits};
 use kilnyard_yard::environment::Environment;
 use kilnyard_yard::error::{Context, Error, Kind, Result};
 use kilnyard_yard::mirror::{client, client_of, is_absent};
+use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::yard::Yard;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -71,11 +72,13 @@ pub fn unreachable_mirror(error: FetchError, yard: &Yard, asked: Asked<'_>) -> E
             "the same again in some minutes, or another mirror: one that is being updated lists files that it does not have",
         ),
         Asked::Suite(_) | Asked::File(_) => {
-            failed.hint("kilnyard doctor, which asks the mirror of kilnyard.toml")
+            failed.hint(Remedy::command("doctor").then(", which asks the mirror of kilnyard.toml"))
         }
     };
     match yard.path("index/index.json").exists() {
-        true => failed.hint("kilnyard build --no-scan, which uses the index of the last scan"),
+        true => {
+            failed.hint(Remedy::command("build --no-scan").then(", which uses the index of the last scan"))
+        }
         false => failed,
     }
 }

@@ -18,6 +18,8 @@ use std::path::PathBuf;
 
 /// The component of everything that is published.
 const COMPONENT: &str = "main";
+/// The folder of the index of udebs, which the installer alone reads.
+const INSTALLER: &str = "debian-installer";
 
 fn pool_folder(source: &str) -> String {
     let prefix = match source.strip_prefix("lib").and_then(|rest| rest.chars().next()) {
@@ -205,7 +207,7 @@ fn source(
 fn index_of(file: &str) -> BinaryIndex {
     match OutputKind::of_file(file) {
         OutputKind::Deb => BinaryIndex::Machine,
-        OutputKind::Udeb => BinaryIndex::Installer,
+        OutputKind::Udeb => BinaryIndex::Apart(INSTALLER),
     }
 }
 
@@ -213,7 +215,7 @@ fn index_of(file: &str) -> BinaryIndex {
 pub fn indexes_of_binaries(yard: &Yard, debian: &Debian) -> Vec<PathBuf> {
     let folder = yard.path("repository/dists").join(&debian.release).join(COMPONENT);
     let of_architecture = format!("binary-{}/Packages", debian.architecture());
-    vec![folder.join(&of_architecture), folder.join("debian-installer").join(of_architecture)]
+    vec![folder.join(&of_architecture), folder.join(INSTALLER).join(of_architecture)]
 }
 
 /// The index of sources as it is published now.

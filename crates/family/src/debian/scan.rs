@@ -16,6 +16,7 @@ use kilnyard_yard::error::{Context, Error, Kind, Result};
 use kilnyard_yard::family::Scanned;
 use kilnyard_yard::files::write_whole;
 use kilnyard_yard::mirror::client;
+use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::yard::Yard;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -72,7 +73,7 @@ pub fn scan(yard: &Yard, debian: &Debian, cancel: &AtomicBool, say: &dyn Fn(&str
         Err::<(), _>(error)
             .context(Kind::Machine, "read the keyring of the archive")
             .unwrap_err()
-            .hint("as root: apt-get install debian-archive-keyring")
+            .hint(Remedy::packages(&["debian-archive-keyring"]))
     })?;
     let client = client(yard);
     let before = read_kept(yard).unwrap_or_default();
@@ -124,7 +125,7 @@ impl Index {
     pub fn open(yard: &Yard) -> Result<Index> {
         let kept = read_kept(yard).ok_or_else(|| {
             Error::usage(format!("the yard {} was not scanned yet", yard.folder.display()))
-                .hint("kilnyard scan")
+                .hint(Remedy::command("scan"))
         })?;
         let releases: Vec<&str> = kept.suites.iter().map(|suite| suite.release.as_str()).collect();
         let wanted: Vec<&str> = kept.suites.iter().map(|suite| suite.wanted.as_str()).collect();

@@ -2,6 +2,7 @@
 
 use super::Pkgsrc;
 use kilnyard_yard::finding::Finding;
+use kilnyard_yard::remedy::Remedy;
 use std::path::Path;
 
 /// Whether the tree is one, and the ids of roots can reach it.
@@ -9,7 +10,7 @@ pub fn tree(pkgsrc: &Pkgsrc) -> Finding {
     use std::os::unix::fs::PermissionsExt;
     let shown = pkgsrc.tree.display();
     if !pkgsrc.tree.join("mk").is_dir() {
-        let help = Some("tree in kilnyard.toml: the folder that mk and the categories are in".to_owned());
+        let help = Some(Remedy::from("tree in kilnyard.toml: the folder that mk and the categories are in"));
         return Finding {
             help,
             ..Finding::new("tree", false, format!("{shown} is no pkgsrc tree: it has no mk"))
@@ -20,7 +21,7 @@ pub fn tree(pkgsrc: &Pkgsrc) -> Finding {
     };
     match pkgsrc.tree.ancestors().find(is_closed) {
         Some(closed) => Finding {
-            help: Some(format!("chmod o+x {}; or a tree elsewhere", closed.display())),
+            help: Some(Remedy::from(format!("chmod o+x {}; or a tree elsewhere", closed.display()))),
             ..Finding::new(
                 "tree",
                 false,
@@ -35,7 +36,7 @@ pub fn tree(pkgsrc: &Pkgsrc) -> Finding {
 pub fn kit(pkgsrc: &Pkgsrc) -> Finding {
     let Some(archive) = &pkgsrc.bootstrap_kit else {
         let script = pkgsrc.tree.join("bootstrap/bootstrap");
-        let help = "bootstrap-kit in kilnyard.toml, with an archive of a bootstrapped prefix".to_owned();
+        let help = Remedy::from("bootstrap-kit in kilnyard.toml, with an archive of a bootstrapped prefix");
         return match script.is_file() {
             true => Finding::new("kit", true, format!("{} makes it, once", script.display())),
             false => Finding {
@@ -44,7 +45,7 @@ pub fn kit(pkgsrc: &Pkgsrc) -> Finding {
             },
         };
     };
-    let help = Some("bootstrap-kit in kilnyard.toml".to_owned());
+    let help = Some(Remedy::from("bootstrap-kit in kilnyard.toml"));
     match fs_err::File::open(archive) {
         Ok(_) => Finding::new("kit", true, archive.display().to_string()),
         Err(error) => Finding { help, ..Finding::new("kit", false, error.to_string()) },
@@ -63,9 +64,9 @@ pub fn make_program(pkgsrc: &Pkgsrc) -> Finding {
         return Finding::new("make", true, make);
     }
     Finding {
-        help: Some(format!(
+        help: Some(Remedy::from(format!(
             "make in kilnyard.toml: {prefix}/bin/bmake, or prefix, as the kit was bootstrapped with"
-        )),
+        ))),
         ..Finding::new(
             "make",
             false,
@@ -106,7 +107,7 @@ mod tests {
                 found.text,
                 format!("{make} is neither in the prefix {prefix} nor a program of the base root")
             );
-            assert!(found.help.unwrap().contains(&format!("{prefix}/bin/bmake, or prefix")));
+            assert!(found.help.unwrap().to_string().contains(&format!("{prefix}/bin/bmake, or prefix")));
         }
     }
 }

@@ -18,6 +18,7 @@ use kilnyard_mirror::Sha256Hex;
 use kilnyard_yard::error::{Context, Error, Kind, Result};
 use kilnyard_yard::family::{Family, Scanned};
 use kilnyard_yard::files::write_whole;
+use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::shape::Shape;
 use kilnyard_yard::unpack;
 use kilnyard_yard::yard::Yard;
@@ -284,7 +285,7 @@ impl Index {
         let read = fs_err::read(yard.path("index/index.json")).ok();
         read.and_then(|bytes| serde_json::from_slice(&bytes).ok()).ok_or_else(|| {
             Error::usage(format!("the yard {} was not scanned yet", yard.folder.display()))
-                .hint("kilnyard scan")
+                .hint(Remedy::command("scan"))
         })
     }
 
@@ -302,9 +303,10 @@ impl Index {
     /// What was scanned.
     pub fn read(self, yard: &Yard) -> Result<Scan> {
         let path = yard.path("index").join(&self.file);
-        let text = unpack::read(&path)
-            .context(Kind::Machine, format!("read the index {}", self.file))
-            .map_err(|error| error.hint("kilnyard clean --index && kilnyard scan"))?;
+        let text =
+            unpack::read(&path).context(Kind::Machine, format!("read the index {}", self.file)).map_err(
+                |error| error.hint(Remedy::command("clean --index").then(" && ").then_command("scan")),
+            )?;
         Ok(Scan { text, failed: self.failed })
     }
 }

@@ -7,6 +7,7 @@ use kilnyard_ecosystem::debian::Base;
 use kilnyard_ecosystem::pkgsrc::{Settings, Workshop};
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_yard::error::{Context, Kind, Result};
+use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::yard::Yard;
 
 /// Variables that commands which fetch are given from the environment, which this floor alone reads.
@@ -60,5 +61,5 @@ pub fn resolve(yard: &Yard, pkgsrc: &Pkgsrc, base: &Base) -> Result<Workshop> {
     let scan = index.read(yard)?;
     Workshop::new(settings(yard, pkgsrc, base)?, scan, names.as_deref())
         .context(Kind::Machine, "read the index")
-        .map_err(|error| error.hint("kilnyard clean --index && kilnyard scan"))
+        .map_err(|error| error.hint(Remedy::command("clean --index").then(" && ").then_command("scan")))
 }

@@ -1,48 +1,24 @@
 //! `kilnyard bench`: measures Kilnyard on this machine. What is measured, and how, is in the crate `bench`.
 
 use super::{print, print_json};
-use crate::cli::{Bench, BenchName};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::plan::Planned;
 use crate::run::view::{Seen, Snapshot, View};
 use crate::run::{Options, Run};
 use crate::signals;
 use crate::yard::Yard;
 use kilnyard_bench::figures::Machine;
-use kilnyard_bench::{
-    Runner, Trial, check, fakeroot, monitor, overhead, publish, queries, roots, schedule, tree,
-};
+use kilnyard_bench::{BenchOptions, Runner, Trial};
 use kilnyard_mirror::DistfileStore;
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{RunState, Store};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Bench) -> Result<ExitCode> {
+pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &BenchOptions) -> Result<ExitCode> {
     signals::install();
     let machine = Machine::now();
-    let report = with_trial(options.pairs, |trial| {
-        Ok(match options.name {
-            BenchName::Overhead => {
-                overhead::measure(&yard()?, &options.package, trial, options.sbuild_chroot.as_deref())?
-            }
-            BenchName::Check => check::measure(&yard()?, trial)?,
-            BenchName::Publish => publish::measure(trial)?,
-            BenchName::Fakeroot => fakeroot::measure(trial, options.source.as_deref())?,
-            BenchName::Monitor => monitor::measure(trial)?,
-            BenchName::Roots => {
-                let svg = options.svg.as_deref();
-                let found = roots::measure(&yard()?, &options.package, trial, &machine, svg)?;
-                if options.json { found.full } else { found.short }
-            }
-            BenchName::Schedule => schedule::measure(trial)?,
-            BenchName::Queries => queries::measure(trial)?,
-            BenchName::Tree => match &options.scan {
-                Some(scan) => tree::measure(scan, trial)?,
-                None => return Err(Error::usage("which scan?").hint("--scan with a scan file of pkgsrc")),
-            },
-        })
-    })?;
+    let report = with_trial(options.pairs, |trial| kilnyard_bench::measure(options, yard, trial, &machine))?;
     if options.json {
         return print_json(&report.as_json(&machine, options.pairs));
     }

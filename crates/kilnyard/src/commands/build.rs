@@ -4,7 +4,7 @@ use super::print;
 use crate::causes::by_cause;
 use crate::cli::Build;
 use crate::error::{Context, Kind, Result};
-use crate::family::{Published, Set};
+use crate::family::{Family, Published, Set};
 use crate::plan::Forced;
 use crate::run::view::{Events, Live, Plain, View};
 use crate::run::{Options, Outcome, Run};
@@ -264,7 +264,7 @@ fn summary(
                     words::duration(figures.cpu_seconds),
                     words::minimums(figures.estimated_bound_seconds, figures.bound_seconds)
                 );
-                failed(&figures.failures);
+                failed(&figures.failures, &*yard.config.family);
                 for name in &figures.not_reproducible {
                     tell!("  NOT reproducible: {name}: two builds gave different bytes");
                 }
@@ -291,11 +291,11 @@ fn summary(
 }
 
 /// Reports failures, those of one cause together.
-fn failed(failures: &[(String, Reason)]) {
+fn failed(failures: &[(String, Reason)], family: &dyn Family) {
     let causes = by_cause(failures.iter().map(|(name, reason)| (name.as_str(), reason)));
     for cause in causes.iter().take(TOLD_MAX) {
         tell!("  failed: {}", cause.line());
-        if let Some(hint) = cause.hint() {
+        if let Some(hint) = cause.remedy(family) {
             tell!("    try: {hint}");
         }
     }

@@ -1,46 +1,39 @@
 //! `kilnyard demo`: from nothing to a repository with one command.
 
-use super::{build, doctor, init};
+use super::{build, doctor};
 use crate::cli;
 use crate::error::{Context, Error, Kind, Result};
+use crate::init;
 use crate::signals;
 use crate::yard::{CONFIG, Yard};
-use kilnyard_mirror::without_password;
+use kilnyard_family::FAMILIES;
+use kilnyard_yard::family::Demo;
+use kilnyard_yard::host;
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
-
-const RELEASE: &str = "bookworm";
-
-/// Twelve sources with real edges among them.
-const SET: &[&str] =
-    &["zlib", "lz4", "xxhash", "popt", "attr", "libmd", "acl", "libbsd", "minizip", "jq", "rsync", "libonig"];
-/// What `--large` adds.
-const MORE: &[&str] =
-    &["bzip2", "lzo2", "libpng1.6", "libdeflate", "file", "readline", "lua5.4", "squashfs-tools"];
+use std::process::ExitCode;
 
 pub fn run(folder: &Path, options: &cli::Demo) -> Result<ExitCode> {
     signals::install();
-    let mut packages: Vec<String> = SET.iter().map(|name| (*name).to_owned()).collect();
-    if options.large {
-        packages.extend(MORE.iter().map(|name| (*name).to_owned()));
-    }
-    let mirror = init::mirror_for(RELEASE);
+    let demo = FAMILIES.iter().find_map(|family| family.demo(options.large));
+    let Demo { configuration, packages, index, repository } =
+        demo.ok_or_else(|| Error::new(Kind::Internal, "no family has a demo"))?;
     let is_there = folder.join(CONFIG).exists();
     if !is_there {
         tell!("Kilnyard will");
         tell!("  make a yard in {}", folder.display());
-        tell!("  fetch Debian {RELEASE}'s index from {} and verify it", without_password(&mirror));
+        tell!("  fetch {index} and verify it");
         tell!("  make a base root, once");
         tell!("  build {} source packages, each in a clean root: {}", packages.len(), packages.join(" "));
         tell!("  test that what they make installs and goes away again");
-        tell!("  publish a signed apt repository, and write a report");
+        tell!("  publish {repository}, and write a report");
         tell!("It needs about 3 GB of disk, and some ten minutes on two cores. Ctrl-C ends it; the same");
         tell!("command goes on where it ended.");
         tell!("");
     }
     check_machine(folder, options.no_install, is_there)?;
     if !is_there {
-        init::make(folder, RELEASE, &mirror, &packages)?;
+        init::check(folder, &configuration, FAMILIES)?;
+        init::write(folder, &configuration)?;
     }
     let yard = super::open(folder)?;
     if options.large {
@@ -81,26 +74,8 @@ fn check_machine(folder: &Path, no_install: bool, is_quiet: bool) -> Result<()> 
     if no_install || !is_root || packages.is_empty() {
         return Err(Error::new(Kind::Machine, "this machine lacks something, see above"));
     }
-    tell!("installing {} with apt-get", packages.join(" "));
-    let apt = |arguments: &[&str]| {
-        let status = Command::new("apt-get")
-            .args(arguments)
-            .env("DEBIAN_FRONTEND", "noninteractive")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .status();
-        status.context(Kind::Machine, "run apt-get")
-    };
-    let mut arguments = vec!["install", "--yes", "--no-install-recommends", "-qq"];
-    arguments.extend(&packages);
-    if !apt(&arguments)?.success() {
-        // The lists may be old or absent.
-        apt(&["update", "-qq"])?;
-        if !apt(&arguments)?.success() {
-            let hint = format!("apt-get install {}", packages.join(" "));
-            return Err(Error::new(Kind::Machine, "apt-get could not install what is missing").hint(hint));
-        }
-    }
+    tell!("installing {} with {}", packages.join(" "), host::MANAGER);
+    host::install(&packages)?;
     let findings = doctor::examine(folder);
     if findings.iter().all(|finding| finding.is_ok) {
         return Ok(());

@@ -8,6 +8,7 @@ use crate::yard::{Yard, store_error};
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{BuildRow, Store};
+use kilnyard_yard::remedy::Remedy;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -37,11 +38,12 @@ pub fn run(yard: &Yard, options: &cli::Diff) -> Result<ExitCode> {
     let runs = store.runs().map_err(store_error)?;
     let number = |given: Option<u64>, back: usize| match given {
         Some(number) if runs.iter().any(|run| run.number == number) => Ok(number),
-        Some(number) => Err(Error::usage(format!("there is no run {number}")).hint("kilnyard history")),
-        None => runs
-            .get(back)
-            .map(|run| run.number)
-            .ok_or_else(|| Error::usage("there are no two runs to compare yet").hint("kilnyard history")),
+        Some(number) => {
+            Err(Error::usage(format!("there is no run {number}")).hint(Remedy::command("history")))
+        }
+        None => runs.get(back).map(|run| run.number).ok_or_else(|| {
+            Error::usage("there are no two runs to compare yet").hint(Remedy::command("history"))
+        }),
     };
     let (earlier, later) = (number(options.earlier, 1)?, number(options.later, 0)?);
     let difference = compare(&figures(&store, earlier)?, &figures(&store, later)?);

@@ -2,6 +2,7 @@
 
 use super::{print, print_json};
 use crate::error::{Kind, Result};
+use crate::yard::remedy_for;
 use crate::yard::{CONFIG, Yard, own_ids, user_name};
 use crate::{signals, words};
 use kilnyard_family::FAMILIES;
@@ -9,6 +10,8 @@ use kilnyard_process::folder_of_groups;
 use kilnyard_process::weight::{Way, Weights};
 use kilnyard_root::{Backend, Form, IdMap, Roots, block, probe, tree};
 use kilnyard_yard::finding::Finding;
+use kilnyard_yard::host;
+use kilnyard_yard::remedy::Remedy;
 use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
@@ -23,7 +26,7 @@ pub fn run(folder: &Path, as_json: bool) -> Result<ExitCode> {
     let findings = examine(folder);
     let is_ok = findings.iter().all(|finding| finding.is_ok);
     if as_json {
-        let finding = |finding: &Finding| json!({ "name": finding.name, "ok": finding.is_ok, "text": finding.text, "help": finding.help });
+        let finding = |finding: &Finding| json!({ "name": finding.name, "ok": finding.is_ok, "text": finding.text, "help": finding.help.as_ref().map(Remedy::to_string) });
         print_json(&json!({ "ok": is_ok, "findings": findings.iter().map(finding).collect::<Vec<_>>() }))?;
     } else {
         print(&text(&findings))?;
@@ -106,7 +109,7 @@ fn layers(yard: &Yard) -> Option<Finding> {
     Some(match damaged {
         None => Finding::new(NAME, true, format!("{} whole", words::count(names.len() as u64, "layer"))),
         Some(text) => Finding {
-            help: Some("kilnyard build, which makes it anew".to_owned()),
+            help: Some(Remedy::command("build").then(", which makes it anew")),
             ..Finding::new(NAME, false, text)
         },
     })
@@ -159,10 +162,11 @@ fn watching() -> Finding {
 }
 
 /// How systemd hands a group over, where it runs.
-fn delegated() -> Option<String> {
+fn delegated() -> Option<Remedy> {
     let user = if rustix::process::geteuid().is_root() { "" } else { " --user" };
     let has_systemd = Path::new("/run/systemd/system").exists();
-    has_systemd.then(|| format!("systemd-run{user} --scope -p Delegate=yes kilnyard build"))
+    has_systemd
+        .then(|| Remedy::from(format!("systemd-run{user} --scope -p Delegate=yes ")).then_command("build"))
 }
 
 fn disk(folder: &Path) -> Finding {
@@ -172,7 +176,7 @@ fn disk(folder: &Path) -> Finding {
             let text = format!("{} free in {}", words::size(free), folder.display());
             let is_ok = free >= DISK_FREE_BYTES_MIN;
             let help = format!("a yard where {} are free", words::size(DISK_FREE_BYTES_MIN));
-            Finding { help: (!is_ok).then_some(help), ..Finding::new("disk", is_ok, text) }
+            Finding { help: (!is_ok).then(|| help.into()), ..Finding::new("disk", is_ok, text) }
         }
         Err(error) => Finding::new("disk", false, format!("{}: {error}", folder.display())),
     }
@@ -192,7 +196,7 @@ fn devices(folder: &Path, wanted: Roots) -> Finding {
     const NAME: &str = "block devices";
     if let Some(lack) = block::lack(wanted.device.file_system) {
         return Finding {
-            help: Some(lack.help()),
+            help: Some(remedy_for(&lack)),
             packages: lack.package().into_iter().collect(),
             ..Finding::new(NAME, false, lack.to_string())
         };
@@ -204,7 +208,9 @@ fn devices(folder: &Path, wanted: Roots) -> Finding {
             format!("a root of {} was served, mounted and gone", wanted.device.file_system),
         ),
         Err(error) => Finding {
-            help: Some("outside of a container, or in a privileged one; or backend = \"overlay\"".to_owned()),
+            help: Some(Remedy::from(
+                "outside of a container, or in a privileged one; or backend = \"overlay\"",
+            )),
             ..Finding::new(NAME, false, error.to_string())
         },
     }
@@ -220,11 +226,12 @@ fn roots(folder: &Path, wanted: Roots) -> Finding {
             None => Finding::new("roots", true, format!("{wanted}: {works} for this user")),
             // It builds all the same.
             Some(lack) => Finding {
-                help: Some(format!(
-                    "as root, for true owners: apt-get install uidmap && usermod --add-subuids 100000-165535 \
+                help: Some(Remedy::from(format!(
+                    "as root, for true owners: {} && usermod --add-subuids 100000-165535 \
                      --add-subgids 100000-165535 {}",
+                    host::installing(&["uidmap"]),
                     user_name()
-                )),
+                ))),
                 ..Finding::new(
                     "roots",
                     true,
@@ -249,7 +256,7 @@ fn roots(folder: &Path, wanted: Roots) -> Finding {
             } else {
                 "outside of a container, or in one that may mount: docker run --privileged"
             };
-            Finding { help: Some(help.to_owned()), ..Finding::new("roots", false, text) }
+            Finding { help: Some(help.into()), ..Finding::new("roots", false, text) }
         }
     }
 }

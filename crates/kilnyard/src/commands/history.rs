@@ -2,26 +2,19 @@
 
 use super::{print, print_json, state_of, unknown};
 use crate::cli;
-use crate::error::{Context, Error, Kind, Result};
+use crate::error::Result;
 use crate::words;
 use crate::yard::{Yard, store_error};
-use kilnyard_family::debian::Debian;
 use kilnyard_model::result::StageResult;
 use kilnyard_store::{BuildRow, RunRow, Store};
-use kilnyard_store_sqlite::bob_history::{self, BobBuild};
 use serde_json::json;
 use std::fmt::Write;
-use std::path::Path;
 use std::process::ExitCode;
 
 /// How many builds of a package are shown.
 const BUILDS_MAX: usize = 100;
 
 pub fn run(yard: &Yard, options: &cli::History) -> Result<ExitCode> {
-    if let Some(file) = &options.import_bob {
-        import_bob(yard, file)?;
-        return Ok(ExitCode::SUCCESS);
-    }
     let store = yard.store()?;
     match &options.package {
         Some(package) => {
@@ -80,26 +73,6 @@ pub fn run(yard: &Yard, options: &cli::History) -> Result<ExitCode> {
             print(&text)
         }
     }
-}
-
-/// Imports the times of the last successful build of each package that bob built.
-pub fn import_bob(yard: &Yard, file: &Path) -> Result<()> {
-    if yard.config.family.of::<Debian>().is_some() {
-        return Err(Error::usage("this is a yard of Debian, and bob builds packages of pkgsrc"));
-    }
-    let _lock = yard.lock()?;
-    let builds = bob_history::last_builds(file).context(Kind::Usage, "import times")?;
-    yard.store()?.import_durations(&durations(&builds)).map_err(store_error)?;
-    tell!("imported the times of {} packages from {}", builds.len(), file.display());
-    Ok(())
-}
-
-/// The times of builds, the oldest first, by the names that packages have in a yard: that of their directory, or with
-/// their own behind it where a directory makes several. Which of the two it is only a scan can tell, so both are kept.
-fn durations(builds: &[BobBuild]) -> Vec<(String, f64, f64)> {
-    let names = |build: &BobBuild| [build.location.clone(), format!("{}:{}", build.location, build.base)];
-    let named = |build| names(build).map(|name| (name, build.wall_seconds, build.cpu_seconds));
-    builds.iter().flat_map(named).collect()
 }
 
 fn cpu_seconds(build: &BuildRow) -> f64 {

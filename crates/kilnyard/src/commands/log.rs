@@ -9,6 +9,7 @@ use kilnyard_model::foreign;
 use kilnyard_model::order::Stage;
 use kilnyard_model::result::StageResult;
 use kilnyard_store::{BuildRow, Store};
+use kilnyard_yard::remedy::Remedy;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
@@ -26,7 +27,7 @@ pub fn run(yard: &Yard, options: &cli::Log) -> Result<ExitCode> {
     if builds.is_empty() {
         return Err(match store.planned(&options.package).map_err(store_error)? {
             Some(_) => Error::usage(format!("{} was not built yet", options.package))
-                .hint(format!("kilnyard why {}", options.package)),
+                .hint(Remedy::command(format!("why {}", options.package))),
             None => unknown(yard, &store, &options.package)?,
         });
     }
@@ -41,7 +42,12 @@ pub fn run(yard: &Yard, options: &cli::Log) -> Result<ExitCode> {
         return print(&format!("{}\n", path.display()));
     }
     let text = kilnyard_process::read_log(&path).context(Kind::Usage, "read the log").map_err(|error| {
-        error.hint("kilnyard clean may have removed it; kilnyard history tells of later builds")
+        error.hint(
+            Remedy::command("clean")
+                .then(" may have removed it; ")
+                .then_command("history")
+                .then(" tells of later builds"),
+        )
     })?;
     let line = match &build.failure {
         Some(failure) if relative.ends_with(&format!("{}.log", failure.stage)) => failure.line_number,

@@ -1,14 +1,13 @@
 //! `kilnyard completions` and `kilnyard man`.
 
-use crate::cli::Arguments;
+use crate::cli;
 use crate::error::{Context, Kind, Result};
-use clap::CommandFactory;
 use std::path::Path;
 use std::process::ExitCode;
 
 pub fn completions(shell: clap_complete::Shell) -> Result<ExitCode> {
     let mut text = Vec::new();
-    clap_complete::generate(shell, &mut Arguments::command(), "kilnyard", &mut text);
+    clap_complete::generate(shell, &mut cli::command(), "kilnyard", &mut text);
     super::print(&String::from_utf8_lossy(&text))
 }
 
@@ -16,7 +15,7 @@ pub fn completions(shell: clap_complete::Shell) -> Result<ExitCode> {
 pub fn pages(folder: &Path) -> Result<ExitCode> {
     fs_err::create_dir_all(folder).context(Kind::Machine, "make the folder")?;
     let failed = "write the manual";
-    let command = Arguments::command();
+    let command = cli::command();
     clap_mangen::generate_to(command, folder).context(Kind::Machine, failed)?;
     tell!("wrote the manual pages into {}", folder.display());
     Ok(ExitCode::SUCCESS)

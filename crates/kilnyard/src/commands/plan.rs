@@ -16,9 +16,6 @@ use std::io::{BufWriter, Write as _};
 use std::process::ExitCode;
 
 pub fn run(yard: &Yard, options: &cli::Plan) -> Result<ExitCode> {
-    if options.pbulk_rules {
-        return super::plan_pbulk::run(yard, options.json);
-    }
     if let Some(lack) = yard.config.lack(&yard.folder)? {
         tell!("note: {lack}");
     }

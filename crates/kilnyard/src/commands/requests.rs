@@ -6,6 +6,7 @@ use crate::words::{self, now_seconds};
 use crate::yard::{Yard, store_error};
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{RequestKind, RunState, Store};
+use kilnyard_yard::remedy::Remedy;
 use std::process::ExitCode;
 
 pub fn run(yard: &Yard, kind: RequestKind, packages: &[String]) -> Result<ExitCode> {
@@ -25,15 +26,17 @@ pub fn run(yard: &Yard, kind: RequestKind, packages: &[String]) -> Result<ExitCo
         {
             let error = Error::usage(format!("{package} is {}, so there is nothing to try again", row.state));
             return Err(match row.blamed {
-                Some(blamed) => error.hint(format!("kilnyard retry {blamed}, which is to blame")),
-                None => error.hint(format!("kilnyard build --force {package}")),
+                Some(blamed) => {
+                    error.hint(Remedy::command(format!("retry {blamed}")).then(", which is to blame"))
+                }
+                None => error.hint(Remedy::command(format!("build --force {package}"))),
             });
         }
     }
     let is_running = running.is_some();
     if !is_running && kind == RequestKind::Skip {
         return Err(Error::usage("no run is going on, so there is nothing to skip")
-            .hint("kilnyard build PACKAGE..., which builds only these and what they need"));
+            .hint(Remedy::command("build PACKAGE...").then(", which builds only these and what they need")));
     }
     for package in packages {
         store.request(kind, package, now_seconds()).map_err(store_error)?;

@@ -10,6 +10,7 @@ use crate::yard::{STORE, Yard, store_error};
 use crate::{mirror, words};
 use kilnyard_store::{Record, Store};
 use kilnyard_store_sqlite::{Sqlite, check_file, files};
+use kilnyard_yard::remedy::Remedy;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,7 +20,7 @@ pub fn run(yard: &Yard, options: &cli::Restore) -> Result<ExitCode> {
     let path = yard.path(STORE);
     if !options.force && check_file(&path).is_ok() {
         return Err(Error::usage(format!("the store {} is in order", path.display()))
-            .hint("kilnyard restore --force, which replaces it by its last backup"));
+            .hint(Remedy::command("restore --force").then(", which replaces it by its last backup")));
     }
     let mut text = String::new();
     let making = path.with_extension(MAKING);
@@ -35,7 +36,8 @@ pub fn run(yard: &Yard, options: &cli::Restore) -> Result<ExitCode> {
         let _ = writeln!(text, "there is no good backup: all runs, builds, their times and keys are lost");
     }
     // The repository may be newer than the backup, and the store may not be empty while it has packages.
-    let mut store = Sqlite::open(&making).map_err(store_error)?;
+    let mut store = Sqlite::open(&making, &yard.target()?).map_err(store_error)?;
+    store.lead().map_err(store_error)?;
     let distfiles = mirror::open_distfiles(yard)?;
     let recovered = yard.config.family.recover(yard, &store, &distfiles)?;
     let records: Vec<Record> = recovered.packages.iter().cloned().map(Record::Outputs).collect();

@@ -9,13 +9,14 @@ use crate::yard::{Yard, store_error};
 use kilnyard_root::Operation;
 use kilnyard_store::Store;
 use kilnyard_worker::RootFolder;
+use kilnyard_yard::remedy::Remedy;
 use serde_json::json;
 use std::process::ExitCode;
 
 pub fn plan(yard: &Yard, options: &cli::RootPlan) -> Result<ExitCode> {
     let name = &options.package;
     if yard.config.family.layers(yard).is_none() {
-        return Err(Error::usage("there is no base root yet").hint("kilnyard build"));
+        return Err(Error::usage("there is no base root yet").hint(Remedy::command("build")));
     }
     let mut store = yard.store()?;
     let mut planned = plan::make(yard, &mirror::open_distfiles(yard)?, &mut store, &Forced::Nothing)?;

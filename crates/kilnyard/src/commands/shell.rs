@@ -8,6 +8,7 @@ use kilnyard_model::order::{Account, CommandOrder};
 use kilnyard_root::Nesting;
 use kilnyard_store::Store;
 use kilnyard_worker::RootFolder;
+use kilnyard_yard::remedy::Remedy;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
@@ -30,7 +31,7 @@ pub fn run(yard: &Yard, options: &cli::Shell) -> Result<ExitCode> {
         .config
         .family
         .layers(yard)
-        .ok_or_else(|| Error::usage("there is no base root yet").hint("kilnyard build"))?;
+        .ok_or_else(|| Error::usage("there is no base root yet").hint(Remedy::command("build")))?;
     if let Some(lowest) = layers.last() {
         layers::check_owners(yard, lowest, &ids)?;
     }
@@ -40,10 +41,11 @@ pub fn run(yard: &Yard, options: &cli::Shell) -> Result<ExitCode> {
     if !root.path().is_dir() {
         let error = Error::usage(format!("no root of a failed build of {package} is kept"));
         return Err(match build {
-            Some(build) => {
-                error.hint(format!("kilnyard why {package}; its last build came to: {}", build.outcome))
-            }
-            None => error.hint(format!("kilnyard why {package}")),
+            Some(build) => error.hint(
+                Remedy::command(format!("why {package}"))
+                    .then(format!("; its last build came to: {}", build.outcome)),
+            ),
+            None => error.hint(Remedy::command(format!("why {package}"))),
         });
     }
     let account = if options.root { Account::Root } else { Account::Builder };

@@ -109,7 +109,7 @@ pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
     let causes = by_cause(failed.iter().map(|row| (row.name.as_str(), &row.reason)));
     for cause in causes.iter().take(CAUSES_MAX) {
         let _ = writeln!(text, "failed: {}", cause.line());
-        if let Some(hint) = cause.hint() {
+        if let Some(hint) = cause.remedy(&*yard.config.family) {
             let _ = writeln!(text, "  try: {hint}");
         }
     }

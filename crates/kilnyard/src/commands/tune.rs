@@ -10,6 +10,7 @@ use crate::signals;
 use crate::yard::{CONFIG, Yard};
 use kilnyard_bench::figures::Machine;
 use kilnyard_bench::roots::{self, Kept};
+use kilnyard_yard::remedy::Remedy;
 use serde_json::json;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -65,7 +66,7 @@ pub fn run(yard: &Yard, options: &cli::Tune) -> Result<ExitCode> {
 fn undecided(why: String) -> Error {
     let mut error = Error::new(Kind::Machine, "no way to make roots is recommended, and nothing was changed");
     error.causes.push(why);
-    error.hint("kilnyard bench roots --pairs 10, when the machine does nothing else")
+    error.hint(Remedy::command("bench roots --pairs 10").then(", when the machine does nothing else"))
 }
 
 fn refused(refusal: Refusal, kept: &Kept, yard: &Yard) -> Error {
@@ -76,8 +77,12 @@ fn refused(refusal: Refusal, kept: &Kept, yard: &Yard) -> Error {
         roots::lines(kept.roots).iter().map(|(key, value)| format!("{key} = {value:?}")).collect();
     let by_hand = format!("these lines under [root], by hand: {}", lines.join("; "));
     match refusal {
-        Refusal::SaysOtherwise { .. } => error.hint("kilnyard tune --force, which replaces it").hint(by_hand),
-        Refusal::Unreadable { .. } => error.hint("mend the line, then kilnyard tune again"),
+        Refusal::SaysOtherwise { .. } => {
+            error.hint(Remedy::command("tune --force").then(", which replaces it")).hint(by_hand)
+        }
+        Refusal::Unreadable { .. } => {
+            error.hint(Remedy::from("mend the line, then ").then_command("tune").then(" again"))
+        }
         Refusal::Shape { .. } => error.hint(by_hand),
     }
 }

@@ -100,7 +100,8 @@ pub struct Book<'a> {
 impl Book<'_> {
     /// The run goes on: its open builds are lost.
     pub fn resume(&mut self) -> Result<(), StoreError> {
-        let mut records = vec![Record::Run { run: self.run, state: RunState::Running, ended_seconds: None }];
+        let mut records =
+            vec![Record::Run { run: self.run, state: RunState::Running, at_seconds: now_seconds() }];
         records.extend(lost(&self.store.builds_in(self.run)?));
         self.store.record(&records)
     }
@@ -116,12 +117,14 @@ impl Ledger for Book<'_> {
     }
 
     fn load(&mut self) -> Result<Loaded, StoreError> {
+        // A commit whose end was not heard of is fenced, and its numbers are known.
+        let next_build = self.store.lead()?.next_build;
         self.resume()?;
         let current = self.store.all_current()?.into_iter().map(|row| (row.package.clone(), row)).collect();
         let starts = self.beginnings.starts(&current, self.store.packages(self.run)?);
         let graph = self.beginnings.set.graph();
         let outputs = current.into_iter().filter_map(|(name, row)| Some((graph.find(&name)?, row.outputs)));
-        Ok(Loaded { starts, outputs: outputs.collect(), next_build: self.store.next_build()? })
+        Ok(Loaded { starts, outputs: outputs.collect(), next_build })
     }
 }
 

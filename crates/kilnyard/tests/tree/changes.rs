@@ -464,6 +464,10 @@ fn a_recipe_mended_meanwhile(shared: &Shared) {
     tree.distfile("a/broken", "broken-1.0.tar.gz", &source("broken-1.0", "a source\n"));
     settle();
     yard.run(&["retry", "a/broken"]).exits(0);
+    std::thread::sleep(std::time::Duration::from_secs(15));
+    if !is(["built", "built"]) {
+        panic!("DBG {} {} {:?}", yard.why("a/broken"), yard.why("a/after"), yard.run(&["log", "a/broken"]));
+    }
     until("both are built", || is(["built", "built"]));
     yard.run(&["skip", "b/slow"]).exits(0);
     run.end().exits(0).says(&["2 built, 1 skipped"]);

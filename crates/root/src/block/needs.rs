@@ -19,7 +19,7 @@ pub enum Lack {
         program: &'static str,
         /// What it does.
         purpose: &'static str,
-        /// The package of Debian that has it.
+        /// The package of this machine's system that has it.
         package: &'static str,
     },
     /// The kernel, or the container, has no devices of a kind.
@@ -31,7 +31,7 @@ pub enum Lack {
 }
 
 impl Lack {
-    /// The package of Debian that would help.
+    /// The package of this machine's system that would help.
     pub fn package(&self) -> Option<&'static str> {
         match self {
             Lack::Program { package, .. } => Some(package),
@@ -39,13 +39,13 @@ impl Lack {
         }
     }
 
-    /// What helps.
-    pub fn help(&self) -> String {
+    /// What helps, where that is no package.
+    pub fn help(&self) -> Option<&'static str> {
         match self {
-            Lack::Root => "run as root; or backend = \"overlay\" under [root] in kilnyard.toml".to_owned(),
-            Lack::Program { package, .. } => format!("as root: apt-get install {package}"),
+            Lack::Root => Some("run as root; or backend = \"overlay\" under [root] in kilnyard.toml"),
+            Lack::Program { .. } => None,
             Lack::Kernel { .. } => {
-                "modprobe nbd, or modprobe loop fuse; in a container: docker run --privileged".to_owned()
+                Some("modprobe nbd, or modprobe loop fuse; in a container: docker run --privileged")
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Reading.
 
 use super::Sqlite;
+use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::Key;
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, PackageState};
@@ -39,8 +40,13 @@ fn reason(data: ValueRef, words: ValueRef) -> Reason {
     known.unwrap_or_else(|| Reason::Words { text: words.as_str().unwrap_or_default().to_owned() })
 }
 
+/// A build's random id; of a text that is none there is none.
+pub(super) fn attempt(value: ValueRef) -> Option<Attempt> {
+    value.as_str().ok().and_then(|text| Attempt::parse(text).ok())
+}
+
 impl Sqlite {
-    fn rows<T>(
+    pub(super) fn rows<T>(
         &self,
         sql: &str,
         values: impl Params,
@@ -60,8 +66,8 @@ impl Sqlite {
 
     pub(super) fn read_runs(&self, count_max: Option<i64>) -> Result<Vec<RunRow>, StoreError> {
         let sql = "SELECT number, started, ended, state, plan_digest, cores, slots, expected, bound, forced
-                   FROM run ORDER BY number DESC LIMIT ?1";
-        let rows = self.rows(sql, (count_max.unwrap_or(-1),), |row| {
+                   FROM run WHERE scope = ?2 ORDER BY number DESC LIMIT ?1";
+        let rows = self.rows(sql, (count_max.unwrap_or(-1), self.number), |row| {
             let state: String = row.get(3)?;
             let forced: Option<String> = row.get(9)?;
             Ok(RunRow {
@@ -83,8 +89,8 @@ impl Sqlite {
 
     pub(super) fn read_last_builds(&self) -> Result<Vec<LastBuild>, StoreError> {
         // SQLite takes the other columns from the row of the maximum.
-        let sql = "SELECT package, max(number), run, outcome FROM build GROUP BY package";
-        self.rows(sql, (), |row| {
+        let sql = "SELECT package, max(number), run, outcome FROM build WHERE scope = ?1 GROUP BY package";
+        self.rows(sql, [self.number], |row| {
             Ok(LastBuild {
                 package: row.get(0)?,
                 number: row.get::<_, i64>(1)? as Number,
@@ -137,7 +143,8 @@ impl Sqlite {
         values: impl Params,
     ) -> Result<Vec<BuildRow>, StoreError> {
         let sql = format!(
-            "SELECT number, run, package, version, slot, key, started, ended, outcome, failure, reproducible
+            "SELECT number, run, package, version, slot, key, started, ended, outcome, failure, reproducible,
+                    attempt, worker, cores
              FROM build WHERE {condition}"
         );
         let mut failures: Vec<Option<String>> = Vec::new();
@@ -145,9 +152,12 @@ impl Sqlite {
             failures.push(row.get(9)?);
             Ok(BuildRow {
                 number: row.get::<_, i64>(0)? as Number,
+                attempt: attempt(row.get_ref(11)?),
                 run: row.get::<_, i64>(1)? as Number,
                 package: row.get(2)?,
                 version: row.get(3)?,
+                worker: row.get(12)?,
+                cores: row.get(13)?,
                 slot: row.get(4)?,
                 key: row.get(5)?,
                 started_seconds: row.get(6)?,
@@ -175,9 +185,9 @@ impl Sqlite {
         let lines_column = if name.is_some() { "key_lines" } else { "''" };
         let sql = format!(
             "SELECT package, build, recipe_version, revision, key, {lines_column} FROM current
-             WHERE ?1 IS NULL OR package = ?1"
+             WHERE scope = ?2 AND (?1 IS NULL OR package = ?1)"
         );
-        let mut all = self.rows(&sql, (name,), |row| {
+        let mut all = self.rows(&sql, (name, self.number), |row| {
             Ok(Current {
                 package: row.get(0)?,
                 build: row.get::<_, i64>(1)? as Number,
@@ -198,9 +208,10 @@ impl Sqlite {
     }
 
     pub(super) fn read_outputs(&self, package: Option<&str>) -> Result<Vec<OutputRow>, StoreError> {
-        let sql =
-            "SELECT package, output FROM output WHERE ?1 IS NULL OR package = ?1 ORDER BY name, package";
-        let rows = self.rows(sql, (package,), |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))?;
+        let sql = "SELECT package, output FROM output WHERE scope = ?2 AND (?1 IS NULL OR package = ?1)
+                   ORDER BY name, package";
+        let rows =
+            self.rows(sql, (package, self.number), |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))?;
         rows.into_iter()
             .map(|(package, text)| {
                 let output = serde_json::from_str(&text).map_err(|e| self.unreadable("an output", e))?;
@@ -210,17 +221,19 @@ impl Sqlite {
     }
 
     pub(super) fn read_durations(&self) -> Result<Vec<(String, f64, f64)>, StoreError> {
-        let sql = "SELECT package, wall, cpu FROM duration
+        let sql = "SELECT package, wall, cpu FROM duration WHERE scope = ?1
                    UNION ALL
                    SELECT package, wall, cpu FROM imported_duration
-                   WHERE package NOT IN (SELECT package FROM duration)";
-        self.rows(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+                   WHERE scope = ?1 AND package NOT IN (SELECT package FROM duration WHERE scope = ?1)";
+        self.rows(sql, [self.number], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
     }
 
     pub(super) fn read_measured(&self) -> Result<Vec<(String, Vec<Measurement>)>, StoreError> {
-        let rows = self.rows("SELECT package, builds FROM measured ORDER BY package", [], |row| {
-            Ok((row.get(0)?, row.get::<_, String>(1)?))
-        })?;
+        let rows = self.rows(
+            "SELECT package, builds FROM measured WHERE scope = ?1 ORDER BY package",
+            [self.number],
+            |row| Ok((row.get(0)?, row.get::<_, String>(1)?)),
+        )?;
         let read = |(package, text): (String, String)| {
             let builds = serde_json::from_str(&text).map_err(|e| self.unreadable("what a build took", e))?;
             Ok((package, builds))
@@ -235,8 +248,8 @@ impl Sqlite {
     }
 
     pub(super) fn read_plan_head(&self) -> Result<Option<Plan>, StoreError> {
-        let sql = "SELECT digest, made, expected, bound, cuts, path, remarks FROM plan";
-        let plan = self.connection.query_row(sql, [], |row| {
+        let sql = "SELECT digest, made, expected, bound, cuts, path, remarks FROM plan WHERE scope = ?1";
+        let plan = self.connection.query_row(sql, [self.number], |row| {
             Ok(Plan {
                 digest: row.get(0)?,
                 made_seconds: row.get(1)?,
@@ -256,9 +269,10 @@ impl Sqlite {
         each: &mut dyn FnMut(PlanRowSeen) -> bool,
     ) -> Result<(), StoreError> {
         let mut query = || {
-            let sql = format!("SELECT {PACKAGE}, dependencies FROM plan_package ORDER BY name");
+            let sql =
+                format!("SELECT {PACKAGE}, dependencies FROM plan_package WHERE scope = ?1 ORDER BY name");
             let mut statement = self.connection.prepare_cached(&sql)?;
-            let mut rows = statement.query([])?;
+            let mut rows = statement.query([self.number])?;
             while let Some(row) = rows.next()? {
                 let text = |column: usize| -> rusqlite::Result<&str> { Ok(row.get_ref(column)?.as_str()?) };
                 let Some(state) = PackageState::parse(text(2)?) else { return Ok(false) };
@@ -282,10 +296,10 @@ impl Sqlite {
     }
 
     pub(super) fn read_plan_packages(&self, name: Option<&str>) -> Result<Vec<PlanRow>, StoreError> {
-        let select = format!("SELECT {PACKAGE}, dependencies FROM plan_package");
+        let select = format!("SELECT {PACKAGE}, dependencies FROM plan_package WHERE scope = ?1");
         let rows = match name {
-            Some(name) => self.rows(&format!("{select} WHERE name = ?1"), (name,), plan_row),
-            None => self.rows(&format!("{select} ORDER BY name"), [], plan_row),
+            Some(name) => self.rows(&format!("{select} AND name = ?2"), (self.number, name), plan_row),
+            None => self.rows(&format!("{select} ORDER BY name"), [self.number], plan_row),
         };
         self.known(rows?)
     }

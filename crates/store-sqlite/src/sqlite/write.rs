@@ -1,246 +1,409 @@
 //! Writing, each function one transaction.
 
+use super::{Sqlite, database};
 use kilnyard_model::result::{FailureKind, StageResult};
 use kilnyard_store::{
-    BuildRow, Current, MEASURED_MAX, Measurement, Number, PackageRow, Plan, PlanRow, Record, Request,
-    RequestKind, RunRow,
+    BuildRow, Current, EVENT_RUNS_MAX, EVENT_VERSION, MEASURED_MAX, Measurement, Number, PackageRow, Plan,
+    PlanRow, Record, Request, RequestKind, RunRow, RunState, StoreError,
 };
 use rusqlite::{Connection, OptionalExtension, Result, ToSql, Transaction, TransactionBehavior, params};
+use serde_json::{Value, json};
 
 fn begin(connection: &mut Connection) -> Result<Transaction<'_>> {
     connection.transaction_with_behavior(TransactionBehavior::Immediate)
 }
 
-fn json(value: &impl serde::Serialize) -> Result<String> {
+fn text_of(value: &impl serde::Serialize) -> Result<String> {
     serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
 }
 
-pub(super) fn begin_run(
-    connection: &mut Connection,
-    run: &RunRow,
-    packages: &[PackageRow],
-) -> Result<Number> {
-    let transaction = begin(connection)?;
-    transaction.execute(
-        "INSERT INTO run (started, ended, state, plan_digest, cores, slots, expected, bound, forced)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-        params![
-            run.started_seconds,
-            run.ended_seconds,
-            run.state.as_str(),
-            run.plan_digest,
-            run.cores,
-            run.slots,
-            run.expected_seconds,
-            run.bound_seconds,
-            run.forced.as_ref().map(json).transpose()?
-        ],
-    )?;
-    let number = transaction.last_insert_rowid();
-    {
-        let mut insert = transaction.prepare_cached(
-            "INSERT INTO run_package (run, name, version, state, reason, blamed, estimate, rank, why)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+fn value_of(value: &impl serde::Serialize) -> Result<Value> {
+    serde_json::to_value(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
+}
+
+/// Why nothing is written.
+pub(super) enum Refused {
+    Database(rusqlite::Error),
+    /// A build has what a build had before.
+    Used(String),
+}
+
+impl From<rusqlite::Error> for Refused {
+    fn from(error: rusqlite::Error) -> Refused {
+        Refused::Database(error)
+    }
+}
+
+impl Sqlite {
+    /// Writes as the leader, all or nothing.
+    pub(super) fn write<T>(
+        &mut self,
+        write: impl FnOnce(&Writer) -> Result<T, Refused>,
+    ) -> Result<T, StoreError> {
+        let (path, scope, own) = (&self.path, self.number, self.epoch);
+        let wrap = |error| database(path, error);
+        let transaction = begin(&mut self.connection).map_err(wrap)?;
+        let latest: i64 =
+            transaction.query_row("SELECT epoch FROM store", [], |row| row.get(0)).map_err(wrap)?;
+        let latest = latest as Number;
+        if own == 0 || own != latest {
+            return Err(StoreError::Fenced { store: path.display().to_string(), own, latest });
+        }
+        let written = match write(&Writer { transaction: &transaction, scope, epoch: own }) {
+            Ok(written) => written,
+            Err(Refused::Database(error)) => return Err(wrap(error)),
+            Err(Refused::Used(what)) => {
+                return Err(StoreError::Used { store: path.display().to_string(), what });
+            }
+        };
+        transaction.commit().map_err(wrap)?;
+        Ok(written)
+    }
+}
+
+/// The transaction of a decision.
+pub(super) struct Writer<'a> {
+    transaction: &'a Transaction<'a>,
+    scope: i64,
+    epoch: Number,
+}
+
+/// What an event is about, beside its scope.
+#[derive(Default)]
+struct About<'a> {
+    run: Option<Number>,
+    package: Option<&'a str>,
+    build: Option<Number>,
+    /// The place of a stage among those of its build.
+    place: Option<i64>,
+}
+
+impl Writer<'_> {
+    pub(super) fn begin_run(&self, run: &RunRow, packages: &[PackageRow]) -> Result<Number, Refused> {
+        self.execute(
+            "INSERT INTO run (started, ended, state, plan_digest, cores, slots, expected, bound, forced, scope)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            params![
+                run.started_seconds,
+                run.ended_seconds,
+                run.state.as_str(),
+                run.plan_digest,
+                run.cores,
+                run.slots,
+                run.expected_seconds,
+                run.bound_seconds,
+                run.forced.as_ref().map(text_of).transpose()?,
+                self.scope
+            ],
         )?;
-        for row in packages {
-            insert.execute(params![
-                number,
-                row.name,
-                row.version,
-                row.state.as_str(),
-                row.reason.to_string(),
-                row.blamed,
-                row.estimate_seconds,
-                row.rank_seconds,
-                json(&row.reason)?
-            ])?;
-        }
-    }
-    transaction.commit()?;
-    Ok(number as Number)
-}
-
-pub(super) fn record(connection: &mut Connection, records: &[Record]) -> Result<()> {
-    let transaction = begin(connection)?;
-    for record in records {
-        write(&transaction, record)?;
-    }
-    transaction.commit()
-}
-
-fn execute(transaction: &Transaction, sql: &str, values: &[&dyn ToSql]) -> Result<()> {
-    transaction.prepare_cached(sql)?.execute(values).map(|_| ())
-}
-
-fn write(transaction: &Transaction, record: &Record) -> Result<()> {
-    match record {
-        Record::Package { run, name, state, reason, blamed } => execute(
-            transaction,
-            "UPDATE run_package SET state = ?3, reason = ?4, blamed = ?5, why = ?6 WHERE run = ?1 AND name = ?2",
-            params![*run as i64, name, state.as_str(), reason.to_string(), blamed, json(reason)?],
-        ),
-        Record::BuildBegan(build) => build_began(transaction, build),
-        Record::StageEnded { build, stage } => execute(
-            transaction,
-            "INSERT INTO stage (build, position, result)
-             VALUES (?1, (SELECT count(*) FROM stage WHERE build = ?1), ?2)",
-            params![*build as i64, json(stage)?],
-        ),
-        Record::BuildEnded { build, at_seconds, outcome, failure, is_reproducible } => {
-            let is_out_of_memory =
-                failure.as_ref().is_some_and(|failure| failure.kind == FailureKind::Memory);
-            let failure = failure.as_ref().map(json).transpose()?;
-            execute(
-                transaction,
-                "UPDATE build SET ended = ?2, outcome = ?3, failure = ?4, reproducible = ?5 WHERE number = ?1",
-                params![*build as i64, at_seconds, outcome.as_str(), failure, is_reproducible],
+        let number = self.transaction.last_insert_rowid();
+        {
+            let mut insert = self.transaction.prepare_cached(
+                "INSERT INTO run_package (run, name, version, state, reason, blamed, estimate, rank, why)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
             )?;
-            let is_good = outcome.is_good();
-            if is_good || is_out_of_memory {
-                measured(transaction, *build, is_out_of_memory)?;
+            for row in packages {
+                insert.execute(params![
+                    number,
+                    row.name,
+                    row.version,
+                    row.state.as_str(),
+                    row.reason.to_string(),
+                    row.blamed,
+                    row.estimate_seconds,
+                    row.rank_seconds,
+                    text_of(&row.reason)?
+                ])?;
             }
-            if !is_good {
-                return Ok(());
-            }
-            execute(
-                transaction,
-                "INSERT OR REPLACE INTO duration (package, wall, cpu)
-                 SELECT package, ?2 - started, (SELECT coalesce(sum(result ->> '$.cpu_seconds'), 0)
-                                                FROM stage WHERE stage.build = build.number)
-                 FROM build WHERE number = ?1",
-                params![*build as i64, at_seconds],
-            )
         }
-        Record::Outputs(current) => outputs(transaction, current),
-        Record::KeyConfirmed { package, key } => execute(
-            transaction,
-            "UPDATE current SET key = ?2, key_lines = ?3 WHERE package = ?1",
-            params![package, key.digest, key.lines.join("\n")],
-        ),
-        Record::Run { run, state, ended_seconds } => execute(
-            transaction,
-            "UPDATE run SET state = ?2, ended = ?3 WHERE number = ?1",
-            params![*run as i64, state.as_str(), ended_seconds],
-        ),
+        let number = number as Number;
+        let body = json!({ "is_resumed": false });
+        self.event(
+            "run-began",
+            About { run: Some(number), ..About::default() },
+            run.started_seconds,
+            Some(&body),
+        )?;
+        Ok(number)
     }
-}
 
-/// Keeps what a build took beside what those before it took.
-fn measured(transaction: &Transaction, build: Number, is_out_of_memory: bool) -> Result<()> {
-    let mut select =
-        transaction.prepare_cached("SELECT result FROM stage WHERE build = ?1 ORDER BY position")?;
-    let stages = select.query_map([build as i64], |row| {
-        let text = row.get_ref(0)?.as_str()?;
-        serde_json::from_str(text).map_err(unreadable)
-    })?;
-    let stages = stages.collect::<Result<Vec<StageResult>>>()?;
-    let (package, cores): (String, u32) = transaction.query_row(
-        "SELECT package, cores FROM build JOIN run ON run.number = build.run WHERE build.number = ?1",
-        [build as i64],
-        |row| Ok((row.get(0)?, row.get(1)?)),
-    )?;
-    let mut kept = transaction.prepare_cached("SELECT builds FROM measured WHERE package = ?1")?;
-    let kept = kept.query_row([&package], |row| row.get::<_, String>(0)).optional()?;
-    let mut builds: Vec<Measurement> = match kept {
-        Some(text) => serde_json::from_str(&text).map_err(unreadable)?,
-        None => Vec::new(),
-    };
-    builds.push(Measurement::of(&stages, cores, is_out_of_memory));
-    let excess = builds.len().saturating_sub(MEASURED_MAX);
-    builds.drain(..excess);
-    execute(
-        transaction,
-        "INSERT OR REPLACE INTO measured (package, builds) VALUES (?1, ?2)",
-        params![package, json(&builds)?],
-    )
+    pub(super) fn record(&self, record: &Record) -> Result<(), Refused> {
+        match record {
+            Record::Package { run, name, state, reason, blamed, at_seconds } => {
+                self.execute(
+                    "UPDATE run_package SET state = ?3, reason = ?4, blamed = ?5, why = ?6
+                     WHERE run = ?1 AND name = ?2",
+                    params![*run as i64, name, state.as_str(), reason.to_string(), blamed, text_of(reason)?],
+                )?;
+                let body = json!({ "state": state, "reason": value_of(reason)?, "blamed": blamed });
+                let about = About { run: Some(*run), package: Some(name), ..About::default() };
+                self.event("package", about, *at_seconds, Some(&body))?;
+            }
+            Record::BuildBegan(build) => self.build_began(build)?,
+            Record::StageEnded { build, at_seconds, stage } => {
+                let place: i64 = self
+                    .transaction
+                    .prepare_cached("SELECT count(*) FROM stage WHERE build = ?1")?
+                    .query_row([*build as i64], |row| row.get(0))?;
+                self.execute(
+                    "INSERT INTO stage (build, position, result) VALUES (?1, ?2, ?3)",
+                    params![*build as i64, place, text_of(stage)?],
+                )?;
+                let about = About { build: Some(*build), place: Some(place), ..About::default() };
+                self.event("stage-ended", about, *at_seconds, None)?;
+            }
+            Record::BuildEnded { build, at_seconds, outcome, failure, is_reproducible } => {
+                let is_out_of_memory =
+                    failure.as_ref().is_some_and(|failure| failure.kind == FailureKind::Memory);
+                let failure = failure.as_ref().map(text_of).transpose()?;
+                self.execute(
+                    "UPDATE build SET ended = ?2, outcome = ?3, failure = ?4, reproducible = ?5
+                     WHERE number = ?1",
+                    params![*build as i64, at_seconds, outcome.as_str(), failure, is_reproducible],
+                )?;
+                let about = About { build: Some(*build), ..About::default() };
+                self.event("build-ended", about, *at_seconds, None)?;
+                let is_good = outcome.is_good();
+                if is_good || is_out_of_memory {
+                    self.measured(*build, is_out_of_memory)?;
+                }
+                if is_good {
+                    self.execute(
+                        "INSERT OR REPLACE INTO duration (scope, package, wall, cpu)
+                         SELECT ?3, package, ?2 - started,
+                                (SELECT coalesce(sum(result ->> '$.cpu_seconds'), 0)
+                                 FROM stage WHERE stage.build = build.number)
+                         FROM build WHERE number = ?1",
+                        params![*build as i64, at_seconds, self.scope],
+                    )?;
+                }
+            }
+            Record::Outputs(current) => self.outputs(current)?,
+            Record::KeyConfirmed { package, key } => self.execute(
+                "UPDATE current SET key = ?3, key_lines = ?4 WHERE scope = ?1 AND package = ?2",
+                params![self.scope, package, key.digest, key.lines.join("\n")],
+            )?,
+            Record::Run { run, state, at_seconds } => self.run(*run, *state, *at_seconds)?,
+        }
+        Ok(())
+    }
+
+    fn execute(&self, sql: &str, values: &[&dyn ToSql]) -> Result<()> {
+        self.transaction.prepare_cached(sql)?.execute(values).map(|_| ())
+    }
+
+    /// Reports what this transaction writes.
+    fn event(&self, kind: &str, about: About, at_seconds: f64, body: Option<&Value>) -> Result<()> {
+        self.execute(
+            "INSERT INTO event (epoch, type, version, scope, run, package, build, place, at, body)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            params![
+                self.epoch as i64,
+                kind,
+                EVENT_VERSION,
+                self.scope,
+                about.run.map(|run| run as i64),
+                about.package,
+                about.build.map(|build| build as i64),
+                about.place,
+                at_seconds,
+                body.map(Value::to_string)
+            ],
+        )
+    }
+
+    fn run(&self, run: Number, state: RunState, at_seconds: f64) -> Result<()> {
+        let is_over = state != RunState::Running;
+        self.execute(
+            "UPDATE run SET state = ?2, ended = ?3 WHERE number = ?1",
+            params![run as i64, state.as_str(), is_over.then_some(at_seconds)],
+        )?;
+        let about = About { run: Some(run), ..About::default() };
+        if !is_over {
+            return self.event("run-began", about, at_seconds, Some(&json!({ "is_resumed": true })));
+        }
+        self.event("run-ended", about, at_seconds, Some(&json!({ "state": state.as_str() })))?;
+        // Events are removed when a run has ended, so that none waits for it to begin.
+        self.execute(
+            "DELETE FROM event WHERE seq < (
+               SELECT min(seq) FROM event WHERE type = 'run-began' AND run > (SELECT max(number) FROM run) - ?1
+             )",
+            params![EVENT_RUNS_MAX as i64],
+        )
+    }
+
+    /// Keeps what a build took beside what those before it took.
+    fn measured(&self, build: Number, is_out_of_memory: bool) -> Result<()> {
+        let mut select =
+            self.transaction.prepare_cached("SELECT result FROM stage WHERE build = ?1 ORDER BY position")?;
+        let stages = select.query_map([build as i64], |row| {
+            let text = row.get_ref(0)?.as_str()?;
+            serde_json::from_str(text).map_err(unreadable)
+        })?;
+        let stages = stages.collect::<Result<Vec<StageResult>>>()?;
+        let (package, cores): (String, u32) = self.transaction.query_row(
+            "SELECT package, cores FROM build WHERE number = ?1",
+            [build as i64],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )?;
+        let mut kept = self
+            .transaction
+            .prepare_cached("SELECT builds FROM measured WHERE scope = ?1 AND package = ?2")?;
+        let kept = kept.query_row(params![self.scope, package], |row| row.get::<_, String>(0)).optional()?;
+        let mut builds: Vec<Measurement> = match kept {
+            Some(text) => serde_json::from_str(&text).map_err(unreadable)?,
+            None => Vec::new(),
+        };
+        builds.push(Measurement::of(&stages, cores, is_out_of_memory));
+        let excess = builds.len().saturating_sub(MEASURED_MAX);
+        builds.drain(..excess);
+        self.execute(
+            "INSERT OR REPLACE INTO measured (scope, package, builds) VALUES (?1, ?2, ?3)",
+            params![self.scope, package, text_of(&builds)?],
+        )
+    }
+
+    fn build_began(&self, build: &BuildRow) -> Result<(), Refused> {
+        let number = build.number as i64;
+        // Numbers count up, so that none is used again, even if its row is gone.
+        let is_free = self
+            .transaction
+            .prepare_cached("UPDATE store SET builds = ?1 WHERE builds < ?1")?
+            .execute([number])?
+            == 1;
+        if !is_free {
+            return Err(Refused::Used(format!("build {number}, or a later one")));
+        }
+        let attempt = build.attempt.map(|attempt| attempt.to_string());
+        let is_used: bool = self
+            .transaction
+            .prepare_cached("SELECT EXISTS (SELECT 1 FROM build WHERE attempt = ?1)")?
+            .query_row([&attempt], |row| row.get(0))?;
+        if let (true, Some(attempt)) = (is_used, &attempt) {
+            return Err(Refused::Used(format!("attempt {attempt}")));
+        }
+        self.execute(
+            "INSERT INTO build (number, run, package, version, slot, key, started, outcome, attempt, worker,
+                                cores, scope)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+            params![
+                number,
+                build.run as i64,
+                build.package,
+                build.version,
+                build.slot,
+                build.key,
+                build.started_seconds,
+                build.outcome.as_str(),
+                attempt,
+                build.worker,
+                build.cores,
+                self.scope
+            ],
+        )?;
+        let about = About { build: Some(build.number), ..About::default() };
+        Ok(self.event("build-began", about, build.started_seconds, None)?)
+    }
+
+    fn outputs(&self, current: &Current) -> Result<()> {
+        self.execute(
+            "INSERT OR REPLACE INTO current (scope, package, build, recipe_version, revision, key, key_lines)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            params![
+                self.scope,
+                current.package,
+                current.build as i64,
+                current.recipe_version,
+                current.revision,
+                current.key.digest,
+                current.key.lines.join("\n")
+            ],
+        )?;
+        self.execute(
+            "DELETE FROM output WHERE scope = ?1 AND package = ?2",
+            params![self.scope, current.package],
+        )?;
+        for output in &current.outputs {
+            self.execute(
+                "INSERT INTO output (scope, package, name, output) VALUES (?1, ?2, ?3, ?4)",
+                params![self.scope, current.package, output.name, text_of(output)?],
+            )?;
+        }
+        Ok(())
+    }
 }
 
 fn unreadable(error: serde_json::Error) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(error))
 }
 
-fn build_began(transaction: &Transaction, build: &BuildRow) -> Result<()> {
-    execute(
-        transaction,
-        "INSERT INTO build (number, run, package, version, slot, key, started, outcome)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-        params![
-            build.number as i64,
-            build.run as i64,
-            build.package,
-            build.version,
-            build.slot,
-            build.key,
-            build.started_seconds,
-            build.outcome.as_str()
-        ],
-    )
-}
-
-fn outputs(transaction: &Transaction, current: &Current) -> Result<()> {
-    execute(
-        transaction,
-        "INSERT OR REPLACE INTO current (package, build, recipe_version, revision, key, key_lines)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-        params![
-            current.package,
-            current.build as i64,
-            current.recipe_version,
-            current.revision,
-            current.key.digest,
-            current.key.lines.join("\n")
-        ],
-    )?;
-    execute(transaction, "DELETE FROM output WHERE package = ?1", params![current.package])?;
-    for output in &current.outputs {
-        execute(
-            transaction,
-            "INSERT INTO output (package, name, output) VALUES (?1, ?2, ?3)",
-            params![current.package, output.name, json(output)?],
-        )?;
-    }
-    Ok(())
-}
-
-pub(super) fn import_durations(connection: &mut Connection, durations: &[(String, f64, f64)]) -> Result<()> {
+pub(super) fn import_durations(
+    connection: &mut Connection,
+    scope: i64,
+    durations: &[(String, f64, f64)],
+) -> Result<()> {
     let transaction = begin(connection)?;
-    for (package, wall_seconds, cpu_seconds) in durations {
-        execute(
-            &transaction,
-            "INSERT OR REPLACE INTO imported_duration (package, wall, cpu) VALUES (?1, ?2, ?3)",
-            params![package, wall_seconds, cpu_seconds],
+    {
+        let mut insert = transaction.prepare_cached(
+            "INSERT OR REPLACE INTO imported_duration (scope, package, wall, cpu) VALUES (?1, ?2, ?3, ?4)",
         )?;
+        for (package, wall_seconds, cpu_seconds) in durations {
+            insert.execute(params![scope, package, wall_seconds, cpu_seconds])?;
+        }
     }
     transaction.commit()
 }
 
-pub(super) fn take_requests(connection: &mut Connection) -> Result<Vec<Request>> {
+pub(super) fn request(
+    connection: &mut Connection,
+    scope: i64,
+    kind: RequestKind,
+    package: &str,
+    at_seconds: f64,
+) -> Result<()> {
+    let transaction = begin(connection)?;
+    transaction.execute(
+        "INSERT INTO request (kind, package, at, scope) VALUES (?1, ?2, ?3, ?4)",
+        params![kind.as_str(), package, at_seconds, scope],
+    )?;
+    // Who leaves a request leads nothing: it is of the lead that there is.
+    let epoch: i64 = transaction.query_row("SELECT epoch FROM store", [], |row| row.get(0))?;
+    let writer = Writer { transaction: &transaction, scope, epoch: epoch as Number };
+    let about = About { package: Some(package), ..About::default() };
+    writer.event("requested", about, at_seconds, Some(&json!({ "request": kind.as_str() })))?;
+    transaction.commit()
+}
+
+pub(super) fn take_requests(connection: &mut Connection, scope: i64) -> Result<Vec<Request>> {
     // It is asked many times a second, and mostly there is none: nothing is written then, not even on a full disk.
-    let is_any: bool = connection.query_row("SELECT EXISTS (SELECT 1 FROM request)", [], |row| row.get(0))?;
+    let sql = "SELECT EXISTS (SELECT 1 FROM request WHERE scope = ?1)";
+    let is_any: bool = connection.query_row(sql, [scope], |row| row.get(0))?;
     if !is_any {
         return Ok(Vec::new());
     }
     let transaction = begin(connection)?;
     let requests = {
-        let mut select = transaction.prepare_cached("SELECT kind, package FROM request ORDER BY number")?;
-        let rows = select.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get(1)?)))?;
+        let mut select = transaction
+            .prepare_cached("SELECT kind, package FROM request WHERE scope = ?1 ORDER BY number")?;
+        let rows = select.query_map([scope], |row| Ok((row.get::<_, String>(0)?, row.get(1)?)))?;
         rows.filter_map(|row| match row {
             Ok((kind, package)) => RequestKind::parse(&kind).map(|kind| Ok(Request { kind, package })),
             Err(error) => Some(Err(error)),
         })
         .collect::<Result<Vec<_>>>()?
     };
-    transaction.execute("DELETE FROM request", [])?;
+    transaction.execute("DELETE FROM request WHERE scope = ?1", [scope])?;
     transaction.commit()?;
     Ok(requests)
 }
 
-pub(super) fn save_plan(connection: &mut Connection, plan: &Plan) -> Result<()> {
+pub(super) fn save_plan(connection: &mut Connection, scope: i64, plan: &Plan) -> Result<()> {
     let transaction = begin(connection)?;
-    transaction.execute_batch("DELETE FROM plan; DELETE FROM plan_package;")?;
+    transaction.execute("DELETE FROM plan WHERE scope = ?1", [scope])?;
+    transaction.execute("DELETE FROM plan_package WHERE scope = ?1", [scope])?;
     transaction.execute(
-        "INSERT INTO plan (only, digest, made, expected, bound, cuts, path, remarks)
-         VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        "INSERT INTO plan (digest, made, expected, bound, cuts, path, remarks, scope)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
         params![
             plan.digest,
             plan.made_seconds,
@@ -248,13 +411,14 @@ pub(super) fn save_plan(connection: &mut Connection, plan: &Plan) -> Result<()> 
             plan.bound_seconds,
             plan.cuts.join("\n"),
             plan.path.join(" "),
-            plan.remarks.join("\n")
+            plan.remarks.join("\n"),
+            scope
         ],
     )?;
     {
         let mut insert = transaction.prepare_cached(
-            "INSERT INTO plan_package (name, version, state, reason, blamed, estimate, rank, dependencies, why)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            "INSERT INTO plan_package (name, version, state, reason, blamed, estimate, rank, dependencies, why, scope)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
         )?;
         for PlanRow { package: row, dependencies } in &plan.packages {
             insert.execute(params![
@@ -266,7 +430,8 @@ pub(super) fn save_plan(connection: &mut Connection, plan: &Plan) -> Result<()> 
                 row.estimate_seconds,
                 row.rank_seconds,
                 dependencies.join(" "),
-                json(&row.reason)?
+                text_of(&row.reason)?,
+                scope
             ])?;
         }
     }

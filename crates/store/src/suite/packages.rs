@@ -1,12 +1,12 @@
 //! Outputs of packages, and the times of their builds.
 
-use super::{Open, build_row, failure, output, run_row, stage};
+use super::{Open, build_row, failure, leading, output, run_row, stage};
 use crate::{Current, MEASURED_MAX, MeasuredStage, Record};
 use kilnyard_model::order::{Key, Stage};
 use kilnyard_model::result::{BuildOutcome, FailureKind, StageResult};
 
 pub(super) fn outputs_replace_those_of_the_same_package_alone(open: Open) {
-    let mut store = open();
+    let mut store = leading(open);
     let run = store.begin_run(&run_row(), &[]).unwrap();
     let current = |package: &str, outputs: &[&str]| Current {
         package: package.into(),
@@ -28,8 +28,8 @@ pub(super) fn outputs_replace_those_of_the_same_package_alone(open: Open) {
     assert_eq!(store.current("p").unwrap().unwrap().key, key);
     store
         .record(&[
-            Record::BuildBegan(build_row(1, run, "p")),
-            Record::StageEnded { build: 1, stage: Box::new(stage(Stage::Build, 2.5)) },
+            Record::BuildBegan(Box::new(build_row(1, run, "p"))),
+            Record::StageEnded { build: 1, at_seconds: 103.0, stage: Box::new(stage(Stage::Build, 2.5)) },
             Record::BuildEnded {
                 build: 1,
                 at_seconds: 111.0,
@@ -43,7 +43,7 @@ pub(super) fn outputs_replace_those_of_the_same_package_alone(open: Open) {
 }
 
 pub(super) fn imported_times_stand_in_until_a_package_is_built(open: Open) {
-    let mut store = open();
+    let mut store = leading(open);
     let time = |name: &str, wall, cpu| (name.to_owned(), wall, cpu);
     store.import_durations(&[time("p", 30.0, 20.0), time("q", 3.0, 2.0)]).unwrap();
     store.import_durations(&[time("q", 5.0, 4.0)]).unwrap();
@@ -56,7 +56,9 @@ pub(super) fn imported_times_stand_in_until_a_package_is_built(open: Open) {
         failure: None,
         is_reproducible: None,
     };
-    store.record(&[Record::BuildBegan(build_row(1, run, "p")), ended(BuildOutcome::Failed)]).unwrap();
+    store
+        .record(&[Record::BuildBegan(Box::new(build_row(1, run, "p"))), ended(BuildOutcome::Failed)])
+        .unwrap();
     assert_eq!(store.durations().unwrap()[0], time("p", 30.0, 20.0));
     store.record(&[ended(BuildOutcome::Built)]).unwrap();
     // An import later on does not hide what was measured here.
@@ -65,7 +67,7 @@ pub(super) fn imported_times_stand_in_until_a_package_is_built(open: Open) {
 }
 
 pub(super) fn the_last_builds_are_measured_and_those_without_memory_too(open: Open) {
-    let mut store = open();
+    let mut store = leading(open);
     let run = store.begin_run(&run_row(), &[]).unwrap();
     let end = |build, outcome, failure| Record::BuildEnded {
         build,
@@ -89,11 +91,19 @@ pub(super) fn the_last_builds_are_measured_and_those_without_memory_too(open: Op
         };
         store
             .record(&[
-                Record::BuildBegan(build_row(number, run, "p")),
-                Record::StageEnded { build: number, stage: Box::new(stage(Stage::Fetch, 9.0)) },
+                Record::BuildBegan(Box::new(build_row(number, run, "p"))),
+                Record::StageEnded {
+                    build: number,
+                    at_seconds: 103.0,
+                    stage: Box::new(stage(Stage::Fetch, 9.0)),
+                },
                 // It was made twice.
-                Record::StageEnded { build: number, stage: Box::new(stage(Stage::Build, 99.0)) },
-                Record::StageEnded { build: number, stage: Box::new(made) },
+                Record::StageEnded {
+                    build: number,
+                    at_seconds: 103.0,
+                    stage: Box::new(stage(Stage::Build, 99.0)),
+                },
+                Record::StageEnded { build: number, at_seconds: 103.0, stage: Box::new(made) },
                 end(number, outcome, failure),
             ])
             .unwrap();
@@ -108,7 +118,7 @@ pub(super) fn the_last_builds_are_measured_and_those_without_memory_too(open: Op
     for number in 5..20 {
         store
             .record(&[
-                Record::BuildBegan(build_row(number, run, "p")),
+                Record::BuildBegan(Box::new(build_row(number, run, "p"))),
                 end(number, BuildOutcome::Built, None),
             ])
             .unwrap();
@@ -117,7 +127,7 @@ pub(super) fn the_last_builds_are_measured_and_those_without_memory_too(open: Op
 }
 
 pub(super) fn outputs_are_ordered_by_name_and_package(open: Open) {
-    let mut store = open();
+    let mut store = leading(open);
     let current = |package: &str, outputs: &[&str]| {
         Record::Outputs(Current {
             package: package.into(),
@@ -141,4 +151,25 @@ pub(super) fn outputs_are_ordered_by_name_and_package(open: Open) {
     let key = Key { digest: "k2".into(), lines: Vec::new() };
     store.record(&[Record::KeyConfirmed { package: "unknown".into(), key }]).unwrap();
     assert_eq!(store.current("unknown").unwrap(), None);
+}
+
+/// What a package took is estimated from the cores that it had, whatever the run has.
+pub(super) fn a_build_has_its_own_worker_and_its_cores(open: Open) {
+    let mut store = leading(open);
+    let run = store.begin_run(&run_row(), &[]).unwrap();
+    let mut builds = [build_row(1, run, "p"), build_row(2, run, "q")];
+    (builds[0].worker, builds[0].cores) = (Some("a".into()), 64);
+    (builds[1].worker, builds[1].cores) = (Some("b".into()), 7);
+    let begin = builds.clone().map(|build| Record::BuildBegan(Box::new(build)));
+    store.record(&begin).unwrap();
+    assert_eq!(store.builds_in(run).unwrap(), builds);
+    for build in [1, 2] {
+        let outcome = BuildOutcome::Built;
+        let end =
+            Record::BuildEnded { build, at_seconds: 111.0, outcome, failure: None, is_reproducible: None };
+        store.record(&[end]).unwrap();
+    }
+    let measured = store.measured().unwrap();
+    let cores: Vec<_> = measured.iter().map(|(name, builds)| (name.as_str(), builds[0].cores)).collect();
+    assert_eq!((cores, run_row().cores), (vec![("p", 64), ("q", 7)], 2));
 }

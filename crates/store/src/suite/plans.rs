@@ -1,13 +1,13 @@
 //! Requests and the plan that is kept.
 
-use super::{Open, package_row};
+use super::{Open, connect, package_row};
 use crate::{Plan, PlanRow, PlanRowSeen, RequestKind};
 use kilnyard_model::result::PackageState;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub(super) fn requests_are_taken_once_and_in_order(open: Open) {
-    let mut store = open();
-    let mut other = open();
+    let mut store = connect(open);
+    let mut other = connect(open);
     other.request(RequestKind::Retry, "a", 1.0).unwrap();
     other.request(RequestKind::Bump, "b", 2.0).unwrap();
     let taken = store.take_requests().unwrap();
@@ -19,7 +19,7 @@ pub(super) fn requests_are_taken_once_and_in_order(open: Open) {
 }
 
 pub(super) fn a_plan_replaces_the_one_before(open: Open) {
-    let mut store = open();
+    let mut store = connect(open);
     assert_eq!(store.plan().unwrap(), None);
     let mut plan = Plan {
         digest: "d1".into(),
@@ -43,7 +43,7 @@ pub(super) fn a_plan_replaces_the_one_before(open: Open) {
 }
 
 pub(super) fn packages_of_a_plan_pass_by_until_enough(open: Open) {
-    let mut store = open();
+    let mut store = connect(open);
     let row = |name: &str, dependencies: &[&str]| PlanRow {
         package: package_row(name, PackageState::Ready),
         dependencies: dependencies.iter().map(|name| (*name).to_owned()).collect(),
@@ -60,7 +60,7 @@ pub(super) fn packages_of_a_plan_pass_by_until_enough(open: Open) {
     };
     store.save_plan(&plan).unwrap();
     plan.packages.clear();
-    let mut other = open();
+    let mut other = connect(open);
     let seen = store.at_once(|store| {
         let head = store.plan_head().unwrap().unwrap();
         // What another process writes meanwhile is not seen.
@@ -81,11 +81,11 @@ pub(super) fn packages_of_a_plan_pass_by_until_enough(open: Open) {
 pub(super) fn of_several_takers_one_has_each_request(open: Open) {
     const REQUESTS: usize = 40;
     const TAKERS: usize = 3;
-    let mut store = open();
+    let mut store = connect(open);
     let count = AtomicUsize::new(0);
     let taken: Vec<Vec<String>> = std::thread::scope(|scope| {
         let take = || {
-            let mut store = open();
+            let mut store = connect(open);
             let mut own = Vec::new();
             while count.load(Ordering::SeqCst) < REQUESTS {
                 let requests = store.take_requests().unwrap();

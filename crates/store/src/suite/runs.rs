@@ -1,22 +1,30 @@
 //! Runs, their packages and their builds.
 
-use super::{Open, build_row, failure, package_row, run_row, stage};
+use super::{Open, build_row, connect, failure, leading, package_row, run_row, stage};
 use crate::{Current, LastBuild, PackageRow, Record, RunRow, RunState};
 use kilnyard_model::order::{Key, Output, Stage};
 use kilnyard_model::reason::{Reason, StageFailed};
 use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, PackageState};
 
 pub(super) fn a_run_comes_back_as_it_was_written(open: Open) {
-    let mut store = open();
+    let mut store = leading(open);
     let rows = [package_row("b", PackageState::Ready), package_row("a", PackageState::Waiting)];
     let run = store.begin_run(&run_row(), &rows).unwrap();
     let number = store.next_build().unwrap();
     let failure = failure(FailureKind::Command);
     store
         .record(&[
-            Record::BuildBegan(build_row(number, run, "b")),
-            Record::StageEnded { build: number, stage: Box::new(stage(Stage::Unpack, 1.0)) },
-            Record::StageEnded { build: number, stage: Box::new(stage(Stage::Build, 2.0)) },
+            Record::BuildBegan(Box::new(build_row(number, run, "b"))),
+            Record::StageEnded {
+                build: number,
+                at_seconds: 103.0,
+                stage: Box::new(stage(Stage::Unpack, 1.0)),
+            },
+            Record::StageEnded {
+                build: number,
+                at_seconds: 103.0,
+                stage: Box::new(stage(Stage::Build, 2.0)),
+            },
             Record::BuildEnded {
                 build: number,
                 at_seconds: 105.0,
@@ -30,11 +38,12 @@ pub(super) fn a_run_comes_back_as_it_was_written(open: Open) {
                 state: PackageState::Failed,
                 reason: Reason::Failed(StageFailed::from(&failure)),
                 blamed: Some("b".into()),
+                at_seconds: 104.0,
             },
         ])
         .unwrap();
     drop(store);
-    let store = open();
+    let store = connect(open);
     let builds = store.builds_in(run).unwrap();
     assert_eq!(builds.len(), 1);
     assert_eq!(builds[0].failure, Some(failure));
@@ -48,43 +57,44 @@ pub(super) fn a_run_comes_back_as_it_was_written(open: Open) {
 }
 
 pub(super) fn a_decision_that_fails_half_way_leaves_nothing(open: Open) {
-    let mut store = open();
+    let mut store = leading(open);
     let run = store.begin_run(&run_row(), &[package_row("a", PackageState::Ready)]).unwrap();
-    store.record(&[Record::BuildBegan(build_row(1, run, "a"))]).unwrap();
+    store.record(&[Record::BuildBegan(Box::new(build_row(1, run, "a")))]).unwrap();
     let change = Record::Package {
         run,
         name: "a".into(),
         state: PackageState::Building,
         reason: Reason::Undecided,
         blamed: None,
+        at_seconds: 104.0,
     };
     // The same number of a build twice is refused, and with it the change before.
-    store.record(&[change, Record::BuildBegan(build_row(1, run, "a"))]).unwrap_err();
+    store.record(&[change, Record::BuildBegan(Box::new(build_row(1, run, "a")))]).unwrap_err();
     assert_eq!(store.package(run, "a").unwrap().unwrap().state, PackageState::Ready);
 }
 
 pub(super) fn runs_are_listed_from_the_latest_on(open: Open) {
-    let mut store = open();
+    let mut store = leading(open);
     assert_eq!(store.last_run().unwrap(), None);
     assert!(store.runs().unwrap().is_empty());
     let first = store.begin_run(&run_row(), &[]).unwrap();
     let second = store.begin_run(&RunRow { forced: None, ..run_row() }, &[]).unwrap();
     assert!(second > first, "numbers count up");
-    let ended = |run, state, ended_seconds| Record::Run { run, state, ended_seconds };
-    store.record(&[ended(first, RunState::Interrupted, Some(150.5))]).unwrap();
+    let moved = |run, state, at_seconds| Record::Run { run, state, at_seconds };
+    store.record(&[moved(first, RunState::Interrupted, 150.5)]).unwrap();
     let expected = [
         RunRow { number: second, forced: None, ..run_row() },
         RunRow { number: first, state: RunState::Interrupted, ended_seconds: Some(150.5), ..run_row() },
     ];
     assert_eq!(store.runs().unwrap(), expected);
-    assert_eq!(open().last_run().unwrap().as_ref(), Some(&expected[0]));
+    assert_eq!(connect(open).last_run().unwrap().as_ref(), Some(&expected[0]));
     // A run that is resumed has no end again.
-    store.record(&[ended(first, RunState::Running, None)]).unwrap();
+    store.record(&[moved(first, RunState::Running, 160.0)]).unwrap();
     assert_eq!(store.runs().unwrap()[1], RunRow { number: first, ..run_row() });
 }
 
 pub(super) fn packages_of_a_run_are_ordered_and_counted(open: Open) {
-    let mut store = open();
+    let mut store = leading(open);
     let rows = [
         package_row("c", PackageState::Ready),
         package_row("B", PackageState::Waiting),
@@ -108,14 +118,14 @@ pub(super) fn packages_of_a_run_are_ordered_and_counted(open: Open) {
 }
 
 pub(super) fn builds_are_ordered_as_promised(open: Open) {
-    let mut store = open();
+    let mut store = leading(open);
     let run = store.begin_run(&run_row(), &[]).unwrap();
     let later = store.begin_run(&run_row(), &[]).unwrap();
     let first = store.next_build().unwrap();
     let begin = |at: u64, run, package: &str, slot| {
         let mut row = build_row(first + at, run, package);
         row.slot = slot;
-        Record::BuildBegan(row)
+        Record::BuildBegan(Box::new(row))
     };
     let end = |at: u64, outcome| Record::BuildEnded {
         build: first + at,
@@ -156,13 +166,13 @@ pub(super) fn builds_are_ordered_as_promised(open: Open) {
 /// A reader in another process sees each decision whole or not at all, and `at_once` holds one moment still.
 pub(super) fn a_reader_sees_whole_decisions_alone(open: Open) {
     const DECISIONS: u32 = 60;
-    let mut store = open();
+    let mut store = leading(open);
     let rows = [package_row("a", PackageState::Ready), package_row("b", PackageState::Ready)];
     let run = store.begin_run(&run_row(), &rows).unwrap();
     let reasons = |rows: &[PackageRow]| rows.iter().map(|row| row.reason.to_string()).collect::<Vec<_>>();
     std::thread::scope(|scope| {
         let reader = scope.spawn(move || {
-            let store = open();
+            let store = connect(open);
             let mut seen = 0;
             loop {
                 let (one, rows, other) = store
@@ -188,6 +198,7 @@ pub(super) fn a_reader_sees_whole_decisions_alone(open: Open) {
                 state: PackageState::Ready,
                 reason: Reason::impossible(decision.to_string()),
                 blamed: None,
+                at_seconds: 104.0,
             };
             store.record(&[change("a"), change("b")]).unwrap();
         }
@@ -197,7 +208,7 @@ pub(super) fn a_reader_sees_whole_decisions_alone(open: Open) {
 
 pub(super) fn texts_and_numbers_come_back_as_they_were(open: Open) {
     let hostile = "'; DROP TABLE build; -- \"x\" \\ %s $1 \u{1b}[2J\u{fffd}ü\u{1f600}\nand a second line\t";
-    let mut store = open();
+    let mut store = leading(open);
     let mut row = package_row(hostile, PackageState::Ready);
     (row.version, row.blamed) = (hostile.into(), Some(hostile.into()));
     row.reason = Reason::impossible(hostile);
@@ -215,8 +226,8 @@ pub(super) fn texts_and_numbers_come_back_as_they_were(open: Open) {
         (1 << 62, Some(hostile.into()), vec![hostile.into()]);
     store
         .record(&[
-            Record::BuildBegan(build.clone()),
-            Record::StageEnded { build: number, stage: Box::new(made.clone()) },
+            Record::BuildBegan(Box::new(build.clone())),
+            Record::StageEnded { build: number, at_seconds: 103.0, stage: Box::new(made.clone()) },
             Record::BuildEnded {
                 build: number,
                 at_seconds: 1_795_306_845.123_456,

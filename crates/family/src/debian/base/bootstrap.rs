@@ -14,6 +14,7 @@ use kilnyard_root::{Access, IdMap, Operation, Sandbox, View, remove_folder};
 use kilnyard_yard::environment::Environment;
 use kilnyard_yard::error::{Context, Error, Kind, Result};
 use kilnyard_yard::layers::make_layer;
+use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::yard::Yard;
 use std::io::{self, Write};
 use std::path::Path;
@@ -144,7 +145,7 @@ impl<'a> Making<'a> {
         let last = &lines[lines.len().saturating_sub(LINES_SHOWN)..];
         error.causes.extend(last.iter().map(|line| (*line).to_owned()));
         if text.contains("run mmdebstrap") || !Path::new("/usr/bin/mmdebstrap").exists() {
-            return error.hint("as root: apt-get install mmdebstrap");
+            return error.hint(Remedy::packages(&["mmdebstrap"]));
         }
         error.hint(format!("zstdless {}.zst", path.display()))
     }
@@ -191,7 +192,7 @@ fn download(making: &mut Making, root: &DebianRoot) -> Result<()> {
     // Its own path may be closed to the root's ids.
     let copied = fs_err::read(keyring).and_then(|keys| fs_err::write(yard.path(WORK).join(KEYRING), keys));
     copied.context(Kind::Usage, "read the archive's keyring").map_err(|error| {
-        error.hint("keyring in kilnyard.toml; as root: apt-get install debian-archive-keyring")
+        error.hint(Remedy::from("keyring in kilnyard.toml; ").then_packages(&["debian-archive-keyring"]))
     })?;
     // No other user of the machine may enter the folder above.
     fs_err::write(yard.path(WORK).join(SOURCES), sources(root)).context(Kind::Machine, failed)?;

@@ -1,6 +1,7 @@
 //! The root that builds begin with: a release of Debian, bootstrapped.
 
 use kilnyard_mirror::without_password;
+use kilnyard_model::target::{Target, TargetError};
 use serde::Deserialize;
 use std::path::PathBuf;
 
@@ -58,6 +59,9 @@ pub struct DebianRoot {
     pub packages: Vec<String>,
 }
 
+/// The system that all roots are of.
+const SYSTEM: &str = "linux";
+
 /// This machine's architecture, by Debian's name.
 pub fn own_architecture() -> String {
     let name = match std::env::consts::ARCH {
@@ -87,9 +91,15 @@ pub fn debian_keyring() -> PathBuf {
 }
 
 impl DebianRoot {
+    /// What a family builds in such a root.
+    pub fn target(&self, family: &str) -> Result<Target, TargetError> {
+        Target::new(family, SYSTEM, &self.release, &self.architecture)
+    }
+
     /// What is wrong with it, if anything.
     pub fn check(&self) -> Result<(), String> {
         word("release", &self.release)?;
+        self.target("any").map_err(|error| error.to_string())?;
         self.suites.iter().try_for_each(|suite| word("suite", suite))?;
         self.components.iter().try_for_each(|component| word("component", component))?;
         self.packages.iter().try_for_each(|package| word("package", package))?;

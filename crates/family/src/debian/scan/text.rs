@@ -8,6 +8,7 @@ use kilnyard_ecosystem::{Compression, decompress};
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_yard::error::{Context, Error, Kind, Result};
 use kilnyard_yard::files::write_whole_by;
+use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::yard::Yard;
 use sha2::{Digest, Sha256};
 use std::io::{self, Read, Write};
@@ -81,7 +82,9 @@ impl<'a> Reader<'a> {
     pub fn read(&mut self, name: &str) -> Result<String> {
         let bytes = unpacked(&self.yard.path("index").join(name))
             .context(Kind::Machine, format!("read the index {name}"))
-            .map_err(|error| error.hint("kilnyard clean --index && kilnyard scan"))?;
+            .map_err(|error| {
+                error.hint(Remedy::command("clean --index").then(" && ").then_command("scan"))
+            })?;
         self.left_bytes = self.left_bytes.checked_sub(bytes.len() as u64).ok_or_else(|| {
             let message =
                 format!("the indexes of this yard have more than {INDEXES_BYTES_MAX} bytes together");

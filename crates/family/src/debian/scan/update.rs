@@ -11,6 +11,7 @@ use kilnyard_mirror::{Client, Condition, Fetched, Sha256Hex, Wanted};
 use kilnyard_model::foreign::Foreign;
 use kilnyard_sign::Keyring;
 use kilnyard_yard::error::{Context, Error, Kind, Result};
+use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::yard::Yard;
 use std::sync::atomic::AtomicBool;
 
@@ -131,7 +132,9 @@ impl Update<'_> {
                 .hint("another mirror, or this machine's clock: date -u")
                 .hint("check-valid-until = false in kilnyard.toml, for a snapshot or a mirror that is frozen on purpose"),
             Refused::Older { .. } => error.hint(
-                "another mirror; or, to accept the older state on purpose, kilnyard clean --index, which forgets what was seen",
+                Remedy::from("another mirror; or, to accept the older state on purpose, ")
+                    .then_command("clean --index")
+                    .then(", which forgets what was seen"),
             ),
             Refused::Ahead { .. } => error.hint("this machine's clock: date -u; or another mirror"),
             Refused::NoDate | Refused::NotADate { .. } => error.hint("another mirror in kilnyard.toml"),

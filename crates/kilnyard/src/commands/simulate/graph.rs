@@ -1,15 +1,14 @@
-//! Reads what depends on what: edges as bob prints them, or a scan of pkgsrc.
+//! Reads what depends on what: edges as bob prints them, or the form of a family.
 
-use crate::error::{Context, Error, Kind, Result};
-use kilnyard_ecosystem::pkgsrc::resolve::{Outcome, Rules, Scanned, resolve};
-use kilnyard_ecosystem::pkgsrc::scan_file::ScanFile;
+use crate::error::{Error, Result};
+use kilnyard_family::FAMILIES;
 use kilnyard_model::graph::{Graph, PackageId};
 use std::path::Path;
 
-/// Reads either form; a scan is known by its first line.
+/// Reads a family's own form, which the family knows by its beginning, or else edges.
 pub fn parse(text: &str, path: &Path) -> Result<Graph> {
-    let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or("");
-    if first.starts_with("PKGNAME=") { scan(text, path) } else { edges(text, path) }
+    let of_family = FAMILIES.iter().find_map(|family| family.read_graph(text, path));
+    of_family.unwrap_or_else(|| edges(text, path))
 }
 
 /// Lines `A -> B`: B depends on A.
@@ -57,28 +56,6 @@ fn cycle(graph: &Graph, members: &[PackageId]) -> Vec<PackageId> {
         next = graph.dependents(package).iter().find(|id| members.binary_search(id).is_ok()).copied();
     }
     seen
-}
-
-/// A scan of pkgsrc: the packages that can be built, with their exact dependencies.
-fn scan(text: &str, path: &Path) -> Result<Graph> {
-    let failed = format!("read {}", path.display());
-    let file = ScanFile::parse(text.as_bytes()).context(Kind::Usage, failed)?;
-    let scanned: Vec<Scanned> = file.stanzas.iter().map(Scanned::from).collect();
-    let resolved = resolve(&scanned, Rules::Kilnyard);
-    let is_built = |id: &PackageId| resolved.outcomes[id.index()] == Outcome::Buildable;
-    let built = || (0..scanned.len() as u32).map(PackageId).filter(is_built);
-    let mut graph = Graph::new();
-    for id in built() {
-        graph.add(scanned[id.index()].name);
-    }
-    for id in built() {
-        let package = graph.add(scanned[id.index()].name);
-        for dependency in &resolved.depends[id.index()] {
-            let dependency = graph.add(scanned[dependency.index()].name);
-            graph.depend(package, dependency);
-        }
-    }
-    Ok(graph)
 }
 
 /// A package's name without its version.

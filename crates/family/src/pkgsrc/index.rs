@@ -1,37 +1,36 @@
 //! `kilnyard index`: look-up files, made of a pkg_summary and asked for one package.
 
-use super::{print, print_json};
-use crate::cli::Index;
-use crate::error::{Context, Error, Kind, Result};
-use crate::files::write_whole;
-use crate::{input, words};
+use super::options::Index;
 use kilnyard_ecosystem::pkgsrc::summary::{self, REPEATED};
 use kilnyard_publish::{LookUp, render_look_up};
+use kilnyard_yard::error::{Context, Error, Kind, Result};
+use kilnyard_yard::files::write_whole;
+use kilnyard_yard::program::Program;
+use kilnyard_yard::words;
 use serde_json::{Map, Value};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Answers a look-up without options, if this program was started for one. Clients start it for each package, and knowing
+/// Answers a look-up without options, if these words ask for one. Clients start the program for each package, and knowing
 /// the arguments of all commands costs more than the look-up.
-pub fn look_up_if_asked() -> Option<Result<ExitCode>> {
-    let words: Vec<OsString> = std::env::args_os().skip(1).take(5).collect();
-    let [index, look_up_word, file, package] = &words[..] else { return None };
+pub fn look_up_if_asked(words: &[OsString], program: &dyn Program) -> Option<Result<ExitCode>> {
+    let [index, look_up_word, file, package] = words else { return None };
     let is_plain = |word: &OsString| !word.is_empty() && !word.as_encoded_bytes().starts_with(b"-");
     let is_asked = index == "index" && look_up_word == "look-up" && is_plain(file) && is_plain(package);
-    is_asked.then(|| package.to_str().map(|package| look_up(Path::new(file), package, false)))?
+    is_asked.then(|| package.to_str().map(|package| look_up(Path::new(file), package, false, program)))?
 }
 
-pub fn run(options: &Index) -> Result<ExitCode> {
+pub fn run(options: &Index, program: &dyn Program) -> Result<ExitCode> {
     match options {
-        Index::Make { summary, file } => make(summary, file),
-        Index::LookUp { file, package, json } => look_up(file, package, *json),
+        Index::Make { summary, file } => make(summary, file, program),
+        Index::LookUp { file, package, json } => look_up(file, package, *json, program),
     }
 }
 
-fn make(summary: &Path, file: &Path) -> Result<ExitCode> {
+fn make(summary: &Path, file: &Path, program: &dyn Program) -> Result<ExitCode> {
     let failed = format!("read {}", summary.display());
-    let bytes = input::read(summary).context(Kind::Usage, &failed)?;
+    let bytes = program.read(summary).context(Kind::Usage, &failed)?;
     let text = String::from_utf8(bytes).context(Kind::Usage, &failed)?;
     let entries = summary::entries(&text).context(Kind::Usage, &failed)?;
     let records: Vec<(&str, &[u8])> =
@@ -39,7 +38,8 @@ fn make(summary: &Path, file: &Path) -> Result<ExitCode> {
     let rendered =
         render_look_up(&records).context(Kind::Usage, format!("make an index of {}", summary.display()))?;
     write_whole(file, &rendered)?;
-    tell!(
+    say!(
+        program,
         "{} in {}, {}",
         words::count(records.len() as u64, "package"),
         file.display(),
@@ -48,7 +48,7 @@ fn make(summary: &Path, file: &Path) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn look_up(file: &Path, package: &str, as_json: bool) -> Result<ExitCode> {
+fn look_up(file: &Path, package: &str, as_json: bool, program: &dyn Program) -> Result<ExitCode> {
     let failed = format!("look {package} up");
     let found = LookUp::open(file).and_then(|index| index.get(package)).context(Kind::Usage, &failed)?;
     let Some(content) = found else {
@@ -56,7 +56,7 @@ fn look_up(file: &Path, package: &str, as_json: bool) -> Result<ExitCode> {
     };
     let text = String::from_utf8(content).context(Kind::Usage, &failed)?;
     if !as_json {
-        return print(&text);
+        return program.print(&text);
     }
     let mut fields = Map::new();
     for (key, value) in (summary::Entry { name: package, text: &text }).fields() {
@@ -70,5 +70,5 @@ fn look_up(file: &Path, package: &str, as_json: bool) -> Result<ExitCode> {
             }
         }
     }
-    print_json(&Value::Object(fields))
+    program.print_json(&Value::Object(fields))
 }

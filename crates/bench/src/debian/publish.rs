@@ -1,13 +1,13 @@
 //! Publishing a repository of 2,000 packages, whole and after one package changed.
 
-use super::child::all_cpu_seconds;
-use super::figures::{Report, Series, Unit, ratios};
-use super::scratch::Scratch;
-use super::synthetic;
+use super::{empty_yard, synthetic};
 use crate::Trial;
+use crate::child::all_cpu_seconds;
 use crate::error::{Context, Error, Kind, Result};
+use crate::figures::{Report, Series, Unit, ratios};
 use crate::key::Key;
 use crate::mirror;
+use crate::scratch::Scratch;
 use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::debian::source::Sources;
 use kilnyard_ecosystem::debian::universe::Universe;
@@ -28,7 +28,7 @@ const CPU_SECONDS_MAX: f64 = 1.0;
 pub fn measure(trial: &Trial<'_>) -> Result<Report> {
     let pairs = trial.pairs;
     let scratch = Scratch::within(trial.temporary, None)?;
-    let yard = scratch.empty_yard(trial)?;
+    let yard = empty_yard(&scratch, trial)?;
     let key = YardKey::generate("Benchmark <benchmark@localhost>").or_internal("make a key")?;
     key.write(&yard.path("state/key.asc")).context(Kind::Machine, "keep the key")?;
     let debian: &Debian = yard.config.family.require(debian::TITLE)?;
@@ -38,12 +38,14 @@ pub fn measure(trial: &Trial<'_>) -> Result<Report> {
     let names: Vec<String> = (0..PACKAGES).map(|number| synthetic::current(number, 1).package).collect();
     let workshop =
         Workshop::new(settings, universe, Sources::default(), &names, Base::default(), Published::default());
+    let mut store = yard.store()?;
+    store.lead().map_err(store_error)?;
     let mut bench =
-        Bench { store: Box::new(yard.store()?), distfiles: mirror::open_distfiles(&yard)?, yard, workshop };
+        Bench { store: Box::new(store), distfiles: mirror::open_distfiles(&yard)?, yard, workshop };
     bench.put((0..PACKAGES).map(|number| synthetic::current(number, 1)).collect())?;
     let (mut whole, mut changed, mut changed_wall) = (Vec::new(), Vec::new(), Vec::new());
     for pair in 1..=pairs {
-        super::go_on()?;
+        crate::go_on()?;
         fs_err::remove_dir_all(bench.yard.path("repository")).or_internal("clean the repository")?;
         Yard::make_folders(&bench.yard.folder)?;
         whole.push(bench.publish()?.0);

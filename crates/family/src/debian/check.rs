@@ -1,25 +1,42 @@
 //! `kilnyard check`: which sources of the release cannot be built, and why.
 
-use super::{print, print_json};
-use crate::cli;
-use crate::error::Result;
-use crate::words;
-use crate::yard::Yard;
+use super::scan::Index;
+use super::{Debian, TITLE};
+use clap::Args;
 use kilnyard_ecosystem::debian::Settings;
 use kilnyard_ecosystem::debian::check::{Verdicts, check};
 use kilnyard_ecosystem::debian::source::{Parts, Sources};
 use kilnyard_ecosystem::debian::universe::Universe;
-use kilnyard_family::debian::scan::Index;
-use kilnyard_family::debian::{Debian, TITLE};
+use kilnyard_yard::error::Result;
+use kilnyard_yard::family::ensure_scanned;
+use kilnyard_yard::program::Program;
+use kilnyard_yard::yard::Yard;
+use kilnyard_yard::{interrupt, words};
 use serde_json::json;
 use std::process::ExitCode;
+
+/// `check`.
+#[derive(Debug, Args)]
+pub struct Check {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// Only what a build would build of each source: with `parts = "dependent"`, no Build-Depends-Indep and no
+    /// source that makes nothing for this architecture.
+    #[arg(long)]
+    dependent: bool,
+    /// What the sources' own tests need counts too, whatever `checks` and `profiles` in kilnyard.toml say.
+    #[arg(long)]
+    checks: bool,
+}
 
 /// The build profile under which the sources' own tests do not run.
 const NO_CHECKS: &str = "nocheck";
 
-pub fn run(yard: &Yard, options: &cli::Check) -> Result<ExitCode> {
+pub fn run(yard: &Yard, options: &Check, program: &dyn Program) -> Result<ExitCode> {
     let mut settings = yard.config.family.require::<Debian>(TITLE)?.settings();
-    super::ensure_scanned(yard)?;
+    program.catch_signals();
+    ensure_scanned(yard, interrupt::cancel(), &|text| program.say(text))?;
     if !options.dependent {
         settings.parts = Parts::All;
     }
@@ -30,7 +47,7 @@ pub fn run(yard: &Yard, options: &cli::Check) -> Result<ExitCode> {
     let profiles = settings.context().profiles;
     let verdicts = verdicts(yard, &settings)?;
     if options.json {
-        return print_json(&json!({
+        return program.print_json(&json!({
             "checked": verdicts.checked,
             "profiles": profiles,
             "unbuildable": verdicts.unbuildable,
@@ -43,16 +60,19 @@ pub fn run(yard: &Yard, options: &cli::Check) -> Result<ExitCode> {
             text.push_str(&format!("  {line}\n"));
         }
     }
-    print(&text)?;
+    program.print(&text)?;
     let bad = words::count(verdicts.unbuildable.len() as u64, "source");
-    tell!("{} checked; {bad} cannot be built", words::count(verdicts.checked as u64, "source"));
+    say!(program, "{} checked; {bad} cannot be built", words::count(verdicts.checked as u64, "source"));
     match profiles.iter().any(|profile| profile == NO_CHECKS) {
-        true => tell!(
+        true => say!(
+            program,
             "under the build profiles {}: what only tests need is left out (--checks counts it too)",
             profiles.join(", ")
         ),
-        false if profiles.is_empty() => tell!("under no build profile: what tests need counts too"),
-        false => tell!("under the build profiles {}: what tests need counts too", profiles.join(", ")),
+        false if profiles.is_empty() => say!(program, "under no build profile: what tests need counts too"),
+        false => {
+            say!(program, "under the build profiles {}: what tests need counts too", profiles.join(", "))
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,11 +1,11 @@
 //! Checking the whole release, beside libsolv's `installcheck` where it is installed.
 
-use super::child::{self, Usage};
 use super::convert::{self, Converted};
-use super::figures::{Report, Series, Unit, ratios};
-use super::scratch::Scratch;
 use crate::Trial;
+use crate::child::{self, Usage};
 use crate::error::{Context, Kind, Result};
+use crate::figures::{Report, Series, Unit, ratios};
+use crate::scratch::Scratch;
 use crate::yard::Yard;
 use kilnyard_ecosystem::debian::source::{Parts, Sources};
 use kilnyard_family::debian::scan::Index;

@@ -1,33 +1,31 @@
 //! `kilnyard scan --ecosystem pkgsrc --tree DIR`: asks the directories of a tree for their packages, several at
 //! once, and only those that could say something else than the last time.
 
-use super::{print_json, printed};
-use crate::cli::{Scan, ScanFamily};
-use crate::config::seconds_of;
-use crate::error::{Context, Error, Kind, Result};
-use crate::signals;
+use super::asking::{Found, Work, check_categories, expand, locations, locations_of_categories};
+use super::options::{ScanBeside, ScanFamily};
 use kilnyard_ecosystem::pkgsrc::kept::{Journal, Kept, Places};
 use kilnyard_ecosystem::pkgsrc::scan_file::{is_category, is_location};
 use kilnyard_ecosystem::pkgsrc::tree::{MachineMake, OPTION_CACHE_VARIABLE, TimeLimit, Tree};
-use kilnyard_family::pkgsrc::asking::{
-    Found, Work, check_categories, expand, locations, locations_of_categories,
-};
 use kilnyard_mirror::Sha256Hex;
+use kilnyard_yard::config::seconds_of;
+use kilnyard_yard::error::{Context, Error, Kind, Result};
+use kilnyard_yard::program::Program;
+use kilnyard_yard::remedy::Remedy;
+use kilnyard_yard::{files, yard};
 use serde_json::json;
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub fn run(tree: &Path, options: &Scan) -> Result<ExitCode> {
-    signals::install();
+pub fn run(tree: &Path, options: &ScanBeside, as_json: bool, program: &dyn Program) -> Result<ExitCode> {
+    program.catch_signals();
     let Some(ScanFamily::Pkgsrc) = options.ecosystem else { return Err(Error::usage("which ecosystem?")) };
     let folder = fs_err::canonicalize(tree).context(Kind::Usage, "find the tree")?;
     if !folder.join("mk").is_dir() {
         return Err(Error::usage(format!("{} is no pkgsrc tree: it has no mk", folder.display()))
             .hint("--tree with the folder that mk and the categories are in"));
     }
-    trust(&folder, options.trust_tree)?;
+    trust(&folder, options.trust_tree, program)?;
     check_categories(&folder, &options.locations)?;
     for location in options.locations.iter().filter(|name| !is_category(name)) {
         if !is_location(location) || !folder.join(location).is_dir() {
@@ -38,7 +36,7 @@ pub fn run(tree: &Path, options: &Scan) -> Result<ExitCode> {
     let cache = cache.context(Kind::Machine, "make a folder for make's option cache")?;
     let make = MachineMake {
         folder: folder.clone(),
-        make: program(&options.make)?,
+        make: find(&options.make, program)?,
         option_cache: cache.path().to_owned(),
         time_limit: TimeLimit {
             seconds_max: seconds_of(options.scan_minutes_max),
@@ -58,7 +56,7 @@ pub fn run(tree: &Path, options: &Scan) -> Result<ExitCode> {
         options.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u32));
     let (order, is_partial) = match options.locations.is_empty() {
         true => {
-            tell!("listing the categories of {}", folder.display());
+            say!(program, "listing the categories of {}", folder.display());
             (locations(&tree, jobs)?, false)
         }
         false => {
@@ -67,38 +65,38 @@ pub fn run(tree: &Path, options: &Scan) -> Result<ExitCode> {
         }
     };
     let mut work = Work::new(tree, &folder, kept.stanzas, is_partial);
-    let mut order = work.scan(order, jobs, &mut journal, &failed, &|text| tell!("{text}"))?;
+    let mut order = work.scan(order, jobs, &mut journal, &failed, &|text| program.say(text))?;
     let found = work.found;
     if is_partial {
         order.sort_unstable();
     }
-    if !options.json {
-        export(&order, &found, options)?;
+    if !as_json {
+        export(&order, &found, options, program)?;
     }
-    told(&order, &found, options)
+    told(&order, &found, as_json, program)
 }
 
 /// Makefiles are programs, and these run without a root: as root of the machine only where that is asked for.
-fn trust(folder: &Path, is_trusted: bool) -> Result<()> {
+fn trust(folder: &Path, is_trusted: bool, program: &dyn Program) -> Result<()> {
     if rustix::process::geteuid().is_root() && !is_trusted {
         let what = format!("the makefiles of {} would run as root of this machine", folder.display());
-        return Err(Error::usage(what).hint(
-            "run it as an ordinary user, or scan in a root with kilnyard init pkgsrc and kilnyard scan; --trust-tree if \
-             every file of the tree may do what root may",
-        ));
+        let as_user = Remedy::from("run it as an ordinary user, or scan in a root with ");
+        let in_root = as_user.then_command("init pkgsrc").then(" and ").then_command("scan");
+        return Err(Error::usage(what)
+            .hint(in_root.then("; --trust-tree if every file of the tree may do what root may")));
     }
-    tell!("running the makefiles of {} on this machine, as {}", folder.display(), crate::yard::user_name());
+    say!(program, "running the makefiles of {} on this machine, as {}", folder.display(), yard::user_name());
     Ok(())
 }
 
-fn told(order: &[String], found: &Found, options: &Scan) -> Result<ExitCode> {
+fn told(order: &[String], found: &Found, as_json: bool, program: &dyn Program) -> Result<ExitCode> {
     let asked = order.len() as u64 - found.reused;
-    if options.json {
+    if as_json {
         let failed = found
             .failed
             .iter()
             .map(|(location, error)| json!({ "location": location, "reason": error.to_string() }));
-        print_json(&json!({
+        program.print_json(&json!({
             "directories": order.len(),
             "asked": asked,
             "reused": found.reused,
@@ -106,24 +104,29 @@ fn told(order: &[String], found: &Found, options: &Scan) -> Result<ExitCode> {
         }))?;
     }
     for (location, error) in &found.failed {
-        tell!("failed: {location}: {error}");
+        say!(program, "failed: {location}: {error}");
     }
     let count = order.len();
     let directories = if count == 1 { "directory" } else { "directories" };
-    tell!("{count} {directories}: {asked} asked, {} as before, {} failed", found.reused, found.failed.len());
+    say!(
+        program,
+        "{count} {directories}: {asked} asked, {} as before, {} failed",
+        found.reused,
+        found.failed.len()
+    );
     Ok(if found.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(Kind::Packages as u8) })
 }
 
 /// Where a program is.
-fn program(name: &Path) -> Result<std::path::PathBuf> {
+fn find(name: &Path, program: &dyn Program) -> Result<std::path::PathBuf> {
     if name.components().count() > 1 {
         return fs_err::canonicalize(name).context(Kind::Machine, "find the make program");
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.is_file());
+    let path = program.environment().get("PATH").unwrap_or_default();
+    let found = std::env::split_paths(path).map(|folder| folder.join(name)).find(|path| path.is_file());
     found.ok_or_else(|| {
         Error::new(Kind::Machine, format!("there is no program {}", name.display()))
-            .hint("as root: apt-get install bmake; or --make with the bmake of a pkgsrc bootstrap")
+            .hint(Remedy::packages(&["bmake"]).then("; or --make with the bmake of a pkgsrc bootstrap"))
     })
 }
 
@@ -151,17 +154,16 @@ fn facts(make: &MachineMake) -> Result<String> {
     Ok(Sha256Hex::of(text.as_bytes()).as_str().to_owned())
 }
 
-fn export(order: &[String], found: &Found, options: &Scan) -> Result<()> {
+fn export(order: &[String], found: &Found, options: &ScanBeside, program: &dyn Program) -> Result<()> {
     let stanzas = || order.iter().filter_map(|location| found.stanzas.get(location));
     match &options.export {
         Some(path) if path.as_os_str() != "-" => {
             let bytes: Vec<u8> = stanzas().flatten().copied().collect();
-            crate::files::write_whole(path, &bytes)
+            files::write_whole(path, &bytes)
         }
         _ => {
-            let mut out = std::io::stdout().lock();
-            let written = stanzas().try_for_each(|stanzas| out.write_all(stanzas)).and_then(|()| out.flush());
-            printed(written).map(|_| ())
+            let written = program.write(&mut |out| stanzas().try_for_each(|stanzas| out.write_all(stanzas)));
+            written.map(|_| ())
         }
     }
 }

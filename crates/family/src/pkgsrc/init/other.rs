@@ -3,14 +3,15 @@
 //! Relative paths in it are taken from the current folder: pbulk's scripts and bob do not leave the folder that they
 //! are started in before they open what these paths name. Only bob's own database is beside bob's configuration.
 
-use super::path_text;
-use crate::cli::InitPkgsrc;
-use crate::commands::history::import_bob;
-use crate::commands::open;
-use crate::error::{Context, Kind, Result};
+use super::Init;
+use crate::pkgsrc::history::import_bob;
 use kilnyard_ecosystem::pkgsrc::bob_config::BobConfig;
 use kilnyard_ecosystem::pkgsrc::moving::{Moved, Wanted};
 use kilnyard_ecosystem::pkgsrc::pbulk_conf::PbulkConf;
+use kilnyard_yard::environment::Environment;
+use kilnyard_yard::error::{Context, Kind, Result};
+use kilnyard_yard::init::path_text;
+use kilnyard_yard::program::Program;
 use std::path::{Path, PathBuf};
 
 /// Where pkgsrc's package of bob keeps its databases.
@@ -28,7 +29,7 @@ pub struct Other {
 
 impl Other {
     /// The one that the command line names, if it names one, and what becomes of it, with absolute paths.
-    pub fn named(options: &InitPkgsrc) -> Result<Option<(Other, Moved)>> {
+    pub fn named(options: &Init, environment: &Environment) -> Result<Option<(Other, Moved)>> {
         Ok(match (&options.from_pbulk, &options.from_bob) {
             (Some(path), _) => {
                 let conf = PbulkConf::parse(&read(path)?).context(Kind::Usage, tried(path))?;
@@ -38,7 +39,7 @@ impl Other {
             (None, Some(path)) => {
                 let config = BobConfig::parse(&read(path)?).context(Kind::Usage, tried(path))?;
                 let database = config.get("options.dbdir").map(PathBuf::from);
-                let histories = histories(Path::new(&path_text(path)?), database);
+                let histories = histories(Path::new(&path_text(path)?), database, environment);
                 let other = Other { option: "--from-bob", path: path.clone(), histories };
                 Some((other, absolute(config.moved())?))
             }
@@ -60,15 +61,15 @@ impl Other {
 
     /// Imports the times that bob kept, if it kept any. The yard is right without them, so that a history that cannot
     /// be read is only told.
-    pub fn import_history(&self, folder: &Path) -> Result<()> {
+    pub fn import_history(&self, folder: &Path, program: &dyn Program) -> Result<()> {
         let Some(first) = self.histories.first() else { return Ok(()) };
         let Some(history) = self.histories.iter().find(|path| path.exists()) else {
-            tell!("there is no history of bob at {}, so no times are imported", first.display());
+            say!(program, "there is no history of bob at {}, so no times are imported", first.display());
             return Ok(());
         };
-        if let Err(error) = import_bob(&open(folder)?, history) {
+        if let Err(error) = import_bob(&program.yard_in(folder)?, history, program) {
             let said: Vec<String> = std::iter::once(error.message).chain(error.causes).collect();
-            tell!("warning: {}", said.join(": "));
+            say!(program, "warning: {}", said.join(": "));
         }
         Ok(())
     }
@@ -94,13 +95,13 @@ fn absolute(mut moved: Moved) -> Result<Moved> {
 
 /// Where bob's history may be: in the folder that the configuration names, relative to its own; else in the one of
 /// bob's documentation, of bob 1.0, or of its package in pkgsrc.
-fn histories(config: &Path, database: Option<PathBuf>) -> Vec<PathBuf> {
+fn histories(config: &Path, database: Option<PathBuf>, environment: &Environment) -> Vec<PathBuf> {
     let beside = config.parent().unwrap_or(Path::new("/"));
     let mut folders = match database {
         Some(database) => vec![beside.join(database)],
         None => {
-            let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/share"));
-            let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).or_else(home);
+            let home = || Some(Path::new(environment.get("HOME")?).join(".local/share"));
+            let data = environment.get("XDG_DATA_HOME").map(PathBuf::from).or_else(home);
             let data = data.map(|data| data.join("bob"));
             [beside.join("db")].into_iter().chain(data).chain([PathBuf::from(BOB_DATA)]).collect()
         }
@@ -115,11 +116,14 @@ mod tests {
 
     #[test]
     fn a_history_is_where_the_configuration_says() {
-        let of =
-            |database: Option<&str>| histories(Path::new("/etc/bob/config.lua"), database.map(PathBuf::from));
+        let environment = Environment::new([("HOME".to_owned(), "/home/a".to_owned())]);
+        let of = |database: Option<&str>| {
+            histories(Path::new("/etc/bob/config.lua"), database.map(PathBuf::from), &environment)
+        };
         assert_eq!(of(Some("state")), [Path::new("/etc/bob/state/history.db")]);
         assert_eq!(of(Some("/state")), [Path::new("/state/history.db")]);
         let searched = of(None);
+        assert_eq!(searched[1], Path::new("/home/a/.local/share/bob/history.db"));
         assert_eq!(searched.first().map(PathBuf::as_path), Some(Path::new("/etc/bob/db/history.db")));
         assert_eq!(searched.last().map(PathBuf::as_path), Some(Path::new("/var/db/bob/history.db")));
     }

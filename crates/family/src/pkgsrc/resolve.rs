@@ -1,12 +1,12 @@
 //! `kilnyard resolve`: exact dependencies for a scan file, without a yard.
 
-use super::printed;
-use crate::cli::{Resolve, ScanFamily};
-use crate::error::{Context, Error, Kind, Result};
-use crate::{input, words};
+use super::options::{Resolve, ScanFamily};
 use kilnyard_ecosystem::pkgsrc::resolve::{Outcome, Remark, Resolved, Rules, Scanned, resolve};
 use kilnyard_ecosystem::pkgsrc::scan_file::{ScanFile, Stanza};
 use kilnyard_model::graph::PackageId;
+use kilnyard_yard::error::{Context, Error, Kind, Result};
+use kilnyard_yard::program::Program;
+use kilnyard_yard::words;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -21,28 +21,28 @@ const TOLD_MAX: usize = 20;
 /// How many members of a cycle a stanza names; a cycle of all packages has as many stanzas as members.
 const MEMBERS_MAX: usize = 20;
 
-pub fn run(options: &Resolve) -> Result<ExitCode> {
+pub fn run(options: &Resolve, program: &dyn Program) -> Result<ExitCode> {
     let ScanFamily::Pkgsrc = options.ecosystem;
     let shown = options.import.display();
-    let text = input::read(&options.import).context(Kind::Usage, format!("read {shown}"))?;
+    let text = program.read(&options.import).context(Kind::Usage, format!("read {shown}"))?;
     let file = ScanFile::parse(&text).context(Kind::Usage, format!("read {shown}"))?;
     for (name, line) in &file.duplicates {
-        tell!("warning: line {line}: {name} is there already; the first one counts");
+        say!(program, "warning: line {line}: {name} is there already; the first one counts");
     }
     let scanned: Vec<Scanned> = file.stanzas.iter().map(Scanned::from).collect();
     let rules = if options.pbulk_rules { Rules::Pbulk } else { Rules::Kilnyard };
     let resolved = resolve(&scanned, rules);
-    export(&file.stanzas, &resolved, options.export.as_deref())?;
-    tell_of(&scanned, &resolved, options.verbose);
+    export(&file.stanzas, &resolved, options.export.as_deref(), program)?;
+    tell_of(&scanned, &resolved, options.verbose, program);
     // pbulk ends with an error, too; the file is written all the same, and names the members.
     let has_cycle = resolved.outcomes.iter().any(|outcome| matches!(outcome, Outcome::InCycle(_)));
     Ok(if has_cycle { ExitCode::from(Kind::Packages as u8) } else { ExitCode::SUCCESS })
 }
 
 /// Writes the scan with the dependencies; a file is there whole or not at all.
-fn export(stanzas: &[Stanza], resolved: &Resolved, path: Option<&Path>) -> Result<()> {
+fn export(stanzas: &[Stanza], resolved: &Resolved, path: Option<&Path>, program: &dyn Program) -> Result<()> {
     let Some(path) = path.filter(|path| path.as_os_str() != "-") else {
-        return printed(write(stanzas, resolved, io::stdout().lock())).map(|_| ());
+        return program.write(&mut |out| write(stanzas, resolved, out)).map(|_| ());
     };
     let failed = format!("write {}", path.display());
     if fs_err::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
@@ -82,7 +82,7 @@ fn write(stanzas: &[Stanza], resolved: &Resolved, out: impl Write) -> io::Result
     out.flush()
 }
 
-fn tell_of(scanned: &[Scanned], resolved: &Resolved, is_verbose: bool) {
+fn tell_of(scanned: &[Scanned], resolved: &Resolved, is_verbose: bool, program: &dyn Program) {
     let name = |id: PackageId| scanned[id.index()].name;
     let names =
         |ids: &[PackageId], between: &str| ids.iter().map(|id| name(*id)).collect::<Vec<_>>().join(between);
@@ -98,7 +98,7 @@ fn tell_of(scanned: &[Scanned], resolved: &Resolved, is_verbose: bool) {
                 unresolved += 1;
                 for unmet in unmet {
                     if is_verbose || unmet_count < TOLD_MAX {
-                        tell!("{}: {unmet}", name(id));
+                        say!(program, "{}: {unmet}", name(id));
                     }
                     unmet_count += 1;
                 }
@@ -108,20 +108,20 @@ fn tell_of(scanned: &[Scanned], resolved: &Resolved, is_verbose: bool) {
                 let mut members = cycle[1..].to_vec();
                 members.sort_unstable();
                 if told_cycles.insert(members) && (is_verbose || told_cycles.len() <= TOLD_MAX) {
-                    tell!("cycle: {}", names(cycle, " -> "));
+                    say!(program, "cycle: {}", names(cycle, " -> "));
                 }
             }
             Outcome::Indirect { .. } => {
                 indirect += 1;
                 if is_verbose {
-                    tell!("left out: {}", names(&resolved.chain(id), " -> "));
+                    say!(program, "left out: {}", names(&resolved.chain(id), " -> "));
                 }
             }
         }
     }
     for (count, what) in [(unmet_count, "unmet dependencies"), (told_cycles.len(), "cycles")] {
         if count > TOLD_MAX && !is_verbose {
-            tell!("and {} more {what}: --verbose", count - TOLD_MAX);
+            say!(program, "and {} more {what}: --verbose", count - TOLD_MAX);
         }
     }
     let elsewhere: Vec<String> = resolved
@@ -152,13 +152,14 @@ fn tell_of(scanned: &[Scanned], resolved: &Resolved, is_verbose: bool) {
     for remarks in [&passed_over, &elsewhere] {
         let told = if is_verbose { remarks.len() } else { TOLD_MAX.min(remarks.len()) };
         for remark in &remarks[..told] {
-            tell!("{remark}");
+            say!(program, "{remark}");
         }
         if told < remarks.len() {
-            tell!("and {} more of these: --verbose", remarks.len() - told);
+            say!(program, "and {} more of these: --verbose", remarks.len() - told);
         }
     }
-    tell!(
+    say!(
+        program,
         "{}: {buildable} can be built, {left_out} are left out by their own word, {unresolved} cannot be resolved, \
          {in_cycle} are in cycles, {indirect} depend on these",
         words::count(scanned.len() as u64, "package")

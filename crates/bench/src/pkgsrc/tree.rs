@@ -9,10 +9,10 @@ mod rescan;
 mod resolving;
 mod sham;
 
-use super::figures::{Report, Series};
-use super::scratch::Scratch;
 use crate::Trial;
 use crate::error::{Context, Kind, Result};
+use crate::figures::{Report, Series};
+use crate::scratch::Scratch;
 use crate::{unpack, words};
 use kilnyard_ecosystem::pkgsrc::scan_file::ScanFile;
 use serde_json::{Map, Value, json};

@@ -1,22 +1,25 @@
 //! `kilnyard plan --pbulk-rules`: our verdicts beside those of pbulk's own rules.
 
-use super::{print, print_json};
-use crate::error::{Error, Result};
-use crate::mirror::open_distfiles;
-use crate::plan::{self, Forced};
-use crate::yard::Yard;
-use kilnyard_family::pkgsrc::{Pkgsrc, TreeSet, pbulk};
+use super::{Pkgsrc, TreeSet, pbulk};
 use kilnyard_model::result::PackageState;
+use kilnyard_yard::error::{Error, Result};
+use kilnyard_yard::mirror::open_distfiles;
+use kilnyard_yard::plan::{self, Forced};
+use kilnyard_yard::program::Program;
+use kilnyard_yard::yard::Yard;
 use serde_json::json;
 use std::fmt::Write;
 use std::process::ExitCode;
 
-pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
+pub fn run(yard: &Yard, as_json: bool, program: &dyn Program) -> Result<ExitCode> {
     let distfiles = open_distfiles(yard)?;
     let mut store = yard.store()?;
     let planned = plan::make(yard, &distfiles, &mut store, &Forced::Nothing)?;
     let (Some(set), Some(pkgsrc)) = (planned.set.of::<TreeSet>(), yard.config.family.of::<Pkgsrc>()) else {
-        return Err(Error::usage("pbulk builds pkgsrc, and this is a yard of Debian"));
+        return Err(Error::usage(format!(
+            "pbulk builds pkgsrc, and this is a yard of {}",
+            yard.config.family.title()
+        )));
     };
     let verdicts = pbulk::verdicts(pkgsrc, set.workshop(), &planned.current, &distfiles);
     let rows = planned.plan.packages.iter().filter_map(|row| {
@@ -34,7 +37,7 @@ pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
                 "pbulk_reason": stale,
             })
         });
-        return print_json(&json!({ "packages": packages.collect::<Vec<_>>() }));
+        return program.print_json(&json!({ "packages": packages.collect::<Vec<_>>() }));
     }
     let (mut text, mut differing) = (String::new(), 0);
     for (package, stale) in rows {
@@ -47,7 +50,7 @@ pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
         let ours = package.reason.first_line();
         let _ = writeln!(text, "{}\n  pbulk: {theirs}\n  here:  {ours}", package.name);
     }
-    print(&text)?;
-    tell!("{} packages, {differing} of them differ", verdicts.len());
+    program.print(&text)?;
+    say!(program, "{} packages, {differing} of them differ", verdicts.len());
     Ok(ExitCode::SUCCESS)
 }

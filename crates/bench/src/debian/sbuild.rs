@@ -5,6 +5,7 @@
 use crate::child;
 use crate::error::{Context, Error, Kind, Result};
 use crate::mirror;
+use crate::overhead::{Peer, PeerBuild};
 use crate::scratch::Scratch;
 use crate::shape::Shape;
 use crate::subject;
@@ -15,25 +16,27 @@ use kilnyard_model::order::BuildOrder;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// One build by sbuild, as often as it is wanted.
-pub struct Sbuild<'a> {
+/// sbuild, with a tarball of the release.
+pub struct Sbuild<'a>(pub &'a Path);
+
+/// One build.
+struct Build {
     /// A tarball of the release.
     chroot: PathBuf,
-    release: &'a str,
+    release: String,
     jobs: u32,
     /// Where the source is; what is built goes there too.
     folder: PathBuf,
     description: String,
 }
 
-impl<'a> Sbuild<'a> {
-    /// With the source of an order, whose files are in the yard.
-    pub fn prepare(
-        scratch: &Scratch,
-        yard: &'a Yard,
-        order: &BuildOrder,
-        chroot: &Path,
-    ) -> Result<Sbuild<'a>> {
+impl Peer for Sbuild<'_> {
+    fn name(&self) -> &'static str {
+        "sbuild"
+    }
+
+    fn prepare(&self, scratch: &Scratch, yard: &Yard, order: &BuildOrder) -> Result<Box<dyn PeerBuild>> {
+        let chroot = self.0;
         let failed = "prepare a build by sbuild";
         let Some(Debian { release, .. }) = yard.config.family.of() else {
             return Err(
@@ -59,11 +62,13 @@ impl<'a> Sbuild<'a> {
             .cloned()
             .ok_or_else(|| Error::new(Kind::Internal, "the source has no description (.dsc)"))?;
         let jobs = Shape::of(yard).jobs;
-        Ok(Sbuild { chroot, release, jobs, folder, description })
+        let release = release.clone();
+        Ok(Box::new(Build { chroot, release, jobs, folder, description }))
     }
+}
 
-    /// The CPU time of a whole build.
-    pub fn cpu_seconds(&self) -> Result<f64> {
+impl PeerBuild for Build {
+    fn cpu_seconds(&self) -> Result<f64> {
         let log = self.folder.join("log");
         let mut command = Command::new("sbuild");
         command

@@ -1,0 +1,18 @@
+//! Benchmarks of Debian's rules and repositories, and another builder of its packages.
+
+pub mod check;
+mod convert;
+pub mod publish;
+pub mod sbuild;
+pub mod synthetic;
+
+use crate::Trial;
+use crate::error::Result;
+use crate::scratch::Scratch;
+use crate::yard::Yard;
+use kilnyard_family::debian::template;
+
+/// Makes a scratch folder an empty yard.
+pub fn empty_yard(scratch: &Scratch, trial: &Trial<'_>) -> Result<Yard> {
+    scratch.yard(&template("bookworm", "http://mirror.invalid/debian", &[]), trial)
+}

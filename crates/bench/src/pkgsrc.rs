@@ -1,0 +1,3 @@
+//! Benchmarks of pkgsrc's trees.
+
+pub mod tree;

@@ -1,0 +1,143 @@
+//! `kilnyard init debian`: a yard of Debian sources.
+
+use super::config::template;
+use super::mirror::find_release;
+use crate::FAMILIES;
+use clap::Args;
+use kilnyard_mirror::without_password;
+use kilnyard_yard::config::ALL;
+use kilnyard_yard::error::{Error, Kind, Result};
+use kilnyard_yard::family::NewYard;
+use kilnyard_yard::mirror::is_absent;
+use kilnyard_yard::program::Program;
+use kilnyard_yard::{init, interrupt};
+use std::path::Path;
+
+/// The mirror of last resort.
+const DEBIAN_MIRROR: &str = "http://deb.debian.org/debian";
+
+/// `init debian`.
+#[derive(Debug, Args)]
+pub struct Init {
+    /// The release, by its codename.
+    #[arg(long, value_name = "NAME")]
+    release: String,
+    /// The archive's address; by default the one that this machine's apt uses.
+    #[arg(long, value_name = "URL")]
+    mirror: Option<String>,
+    /// Source packages, or .dsc files; `all` for every source of the release.
+    #[arg(value_name = "PACKAGE", required = true)]
+    packages: Vec<String>,
+}
+
+impl Init {
+    /// The yard that is asked for.
+    pub fn plan(&self, folder: &Path, program: &dyn Program) -> Result<NewYard> {
+        let release = &self.release;
+        let mirror = self.mirror.clone().unwrap_or_else(|| mirror_for(release));
+        check_packages(&self.packages)?;
+        let packages: Vec<String> = self.packages.iter().map(|name| absolute(name)).collect();
+        let configuration = template(release, &mirror, &packages);
+        init::check(folder, &configuration, FAMILIES)?;
+        check_release(release, &mirror, program)?;
+        let shown = without_password(&mirror);
+        let made = format!("made the yard {} for {release} from {shown}", folder.display());
+        Ok(NewYard { configuration, made, afterwards: Box::new(|_| Ok(())) })
+    }
+}
+
+/// An error for names that can be seen to lead nowhere without an index.
+fn check_packages(packages: &[String]) -> Result<()> {
+    if packages.len() > 1 && packages.iter().any(|name| name == ALL) {
+        return Err(Error::usage(
+            "`all` is every source of the release, and leaves nothing for other names to add",
+        )
+        .hint("`all` alone, or names without it"));
+    }
+    match packages.iter().find(|name| name.ends_with(".dsc") && !Path::new(name).is_file()) {
+        Some(missing) => Err(Error::usage(format!("{missing} is not there"))
+            .hint("the path of a .dsc file, or the name of a source package of the release")),
+        None => Ok(()),
+    }
+}
+
+/// Asks the mirror whether it has the release. Without a network a yard can be made all the same.
+pub fn check_release(release: &str, mirror: &str, program: &dyn Program) -> Result<()> {
+    let shown = without_password(mirror);
+    match find_release(mirror, release, program.environment(), interrupt::cancel()) {
+        Ok(()) => Ok(()),
+        Err(error) if is_absent(&error) => {
+            Err(Error::usage(format!("the mirror {shown} has no release {release}"))
+                .hint("--release with a codename, such as bookworm; --mirror with another address"))
+        }
+        Err(error) if error.is_cancelled() => {
+            Err(Error::new(Kind::Interrupted, "interrupted; nothing was made"))
+        }
+        Err(error) => {
+            say!(program, "note: whether {shown} has {release} is not known: failed to {error}");
+            Ok(())
+        }
+    }
+}
+
+/// The path of a `.dsc` as it is from any other folder; a name as it is.
+fn absolute(name: &str) -> String {
+    let path = name.ends_with(".dsc").then(|| std::path::absolute(name).ok()).flatten();
+    path.and_then(|path| Some(path.to_str()?.to_owned())).unwrap_or_else(|| name.to_owned())
+}
+
+/// The mirror that a yard of this release begins with: this machine's own, else Debian's.
+pub fn mirror_for(release: &str) -> String {
+    mirror_of_this_machine(release).unwrap_or_else(|| DEBIAN_MIRROR.to_owned())
+}
+
+/// The archive that this machine's apt has this release from: one-line and deb822 sources
+/// (sources.list(5)).
+fn mirror_of_this_machine(release: &str) -> Option<String> {
+    let mut files = vec![std::path::PathBuf::from("/etc/apt/sources.list")];
+    let parts = fs_err::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten();
+    files.extend(parts.map(|entry| entry.path()));
+    files.sort();
+    files
+        .iter()
+        .filter_map(|path| fs_err::read_to_string(path).ok())
+        .find_map(|text| mirror_in(&text, release))
+}
+
+fn mirror_in(text: &str, release: &str) -> Option<String> {
+    let is_mirror = |url: &str| url.starts_with("http://") || url.starts_with("https://");
+    let one_line = text.lines().find_map(|line| {
+        let line = line.split('#').next()?;
+        let line = line.split_once(']').map_or(line.trim().strip_prefix("deb ")?, |(_, rest)| rest);
+        let mut words = line.split_whitespace();
+        let (url, suite) = (words.next()?, words.next()?);
+        (suite == release && is_mirror(url)).then(|| url.trim_end_matches('/').to_owned())
+    });
+    one_line.or_else(|| {
+        kilnyard_ecosystem::debian::deb822::stanzas(text).find_map(|stanza| {
+            let has_release = stanza.get("Suites")?.split_whitespace().any(|suite| suite == release);
+            let is_binary = stanza.get("Types")?.split_whitespace().any(|kind| kind == "deb");
+            let url = stanza.get("URIs")?.split_whitespace().find(|url| is_mirror(url))?;
+            let is_enabled =
+                !stanza.get("Enabled").is_some_and(|word| word.trim().eq_ignore_ascii_case("no"));
+            (has_release && is_binary && is_enabled).then(|| url.trim_end_matches('/').to_owned())
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mirror_of_apt_is_found_in_both_formats() {
+        let line =
+            "# deb http://old x main\ndeb [arch=amd64 signed-by=/k] http://mirror/debian/ bookworm main\n";
+        assert_eq!(mirror_in(line, "bookworm").as_deref(), Some("http://mirror/debian"));
+        assert_eq!(mirror_in(line, "trixie"), None);
+        let deb822 = "Types: deb\n# comment\nURIs: http://m/debian\nSuites: bookworm bookworm-updates\nComponents: main\n\n\
+                      Types: deb\nURIs: http://m/debian-security\nSuites: bookworm-security\n";
+        assert_eq!(mirror_in(deb822, "bookworm").as_deref(), Some("http://m/debian"));
+        assert_eq!(mirror_in(&format!("Enabled: no\n{deb822}"), "bookworm"), None);
+    }
+}

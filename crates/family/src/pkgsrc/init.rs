@@ -1,0 +1,138 @@
+//! `kilnyard init pkgsrc`: a yard of a tree, from another builder's configuration if one is named.
+
+mod other;
+
+use super::asking::check_categories;
+use super::config::{Template, one_line, template};
+use crate::FAMILIES;
+use crate::debian::init::{check_release, mirror_for};
+use clap::Args;
+use kilnyard_ecosystem::pkgsrc::moving::{Key, Moved, Wanted};
+use kilnyard_yard::error::{Error, Result};
+use kilnyard_yard::family::NewYard;
+use kilnyard_yard::init::{self, path_text};
+use kilnyard_yard::program::Program;
+use kilnyard_yard::yard::CONFIG;
+use other::Other;
+use std::path::{Path, PathBuf};
+
+/// Where a pkgsrc tree is if it is not named.
+const TREE: &str = "/usr/pkgsrc";
+
+/// `init pkgsrc`.
+#[derive(Debug, Args)]
+pub struct Init {
+    /// Take over what a pbulk.conf says; options beside it win. Its relative paths are taken from the current folder,
+    /// as pbulk does.
+    #[arg(long, value_name = "FILE", conflicts_with = "from_bob")]
+    from_pbulk: Option<PathBuf>,
+    /// Take over what bob's config.lua says, and the times of bob's builds; options beside it win. Its relative paths
+    /// are taken from the current folder, as bob does.
+    #[arg(long, value_name = "FILE")]
+    from_bob: Option<PathBuf>,
+    /// The tree's folder; /usr/pkgsrc by default.
+    #[arg(long, value_name = "DIR")]
+    tree: Option<PathBuf>,
+    /// An archive of a bootstrapped prefix; without one the tree's bootstrap/bootstrap makes it.
+    #[arg(long, value_name = "FILE")]
+    bootstrap_kit: Option<PathBuf>,
+    /// Where packages are installed, as the kit was bootstrapped.
+    #[arg(long, value_name = "DIR")]
+    prefix: Option<String>,
+    /// The make program, inside a root; PREFIX/bin/bmake by default.
+    #[arg(long, value_name = "PATH")]
+    make: Option<String>,
+    /// Settings that make reads after those of the kit.
+    #[arg(long, value_name = "FILE")]
+    mk_conf: Option<PathBuf>,
+    /// Where the tree's distfiles are kept; a folder of the yard by default.
+    #[arg(long, value_name = "DIR")]
+    distfiles: Option<PathBuf>,
+    /// The Debian release that roots are made of.
+    #[arg(long, value_name = "NAME", default_value = "bookworm")]
+    release: String,
+    /// The archive's address; by default the one that this machine's apt uses.
+    #[arg(long, value_name = "URL")]
+    mirror: Option<String>,
+    /// Directories of the tree, such as mail/mutt, and categories, such as mail; the whole tree where none is given.
+    #[arg(value_name = "LOCATION")]
+    locations: Vec<String>,
+}
+
+impl Init {
+    /// The yard that is asked for, from another builder's configuration if one is named.
+    pub fn plan(&self, folder: &Path, program: &dyn Program) -> Result<NewYard> {
+        let (other, moved) = Other::named(self, program.environment())?.unzip();
+        let mut moved = moved.unwrap_or(Moved { wanted: Some(Wanted::All), ..Moved::default() });
+        overrule(&mut moved, self)?;
+        let tree = moved.values.iter().find(|(key, _)| *key == Key::Tree);
+        let tree = tree.map_or(TREE.to_owned(), |(_, tree)| tree.clone());
+        if !Path::new(&tree).join("mk").is_dir() {
+            return Err(Error::usage(format!("{tree} is no pkgsrc tree: it has no mk"))
+                .hint("--tree with the folder that mk and the categories are in"));
+        }
+        check_categories(Path::new(&tree), &self.locations)?;
+        let report = other.as_ref().map(|other| other.report(&moved)).unwrap_or_default();
+        let release = self.release.clone();
+        let mirror = self.mirror.clone().unwrap_or_else(|| mirror_for(&release));
+        let configuration = template(&Template {
+            wanted: moved.wanted.clone(),
+            values: moved.values,
+            mirror: mirror.clone(),
+            release: release.clone(),
+            remarks: report.clone(),
+        });
+        init::check(folder, &configuration, FAMILIES).map_err(|error| match &other {
+            Some(other) => {
+                error.hint(format!("its option beside {}, which wins over the file", other.option))
+            }
+            None => error,
+        })?;
+        check_release(&release, &mirror, program)?;
+        let made = format!("made the yard {} for the tree {tree}", folder.display());
+        let (folder, is_unknown) = (folder.to_owned(), moved.wanted.is_none());
+        let afterwards = move |program: &dyn Program| {
+            report.iter().for_each(|line| program.say(&one_line(line)));
+            if is_unknown {
+                let path = folder.join(CONFIG);
+                say!(program, "it could not be told which packages: name them in {}", path.display());
+            }
+            other.map_or(Ok(()), |other| other.import_history(&folder, program))
+        };
+        Ok(NewYard { configuration, made, afterwards: Box::new(afterwards) })
+    }
+}
+
+/// Lets what the command line says win.
+fn overrule(moved: &mut Moved, options: &Init) -> Result<()> {
+    let paths = [
+        (Key::Tree, "--tree", &options.tree),
+        (Key::BootstrapKit, "--bootstrap-kit", &options.bootstrap_kit),
+        (Key::MkConf, "--mk-conf", &options.mk_conf),
+        (Key::Distfiles, "--distfiles", &options.distfiles),
+    ];
+    let texts = [(Key::Prefix, "--prefix", &options.prefix), (Key::Make, "--make", &options.make)];
+    let mut given = Vec::new();
+    for (key, option, path) in paths {
+        if let Some(path) = path {
+            given.push((key, option, path_text(path)?));
+        }
+    }
+    for (key, option, text) in texts {
+        given.extend(text.clone().map(|text| (key, option, text)));
+    }
+    for (key, option, value) in given {
+        moved.overrule(key, &format!("{option} says it"));
+        moved.values.push((key, value));
+    }
+    if !options.locations.is_empty() {
+        for key in [Key::Packages, Key::PackagesFile] {
+            moved.overrule(key, "the command line says it");
+        }
+        moved.wanted = Some(Wanted::Some(options.locations.clone()));
+    }
+    if !moved.values.iter().any(|(key, _)| *key == Key::Tree) {
+        moved.values.push((Key::Tree, TREE.to_owned()));
+    }
+    Ok(())
+}

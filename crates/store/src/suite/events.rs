@@ -1,0 +1,165 @@
+//! Events: written with their decisions, ordered, complete and bounded.
+
+use super::{Open, attempt, build_row, connect, failure, leading, package_row, run_row, stage};
+use crate::{EVENT_RUNS_MAX, Event, Happening, Record, RequestKind, RunState, Store};
+use kilnyard_model::order::Stage;
+use kilnyard_model::reason::Reason;
+use kilnyard_model::result::{BuildOutcome, FailureKind, PackageState};
+
+/// Enough for any test.
+const ALL: usize = 1000;
+
+fn decide(store: &mut dyn Store) -> u64 {
+    let run = store.begin_run(&run_row(), &[package_row("a", PackageState::Ready)]).unwrap();
+    let moved = |state, reason, blamed, at_seconds| Record::Package {
+        run,
+        name: "a".into(),
+        state,
+        reason,
+        blamed,
+        at_seconds,
+    };
+    let build = store.next_build().unwrap();
+    store
+        .record(&[
+            Record::BuildBegan(Box::new(build_row(build, run, "a"))),
+            moved(PackageState::Building, Reason::FirstBuild, None, 101.5),
+        ])
+        .unwrap();
+    let stages = [(Stage::Unpack, 102.0), (Stage::Build, 103.0)];
+    for (place, at_seconds) in stages {
+        let stage = Box::new(stage(place, at_seconds));
+        store.record(&[Record::StageEnded { build, at_seconds, stage }]).unwrap();
+    }
+    store
+        .record(&[
+            Record::BuildEnded {
+                build,
+                at_seconds: 104.0,
+                outcome: BuildOutcome::Failed,
+                failure: Some(failure(FailureKind::Command)),
+                is_reproducible: Some(false),
+            },
+            moved(PackageState::Failed, Reason::WorkerLost, Some("b".into()), 104.5),
+            Record::Run { run, state: RunState::Interrupted, at_seconds: 105.0 },
+        ])
+        .unwrap();
+    run
+}
+
+pub(super) fn each_decision_is_reported_by_events(open: Open) {
+    let mut store = leading(open);
+    assert_eq!((store.last_event().unwrap(), store.events_since(0, ALL).unwrap()), (0, Vec::new()));
+    let run = decide(&mut *store);
+    store.record(&[Record::Run { run, state: RunState::Running, at_seconds: 110.0 }]).unwrap();
+    connect(open).request(RequestKind::Retry, "a", 111.0).unwrap();
+    let events = connect(open).events_since(0, ALL).unwrap();
+    let row = run_row();
+    let began = |is_resumed| Happening::RunBegan {
+        is_resumed,
+        cores: row.cores,
+        slots: row.slots,
+        expected_seconds: row.expected_seconds,
+    };
+    let package = |state, reason, blamed| Happening::Package { state, reason, blamed };
+    let ended = |stage_of, at| Happening::StageEnded { slot: 1, result: Box::new(stage(stage_of, at)) };
+    let version = || "1+bk1".to_owned();
+    let expected = [
+        (100.0, began(false)),
+        (101.0, Happening::BuildBegan { version: version(), slot: 1, key: "k".into() }),
+        (101.5, package(PackageState::Building, Reason::FirstBuild, None)),
+        (102.0, ended(Stage::Unpack, 102.0)),
+        (103.0, ended(Stage::Build, 103.0)),
+        (
+            104.0,
+            Happening::BuildEnded {
+                version: version(),
+                slot: 1,
+                outcome: BuildOutcome::Failed,
+                failure: Some(Box::new(failure(FailureKind::Command))),
+                is_reproducible: Some(false),
+            },
+        ),
+        (104.5, package(PackageState::Failed, Reason::WorkerLost, Some("b".into()))),
+        (105.0, Happening::RunEnded { state: RunState::Interrupted }),
+        (110.0, began(true)),
+        (111.0, Happening::Requested { request: RequestKind::Retry }),
+    ];
+    let seen: Vec<_> = events.iter().map(|event| (event.at, event.happening.clone())).collect();
+    assert_eq!(seen, expected);
+    assert!(events.iter().all(|event| event.epoch == 1 && event.version == crate::EVENT_VERSION));
+    assert!(events.is_sorted_by(|one, next| one.seq < next.seq));
+    let ids = &events[3].ids;
+    assert_eq!((ids.run, ids.package.as_deref(), ids.build), (Some(run), Some("a"), Some(1)));
+    assert_eq!((ids.attempt, ids.worker.as_deref()), (Some(attempt(1)), Some("kiln-1")));
+    let scope = store.scope();
+    assert_eq!((ids.farm, ids.yard, &ids.target), (scope.farm, scope.yard, &scope.target));
+    assert_eq!((events[2].ids.run, events[2].ids.package.as_deref()), (Some(run), Some("a")));
+    assert_eq!((events[9].ids.run, events[9].ids.package.as_deref()), (None, Some("a")));
+
+    // Readers follow in steps of their own size.
+    let (mut followed, mut seq) = (Vec::new(), 0);
+    while let Some(last) = {
+        let some = store.events_since(seq, 3).unwrap();
+        assert!(some.len() <= 3);
+        followed.extend(some.iter().cloned());
+        some.last().map(|event| event.seq)
+    } {
+        seq = last;
+    }
+    assert_eq!((followed, seq), (events, store.last_event().unwrap()));
+    assert!(store.events_since(u64::MAX, ALL).unwrap().is_empty());
+}
+
+pub(super) fn events_come_with_their_decision_alone(open: Open) {
+    let mut store = leading(open);
+    let run = decide(&mut *store);
+    let before = store.events_since(0, ALL).unwrap();
+    let change = Record::Package {
+        run,
+        name: "a".into(),
+        state: PackageState::Ready,
+        reason: Reason::Forced,
+        blamed: None,
+        at_seconds: 120.0,
+    };
+    // The number of the build is used.
+    store.record(&[change.clone(), Record::BuildBegan(Box::new(build_row(1, run, "a")))]).unwrap_err();
+    assert_eq!(store.events_since(0, ALL).unwrap(), before);
+    let mut other = leading(open);
+    store.record(std::slice::from_ref(&change)).unwrap_err();
+    assert_eq!(other.events_since(0, ALL).unwrap(), before);
+    other.record(std::slice::from_ref(&change)).unwrap();
+    let after = other.events_since(before.last().unwrap().seq, ALL).unwrap();
+    assert_eq!(after.iter().map(|event| event.epoch).collect::<Vec<_>>(), [2]);
+}
+
+pub(super) fn events_are_kept_for_the_latest_runs(open: Open) {
+    let mut store = leading(open);
+    store.request(RequestKind::Bump, "old", 1.0).unwrap();
+    let runs: Vec<u64> = (0..EVENT_RUNS_MAX + 3).map(|_| decide(&mut *store)).collect();
+    let events = store.events_since(0, ALL).unwrap();
+    let mut kept: Vec<u64> = events.iter().filter_map(|event| event.ids.run).collect();
+    kept.dedup();
+    assert_eq!(kept, runs[3..], "and the request before them is gone too");
+    assert_eq!(events.len() as u64 % EVENT_RUNS_MAX, 0);
+    assert!(
+        events.iter().all(|event| event.happening != Happening::Requested { request: RequestKind::Bump })
+    );
+    // What they reported is there, and numbers are not given again.
+    assert_eq!(store.runs().unwrap().len(), runs.len());
+    assert!(store.last_event().unwrap() > events.len() as u64);
+}
+
+pub(super) fn events_are_json_of_one_envelope(open: Open) {
+    let mut store = leading(open);
+    decide(&mut *store);
+    for event in store.events_since(0, ALL).unwrap() {
+        let value = serde_json::to_value(&event).unwrap();
+        let object = value.as_object().unwrap();
+        let mut keys: Vec<_> = object.keys().map(String::as_str).collect();
+        keys.sort_unstable();
+        assert_eq!(keys, ["at", "body", "epoch", "ids", "seq", "type", "version"]);
+        assert_eq!(serde_json::from_value::<Event>(value).unwrap(), event);
+    }
+}

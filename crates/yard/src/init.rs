@@ -1,0 +1,50 @@
+//! Makes yards.
+
+use crate::config::Config;
+use crate::error::{Context, Error, Kind, Result};
+use crate::family::Entry;
+use crate::files::write_whole_by;
+use crate::yard::{CONFIG, Yard};
+use kilnyard_mirror::without_password;
+use kilnyard_sign::YardKey;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// An error for a configuration that a yard in this folder cannot have.
+pub fn check(folder: &Path, text: &str, families: &[&'static dyn Entry]) -> Result<()> {
+    let config = Config::parse(text, Path::new(CONFIG), families)?;
+    config.package_names(folder).map(drop)
+}
+
+/// Makes a yard of this configuration, which was checked.
+pub fn write(folder: &Path, text: &str) -> Result<()> {
+    fs_err::create_dir_all(folder).context(Kind::Machine, format!("make {}", folder.display()))?;
+    Yard::make_folders(folder)?;
+    make_key(folder)?;
+    write_whole_by(&folder.join(CONFIG), |out| {
+        // An address may have a password, which is its owner's alone.
+        if without_password(text) != text {
+            out.get_ref().set_permissions(std::fs::Permissions::from_mode(0o600))?;
+        }
+        out.write_all(text.as_bytes())
+    })
+}
+
+/// Makes the key that signs the yard's repository, if there is none.
+pub fn make_key(folder: &Path) -> Result<()> {
+    let path = folder.join("state/key.asc");
+    if path.exists() {
+        return Ok(());
+    }
+    let key =
+        YardKey::generate("Kilnyard repository <kilnyard@localhost>").or_internal("make the yard's key")?;
+    key.write(&path).context(Kind::Machine, "keep the yard's key")
+}
+
+/// A path as it is from any other folder.
+pub fn path_text(path: &Path) -> Result<String> {
+    let absolute = std::path::absolute(path).context(Kind::Usage, format!("find {}", path.display()))?;
+    let text = absolute.to_str().map(str::to_owned);
+    text.ok_or_else(|| Error::usage(format!("{} is not UTF-8", path.display())))
+}

@@ -368,6 +368,7 @@ fn a_source_mended_meanwhile(shared: &Shared) {
     let child = yard.begin(&[]);
     let is = |states: [&str; 2]| yard.states(&["broken", "needs-broken"]) == states;
     let builds = |name: &str| yard.json(&["history", name, "--json"]).as_array().map_or(0, Vec::len);
+    until("the open one is being built", || yard.building().contains(&"open".to_owned()));
     until("it has failed", || builds("broken") == 1 && is(["failed", "blocked"]));
     // A source that cannot be read takes no build.
     fs::write(yard.path("sources/broken_1.0.dsc"), "cut").unwrap();

@@ -63,6 +63,9 @@ pub struct Admitted {
     pub notes: Vec<String>,
 }
 
+/// The small file that commands which fetch find among their texts: how names are resolved on the worker's machine.
+pub const RESOLV_CONF: &str = "resolv.conf";
+
 /// What a package weighs of which nobody says anything else: see [`Ecosystem::weight`].
 pub const WEIGHT_USUAL: u32 = 100;
 
@@ -102,6 +105,9 @@ pub trait Ecosystem: Send + Sync {
         WEIGHT_USUAL
     }
 
+    /// What keys of version 1 say of the root that builds begin with; see [`Key::is_met_by`].
+    fn former_root(&self) -> &str;
+
     /// The highest revision of this recipe version that the yard's repository offers; 0 where it offers none, or where
     /// the family has no revisions. The next build needs a higher one.
     fn published_revision(&self, _package: PackageId) -> u32 {
@@ -126,8 +132,8 @@ pub trait Stock: Send {
     fn key(&mut self, package: PackageId) -> Result<Key, Impossible>;
 
     /// The build of this package from what is there now. `revision` counts the builds of one version of
-    /// the recipe whose outputs were kept, from 1; `jobs` is how many processes a build may run at once.
-    fn order(&mut self, package: PackageId, revision: u32, jobs: u32) -> Result<BuildOrder, Impossible>;
+    /// the recipe whose outputs were kept, from 1.
+    fn order(&mut self, package: PackageId, revision: u32) -> Result<BuildOrder, Impossible>;
 
     /// How outputs are tried in a clean root.
     fn test(&mut self, package: PackageId, outputs: &[Output]) -> Result<TestOrder, Impossible>;

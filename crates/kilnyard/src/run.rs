@@ -20,9 +20,7 @@ mod slots;
 pub mod view;
 
 use crate::error::{Context, Error, Kind, Result};
-use crate::family;
 use crate::plan::{Forced, Planned, inputs_of};
-use crate::shape::jobserver_style;
 use crate::signals;
 use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
@@ -33,10 +31,9 @@ use kilnyard_driver::{Driver, Input};
 use kilnyard_mirror::DistfileStore;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::result::PackageState;
-use kilnyard_process::LimitRules;
 use kilnyard_schedule::Pressure;
 use kilnyard_store::{ForcedRun, Number, PackageRow, Record, Request, RequestKind, RunRow, RunState, Store};
-use kilnyard_worker::{Cores, Remaker, Settings, Worker};
+use kilnyard_worker::{Cores, Worker};
 use owner::{Ended, Owner};
 use preparer::{Desk, Preparer};
 use rand::RngCore;
@@ -45,9 +42,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::time::Instant;
 use view::{Seen, Snapshot, View};
-
-/// What one build leaves of the memory that all may have together, as a divisor.
-const MEMORY_LEFT_PART: u64 = 8;
 
 /// What is done when cores are given to builds; reads after "failed to".
 const SHARING: &str = "share out the cores";
@@ -261,7 +255,7 @@ impl Parts<'_> {
         let left_out = left_out(&rows);
         let set = planned.workshop.clone();
         let broken = book.beginnings.broken.clone();
-        let worker = worker(yard, planned, distfiles)?;
+        let worker = worker(yard, distfiles)?;
         let asked = asked(yard, book.store)?;
         let store = Box::new(yard.store()?);
         let (sender, receiver) = mpsc::channel();
@@ -292,7 +286,6 @@ impl Parts<'_> {
             store,
             forced: &options.forced,
             broken: &broken,
-            jobs: jobs_of_builds,
             owner: sender.clone(),
             yard,
             distfiles,
@@ -401,32 +394,8 @@ fn requests(store: &mut dyn Store) -> Result<Vec<Request>> {
 }
 
 /// This machine's worker, with nothing left of earlier builds.
-fn worker(yard: &Yard, planned: &Planned, distfiles: &Arc<DistfileStore>) -> Result<Worker> {
-    // One build does not take what all others have.
-    let memory_bytes = planned.shape.machine.memory_bytes;
-    let limits = LimitRules {
-        memory_bytes_max: memory_bytes.map(|bytes| bytes - bytes / MEMORY_LEFT_PART),
-        ..yard.config.limits()
-    };
-    let settings = Settings {
-        yard: yard.folder.clone(),
-        ids: yard.ids(),
-        limits,
-        package_limits: yard.config.limits_of_builds.of_packages(limits),
-        output_bounds: yard.config.limits_of_builds.output_bounds(),
-        log_limits: yard.config.log_limits(),
-        roots: yard.config.roots,
-        works_in_memory: yard.config.build.work_in_memory,
-        layers_bytes_max: yard.config.build.layers.0,
-        nesting: yard.config.build.namespaces.iter().cloned().collect(),
-        failed_roots_max: yard.config.build.failed_roots_max,
-        jobserver: jobserver_style(yard),
-    };
-    let of_worker = yard.clone();
-    let remaker = Remaker::new(move |layer, cancel| {
-        family::remake_layer(&of_worker, layer, cancel).map_err(|error| error.in_a_line())
-    });
-    let worker = Worker::new(settings, distfiles.clone()).with_remaker(remaker);
+fn worker(yard: &Yard, distfiles: &Arc<DistfileStore>) -> Result<Worker> {
+    let worker = Worker::new(crate::worker::settings(yard), distfiles.clone());
     for left in worker.sweep().context(Kind::Machine, "remove what an earlier run left")? {
         tell!("note: {left}");
     }

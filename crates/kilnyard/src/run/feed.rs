@@ -153,11 +153,7 @@ impl Picture<'_> {
                 let seen = seen.clone();
                 view.see(&Seen::StageBegan(&seen, *stage), &self.snapshot);
             }
-            Progress::StageEnded(result) => {
-                let seen = seen.clone();
-                view.see(&Seen::StageEnded(&seen, result), &self.snapshot);
-            }
-            Progress::Alive | Progress::Wants(_) => {}
+            Progress::StageEnded(_) | Progress::Alive | Progress::Wants(_) => {}
             Progress::Sample { memory_bytes, .. } => seen.memory_bytes = *memory_bytes,
         }
     }

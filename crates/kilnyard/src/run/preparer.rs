@@ -82,8 +82,6 @@ pub struct Preparer<'a> {
     pub store: Box<dyn Store>,
     pub forced: &'a Forced,
     pub broken: &'a Broken,
-    /// How many processes a build may run at once.
-    pub jobs: u32,
     pub owner: Sender<Message>,
     /// For recipes that are read anew.
     pub yard: &'a Yard,
@@ -147,7 +145,7 @@ impl Preparer<'_> {
         let set = self.stock.set();
         let (recipe_version, published_revision) = (set.version(package), set.published_revision(package));
         let revision = next_revision(to_prepare.kept.as_ref(), &recipe_version, published_revision);
-        let mut order = match self.stock.order(package, revision, self.jobs) {
+        let mut order = match self.stock.order(package, revision) {
             Ok(order) => order,
             Err(impossible) => return Ok(Prepared::Impossible(impossible.explanation)),
         };
@@ -167,7 +165,9 @@ impl Preparer<'_> {
             broken: is_broken.then(|| self.broken.file(&name)),
             last: last.as_ref(),
         };
-        let Due::Build(reason) = known.with_key(&order.key) else { return Ok(Prepared::UpToDate) };
+        let Due::Build(reason) = known.with_key(&order.key, set.former_root()) else {
+            return Ok(Prepared::UpToDate);
+        };
         let seen = StageSeen::of(builds.iter().flat_map(|build| &build.stages));
         let to_build = ToBuild { reason, order, seen, recipe_version, published_revision };
         Ok(Prepared::Build(Box::new(to_build)))

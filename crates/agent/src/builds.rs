@@ -3,7 +3,9 @@
 use crate::{
     Action, Attempt, BTreeMap, BuildResult, Built, Lease, Progress, REPEAT_SECONDS, Reports, Session,
 };
-use kilnyard_protocol::{Held, Standing, ToCoordinator};
+use kilnyard_protocol::{Held, Ranked, Standing, ToCoordinator};
+use kilnyard_schedule::{Machine, Sharer, share_out};
+use std::cmp::Ordering;
 use std::collections::{HashMap, VecDeque};
 
 /// For so long it is remembered that a build is over, in seconds: no message is under way for longer.
@@ -21,6 +23,8 @@ pub(crate) struct Build {
     pub standing: Standing,
     /// Until it begins.
     lease: Option<Box<Lease>>,
+    number: u64,
+    sharer: Sharer,
     rank_seconds: f64,
     /// Its place in the order that the coordinator said last; the end for one that it did not name.
     place: usize,
@@ -44,6 +48,8 @@ impl Build {
     fn new(lease: Box<Lease>) -> Build {
         Build {
             standing: Standing::Waiting,
+            number: lease.build,
+            sharer: Sharer { wants: 1, memory_bytes: 0, memory_per_core_bytes: 0 },
             rank_seconds: lease.rank_seconds,
             lease: Some(lease),
             place: usize::MAX,
@@ -60,9 +66,17 @@ impl Build {
         }
     }
 
+    /// Which of two comes first.
+    fn order(&self, other: &Build) -> Ordering {
+        self.place.cmp(&other.place).then(other.rank_seconds.total_cmp(&self.rank_seconds))
+    }
+
     /// Keeps a report until it is acknowledged. One that only says how the build goes now takes the place of one like it
     /// that was not said yet.
     pub fn report(&mut self, progress: Progress) {
+        if let Progress::Wants(cores) = progress {
+            self.sharer.wants = cores.max(1);
+        }
         let is_momentary = |progress: &Progress| {
             matches!(progress, Progress::Alive | Progress::Sample { .. } | Progress::Wants(_))
         };
@@ -180,22 +194,33 @@ impl Builds {
     }
 
     /// These are the ranks, the highest first.
-    pub fn rank(&mut self, attempts: &[Attempt]) {
+    pub fn rank(&mut self, builds: &[Ranked]) {
         for build in self.builds.values_mut() {
             build.place = usize::MAX;
         }
-        for (place, attempt) in attempts.iter().enumerate() {
-            if let Some(build) = self.builds.get_mut(attempt) {
+        for (place, ranked) in builds.iter().enumerate() {
+            if let Some(build) = self.builds.get_mut(&ranked.attempt) {
                 build.place = place;
+                build.sharer.memory_bytes = ranked.memory_bytes;
+                build.sharer.memory_per_core_bytes = ranked.memory_per_core_bytes;
             }
         }
+    }
+
+    /// The cores of each build that is being built, by its number and the highest rank first.
+    pub fn share_out(&self, machine: &Machine, jobs_max: Option<u32>) -> Vec<(u64, u32)> {
+        let building = self.builds.values().filter(|build| build.standing == Standing::Building);
+        let mut building: Vec<&Build> = building.collect();
+        building.sort_by(|a, b| a.order(b));
+        let sharers: Vec<Sharer> = building.iter().map(|build| build.sharer).collect();
+        let cores = share_out(machine, jobs_max, &sharers);
+        building.iter().map(|build| build.number).zip(cores).collect()
     }
 
     /// The build of the highest rank that waits begins.
     pub fn next(&mut self) -> Option<Box<Lease>> {
         let waiting = self.builds.values_mut().filter(|build| build.standing == Standing::Waiting);
-        let next =
-            waiting.min_by(|a, b| a.place.cmp(&b.place).then(b.rank_seconds.total_cmp(&a.rank_seconds)))?;
+        let next = waiting.min_by(|a, b| a.order(b))?;
         next.standing = Standing::Building;
         self.building += 1;
         next.lease.take()

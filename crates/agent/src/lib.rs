@@ -20,6 +20,9 @@
 //! `apply` is pure: it reads no clock, draws no random number, and calls nothing. Its driver performs the actions in their order:
 //! threads that build, and a transport that carries messages.
 //!
+//! Cores do not cross the wire: the coordinator says ranks, and the agent shares out the cores of its machine by them whenever a
+//! build can use another number than before.
+//!
 //! What must hold: a build begins at most once; no more builds than slots at once; a result is kept until the coordinator says that
 //! it is recorded or does not count; builds continue while the coordinator is away. What the agent is told of a session
 //! that is over changes nothing.
@@ -39,7 +42,7 @@ use kilnyard_protocol::{
     Answer, BuildResult, Built, Hello, Lease, Offer, Progress, Reports, Session, Standing, ToCoordinator,
     ToWorker, Welcome,
 };
-use kilnyard_schedule::Pressure;
+use kilnyard_schedule::{Machine, Pressure};
 use std::collections::BTreeMap;
 
 /// What was not answered is said again after this long, in seconds.
@@ -90,6 +93,8 @@ pub enum Action {
     Send(ToCoordinator),
     /// Begin a build.
     Begin(Box<Lease>),
+    /// From now on these are the builds that go on, by their numbers and the highest rank first, and the cores of each.
+    Allot(Vec<(u64, u32)>),
     /// End a build; it reports [`Event::Ended`] when it has.
     Cancel(Attempt),
     /// Give a build the answer that it waits for.
@@ -135,6 +140,11 @@ pub struct Agent {
     hello: Hello,
     link: Link,
     builds: Builds,
+    /// What the builds share, and the most cores that one of them may have: as the coordinator said last, which may be away now.
+    machine: Machine,
+    jobs_max: Option<u32>,
+    /// Who had how many cores when that was said last.
+    allotted: Vec<(u64, u32)>,
     pressure: Pressure,
     is_draining: bool,
     now_seconds: f64,
@@ -143,10 +153,19 @@ pub struct Agent {
 impl Agent {
     /// The agent of a worker that says this when it comes.
     pub fn new(hello: Hello) -> Agent {
+        let machine = Machine {
+            cores: hello.cores,
+            speed: hello.speed,
+            memory_bytes: hello.memory_bytes,
+            disk_bytes: hello.disk_bytes,
+        };
         Agent {
             hello,
             link: Link::Greeting(None),
             builds: Builds::default(),
+            machine,
+            jobs_max: None,
+            allotted: Vec::new(),
             pressure: Pressure::Low,
             is_draining: false,
             now_seconds: 0.0,
@@ -194,7 +213,17 @@ impl Agent {
             Event::Tick => self.builds.forget(now_seconds),
         }
         self.begin(actions);
+        self.allot(actions);
         self.speak(actions);
+    }
+
+    /// Shares the cores out, by rank and by what builds can use: while the coordinator is away too.
+    fn allot(&mut self, actions: &mut Vec<Action>) {
+        let allotted = self.builds.share_out(&self.machine, self.jobs_max);
+        if allotted != self.allotted {
+            self.allotted.clone_from(&allotted);
+            actions.push(Action::Allot(allotted));
+        }
     }
 
     fn drain(&mut self) {
@@ -232,12 +261,12 @@ impl Agent {
                 }
             }
             ToWorker::Again { .. } => self.link = Link::Greeting(None),
-            ToWorker::Ranks { offer, attempts, .. } => {
+            ToWorker::Ranks { offer, builds, .. } => {
                 if let Link::Joined(joined) = &mut self.link
                     && joined.offer == offer
                 {
                     joined.is_answered = true;
-                    self.builds.rank(&attempts);
+                    self.builds.rank(&builds);
                 }
             }
             ToWorker::Grant { lease, .. } => {
@@ -293,6 +322,8 @@ impl Agent {
         if welcome.process != self.hello.process || !matches!(self.link, Link::Greeting(_)) {
             return;
         }
+        self.machine.cores = welcome.cores.max(1);
+        self.jobs_max = welcome.jobs_max;
         self.link = Link::Joined(Joined {
             session: welcome.session,
             slots: welcome.slots.max(1),

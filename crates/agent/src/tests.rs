@@ -3,7 +3,7 @@
 use super::*;
 use kilnyard_model::order::{BuildOrder, FamilyOrder, Key, RootOrder, Stage};
 use kilnyard_model::result::{Failure, FailureKind};
-use kilnyard_protocol::{Test, Versions};
+use kilnyard_protocol::{Ranked, Test, Versions};
 use kilnyard_schedule::Files;
 
 fn attempt(number: u8) -> Attempt {
@@ -12,6 +12,10 @@ fn attempt(number: u8) -> Attempt {
 
 fn session(number: u8) -> Session {
     Session::from(Attempt::from_bytes([number + 100; 16]))
+}
+
+fn ranked(number: u8) -> Ranked {
+    Ranked { attempt: attempt(number), memory_bytes: 0, memory_per_core_bytes: 0 }
 }
 
 fn lease(number: u8, rank_seconds: f64) -> Box<Lease> {
@@ -116,7 +120,9 @@ impl Worker {
 
 fn welcome(number: u8, slots: u32) -> ToWorker {
     let (process, version) = ("p".to_owned(), 1);
-    ToWorker::Welcome(Welcome { process, session: session(number), version, slots, lease_seconds: 120.0 })
+    let (cores, jobs_max) = (3, Some(2));
+    let session = session(number);
+    ToWorker::Welcome(Welcome { process, session, version, slots, cores, jobs_max, lease_seconds: 120.0 })
 }
 
 fn begun(actions: &[Action]) -> Vec<u64> {
@@ -155,6 +161,8 @@ fn a_worker_greets_until_it_is_welcomed_and_then_offers() {
         session: session(2),
         version: 1,
         slots: 9,
+        cores: 9,
+        jobs_max: None,
         lease_seconds: 120.0,
     });
     assert!(worker.hear(other).is_empty(), "that was for another process");
@@ -163,7 +171,7 @@ fn a_worker_greets_until_it_is_welcomed_and_then_offers() {
     assert_eq!((offer.session, offer.slots_free, offer.takes_more), (session(1), 2, true));
     let number = offer.number;
     assert_eq!(offers(&worker.after(REPEAT_SECONDS, Event::Tick)).len(), 1, "it was not answered");
-    worker.hear(ToWorker::Ranks { session: session(1), offer: number + 1, attempts: vec![] });
+    worker.hear(ToWorker::Ranks { session: session(1), offer: number + 1, builds: vec![] });
     assert!(worker.after(REPEAT_SECONDS, Event::Tick).is_empty());
     assert_eq!(offers(&worker.after(OFFER_SECONDS, Event::Tick)).len(), 1, "its leases are renewed");
 }
@@ -178,8 +186,8 @@ fn builds_begin_by_rank_when_a_slot_is_free_and_once() {
     }
     assert_eq!(begun(&worker.end(1)), [3]);
     let offer = offers(&worker.after(OFFER_SECONDS, Event::Tick))[0].number;
-    let attempts = vec![attempt(3), attempt(2), attempt(4)];
-    worker.hear(ToWorker::Ranks { session: session(1), offer, attempts });
+    let builds = [3, 2, 4].map(ranked).into();
+    worker.hear(ToWorker::Ranks { session: session(1), offer, builds });
     assert_eq!(begun(&worker.end(3)), [2], "the ranks have changed");
     worker.hear(ToWorker::Acknowledged { session: session(1), attempt: attempt(1) });
     assert!(begun(&worker.grant(1, 99.0)).is_empty(), "a grant that comes late, of a build that is over");
@@ -219,7 +227,8 @@ fn reports_are_numbered_and_come_before_the_result() {
     };
     let began = Progress::StageBegan(Stage::Build);
     assert_eq!(said(&worker.after(0.0, report(began.clone()))), (0, vec![began.clone()]));
-    assert!(worker.after(0.0, report(Progress::Wants(2))).is_empty(), "it waits for the answer");
+    let actions = worker.after(0.0, report(Progress::Wants(2)));
+    assert!(!actions.iter().any(|action| matches!(action, Action::Send(_))), "it waits for the answer");
     worker.after(0.0, report(Progress::Wants(3)));
     let all = vec![began, Progress::Wants(3)];
     assert_eq!(said(&worker.after(REPEAT_SECONDS, Event::Tick)), (0, all), "none is acknowledged");
@@ -318,4 +327,30 @@ fn what_is_kept_for_a_coordinator_that_is_away_is_bounded() {
             }
         }
     }
+}
+
+#[test]
+fn cores_follow_rank_and_what_builds_can_use() {
+    let mut worker = Worker::joined(2);
+    let allotted = |actions: &[Action]| {
+        let of = |action: &Action| match action {
+            Action::Allot(cores) => Some(cores.clone()),
+            _ => None,
+        };
+        actions.iter().find_map(of)
+    };
+    assert_eq!(allotted(&worker.grant(1, 5.0)), Some(vec![(1, 1)]));
+    assert_eq!(allotted(&worker.grant(2, 7.0)), Some(vec![(2, 1), (1, 1)]));
+    let wants =
+        |number, cores| Event::Reported { attempt: attempt(number), progress: Progress::Wants(cores) };
+    assert_eq!(allotted(&worker.after(0.0, wants(1, 9))), Some(vec![(2, 1), (1, 2)]), "two at most");
+    assert_eq!(allotted(&worker.after(0.0, wants(2, 9))), Some(vec![(2, 2), (1, 1)]));
+    // The coordinator is away, and is back with other ranks.
+    worker.hear(ToWorker::Again { session: session(1) });
+    assert_eq!(allotted(&worker.after(60.0, wants(2, 1))), Some(vec![(2, 1), (1, 2)]));
+    let offer = offers(&worker.hear(welcome(2, 2)))[0].number;
+    let builds = [1, 2].map(ranked).into();
+    let ranks = ToWorker::Ranks { session: session(2), offer, builds };
+    assert_eq!(allotted(&worker.hear(ranks)), Some(vec![(1, 2), (2, 1)]));
+    assert_eq!(allotted(&worker.end(1)), Some(vec![(2, 1)]));
 }

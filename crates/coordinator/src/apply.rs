@@ -46,6 +46,7 @@ impl Coordinator {
             }
         }
         self.allot(actions);
+        self.say_ranks(actions);
         self.finish(now_seconds, actions);
     }
 
@@ -74,10 +75,9 @@ impl Coordinator {
 
     /// Says who has how many cores, if that is another thing than before.
     fn allot(&mut self, actions: &mut Vec<Action>) {
-        let build_of = |(package, cores): (PackageId, u32)| {
-            let mut leases = self.leases.iter().filter(|(_, lease)| lease.package == package);
-            leases.next().map(|(build, _)| (*build, cores))
-        };
+        let builds: std::collections::HashMap<PackageId, Number> =
+            self.leases.iter().map(|(build, lease)| (lease.package, *build)).collect();
+        let build_of = |(package, cores): (PackageId, u32)| Some((*builds.get(&package)?, cores));
         let running = self.scheduler.machines().flat_map(|machine| self.scheduler.running(machine));
         let allotted: Vec<(Number, u32)> = running.filter_map(build_of).collect();
         if allotted != self.allotted {

@@ -11,8 +11,8 @@ use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::Stage;
 use kilnyard_model::result::{Failure, FailureKind, StageResult};
 use kilnyard_protocol::{
-    Answer, BuildResult, Built, Hello, Offer, Opened, Progress, Reports, Session, Standing, ToCoordinator,
-    ToWorker, Versions, Welcome,
+    Answer, BuildResult, Built, Hello, Offer, Opened, Progress, Ranked, Reports, Session, Standing,
+    ToCoordinator, ToWorker, Versions, Welcome,
 };
 use kilnyard_schedule::{Event as Heard, Machine, MachineId};
 use kilnyard_store::Number;
@@ -68,20 +68,26 @@ impl Coordinator {
     fn hello(&mut self, to: Channel, hello: &Hello, capabilities: &[String], actions: &mut Vec<Action>) {
         let process = hello.process.clone();
         let message = match self.admit(hello, capabilities) {
-            Ok((session, version, slots)) => {
-                ToWorker::Welcome(Welcome { process, session, version, slots, lease_seconds: LEASE_SECONDS })
-            }
+            Ok((session, version, about)) => ToWorker::Welcome(Welcome {
+                process,
+                session,
+                version,
+                slots: self.scheduler.slots_of(&about),
+                cores: about.cores,
+                jobs_max: self.scheduler.limits().jobs_max,
+                lease_seconds: LEASE_SECONDS,
+            }),
             Err(reason) => ToWorker::Refused { process, reason },
         };
         actions.push(Action::Send { to, message });
     }
 
-    /// Lets a worker take part: its session, the version of the protocol, and its slots. An error says why it cannot.
+    /// Lets a worker take part: its session, the version of the protocol, and its machine. An error says why it cannot.
     ///
     /// Nothing else follows from a hello, which may be a late one of a process that is over: the worker takes its seat when it says
     /// something in the session.
-    fn admit(&mut self, hello: &Hello, capabilities: &[String]) -> Result<(Session, u32, u32), String> {
-        let slots = self.scheduler.slots_of(&machine_of(hello)?.oversubscribed());
+    fn admit(&mut self, hello: &Hello, capabilities: &[String]) -> Result<(Session, u32, Machine), String> {
+        let about = machine_of(hello)?.oversubscribed();
         let Some(version) = Versions::OURS.agree(hello.versions) else {
             let (own, other) = (Versions::OURS, hello.versions);
             return Err(format!(
@@ -111,7 +117,7 @@ impl Coordinator {
             self.seats.expect(session, hello);
             session
         });
-        Ok((session, version, slots))
+        Ok((session, version, about))
     }
 
     /// A worker that was welcomed takes its seat, in place of another process of it.
@@ -180,9 +186,21 @@ impl Coordinator {
             let door = if offer.takes_more { Heard::Opened(machine) } else { Heard::Closed(machine) };
             self.hear(door, actions);
         }
-        let attempts = self.attempts_by_rank(machine);
-        let number = offer.number;
-        self.say(machine, |session| ToWorker::Ranks { session, offer: number, attempts }, actions);
+        self.seats.get_mut(machine).ranks = None;
+        self.say_ranks(actions);
+    }
+
+    /// Says to each worker in which order its builds are, if it was not said so before.
+    pub(crate) fn say_ranks(&mut self, actions: &mut Vec<Action>) {
+        for machine in self.seats.talking() {
+            let builds = self.ranked(machine);
+            let seat = self.seats.get_mut(machine);
+            let Some(offer) = seat.offer else { continue };
+            if seat.ranks.as_ref() != Some(&builds) {
+                seat.ranks = Some(builds.clone());
+                self.say(machine, |session| ToWorker::Ranks { session, offer, builds }, actions);
+            }
+        }
     }
 
     /// Builds of before this coordinator was started that their worker does not have any more.
@@ -234,10 +252,14 @@ impl Coordinator {
     }
 
     /// The builds of a machine, the highest rank first.
-    fn attempts_by_rank(&self, machine: MachineId) -> Vec<Attempt> {
-        let build_of = |package: PackageId| self.packages[package.index()].build;
-        let builds = self.scheduler.running(machine).filter_map(|(package, _)| build_of(package));
-        builds.filter_map(|build| Some(self.leases.get(&build)?.attempt)).collect()
+    fn ranked(&self, machine: MachineId) -> Vec<Ranked> {
+        let of = |package: PackageId| {
+            let build = self.packages[package.index()].build?;
+            let (memory_bytes, memory_per_core_bytes) = self.scheduler.memory_of(machine, package)?;
+            let attempt = self.leases.get(&build)?.attempt;
+            Some(Ranked { attempt, memory_bytes, memory_per_core_bytes })
+        };
+        self.scheduler.running(machine).filter_map(|(package, _)| of(package)).collect()
     }
 
     /// The build of an attempt, if it is this machine's; one of before this coordinator was started becomes its worker's

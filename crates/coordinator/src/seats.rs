@@ -1,7 +1,7 @@
 //! Workers that take part: who sits at which machine, since when, and what it said last.
 
 use crate::Channel;
-use kilnyard_protocol::{Hello, Session};
+use kilnyard_protocol::{Hello, Ranked, Session};
 use kilnyard_schedule::{Machine, MachineId, Pressure};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -32,6 +32,8 @@ pub(crate) struct Seat {
     pub heard_seconds: f64,
     /// The number of its last offer.
     pub offer: Option<u64>,
+    /// The order of its builds as it was said last, if it was since the offer.
+    pub ranks: Option<Vec<Ranked>>,
     pub pressure: Pressure,
     pub takes_more: bool,
     pub slots_free: BTreeSet<u32>,
@@ -50,6 +52,7 @@ impl Seat {
             channel: Channel(0),
             heard_seconds: 0.0,
             offer: None,
+            ranks: None,
             pressure: Pressure::Low,
             takes_more: true,
             slots_free: (0..slots).collect(),
@@ -98,6 +101,12 @@ impl Seats {
         let machines = (0..).map(MachineId).zip(&self.seats);
         let silent = machines.filter(|(_, seat)| seat.session.is_some() && seat.heard_seconds < seconds);
         silent.map(|(machine, _)| machine).collect()
+    }
+
+    /// The machines with a conversation.
+    pub fn talking(&self) -> Vec<MachineId> {
+        let machines = (0..).map(MachineId).zip(&self.seats);
+        machines.filter(|(_, seat)| seat.session.is_some()).map(|(machine, _)| machine).collect()
     }
 
     /// All of them heard from their workers later by so much.
@@ -169,6 +178,7 @@ impl Seats {
         seat.heard_seconds = now_seconds;
         seat.slots_free = (0..slots).collect();
         seat.offer = None;
+        seat.ranks = None;
         seat.pressure = Pressure::Low;
         seat.takes_more = true;
     }

@@ -7,7 +7,7 @@
 mod talk;
 mod wire;
 
-pub use talk::{Held, Hello, Offer, Reports, Session, Standing, ToCoordinator, ToWorker, Welcome};
+pub use talk::{Held, Hello, Offer, Ranked, Reports, Session, Standing, ToCoordinator, ToWorker, Welcome};
 pub use wire::{MESSAGE_BYTES_MAX, Opened, VERSION, Versions, WireError, decode, encode, encode_as, open};
 
 use kilnyard_model::attempt::Attempt;
@@ -24,6 +24,7 @@ pub struct Lease {
     /// Its random id: what a worker says counts for this one alone.
     pub attempt: Attempt,
     /// The longest path from its start to the end of the run, in seconds: of several, the worker starts the longest first.
+    #[serde(default)]
     pub rank_seconds: f64,
     /// The run's number in the yard.
     pub run: u64,

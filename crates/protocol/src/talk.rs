@@ -100,14 +100,14 @@ pub enum ToWorker {
         /// The session.
         session: Session,
     },
-    /// The answer to an offer: the worker's builds, the highest rank first.
+    /// The worker's builds, the highest rank first: the answer to an offer, and said again whenever the order is another one.
     Ranks {
         /// The session.
         session: Session,
-        /// The number of the offer.
+        /// The number of the last offer.
         offer: u64,
         /// The builds.
-        attempts: Vec<Attempt>,
+        builds: Vec<Ranked>,
     },
     /// A build is the worker's from now on: it starts by rank when a core is free.
     Grant {
@@ -216,6 +216,10 @@ pub struct Welcome {
     pub version: u32,
     /// The number of builds that the worker performs at once.
     pub slots: u32,
+    /// The cores that the worker shares out among its builds: a few more than it has, since builds wait for disks.
+    pub cores: u32,
+    /// The most cores of one build; absent where there is no bound.
+    pub jobs_max: Option<u32>,
     /// How long a lease lasts without a word from the worker, on the coordinator's clock, in seconds.
     pub lease_seconds: f64,
 }
@@ -235,6 +239,17 @@ pub struct Offer {
     pub pressure: Pressure,
     /// Whether it takes further builds: not when it drains.
     pub takes_more: bool,
+}
+
+/// A build in the order of rank, with what decides how many cores it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ranked {
+    /// The build.
+    pub attempt: Attempt,
+    /// What it is expected to hold of memory with one core.
+    pub memory_bytes: u64,
+    /// What it is expected to hold for each further one.
+    pub memory_per_core_bytes: u64,
 }
 
 /// A build that a worker has.

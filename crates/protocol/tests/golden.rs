@@ -10,8 +10,8 @@ use kilnyard_model::order::{
 };
 use kilnyard_model::result::{Failure, FailureKind, Measures, StageResult, StageSeen};
 use kilnyard_protocol::{
-    Answer, BuildResult, Built, Held, Hello, Lease, Offer, Progress, Reports, Session, Standing, Test,
-    ToCoordinator, ToWorker, Versions, Welcome, decode, encode,
+    Answer, BuildResult, Built, Held, Hello, Lease, Offer, Progress, Ranked, Reports, Session, Standing,
+    Test, ToCoordinator, ToWorker, Versions, Welcome, decode, encode,
 };
 use kilnyard_schedule::{Files, Pressure};
 use serde::Serialize;
@@ -265,14 +265,22 @@ fn what_a_worker_says() {
 fn what_a_coordinator_says() {
     let (session, attempt) = (session(), attempt());
     let process = || "5f1c".to_owned();
-    let (version, slots, lease_seconds) = (1, 17, 120.0);
+    let ranked = Ranked { attempt, memory_bytes: 1 << 30, memory_per_core_bytes: 1 << 28 };
     check(
         "welcome",
-        &ToWorker::Welcome(Welcome { process: process(), session, version, slots, lease_seconds }),
+        &ToWorker::Welcome(Welcome {
+            process: process(),
+            session,
+            version: 1,
+            slots: 16,
+            cores: 18,
+            jobs_max: Some(8),
+            lease_seconds: 120.0,
+        }),
     );
     check("refused", &ToWorker::Refused { process: process(), reason: "it lacks family:debian".to_owned() });
     check("again", &ToWorker::Again { session });
-    check("ranks", &ToWorker::Ranks { session, offer: 5, attempts: vec![attempt] });
+    check("ranks", &ToWorker::Ranks { session, offer: 5, builds: vec![ranked] });
     check("grant", &ToWorker::Grant { session, lease: Box::new(lease()) });
     check("revoke", &ToWorker::Revoke { session, attempt });
     check("cancel", &ToWorker::Cancel { session, attempt });

@@ -16,6 +16,9 @@
 //! - [`simulate`] plays a run through in simulated time, with the scheduler or with one of the [`policies`] of
 //!   other builders.
 //!
+//! Which cores a build has follows from the ranks by one rule, [`share_out`]: the scheduler uses it to foresee, and each machine
+//! to decide, since no message is as fast as a build that turns parallel.
+//!
 //! What must hold: nothing here reads a clock, touches the system, or knows a package family; the same events give
 //! the same actions.
 
@@ -36,6 +39,6 @@ pub use machine::{Machine, MachineId};
 pub use noise::noisy;
 pub use queue::Queue;
 pub use rank::{Bound, Ranks, path, ranks};
-pub use scheduler::{Limits, OVERTAKEN_SECONDS_MAX, ScheduleError, Scheduler, Sharing};
+pub use scheduler::{Limits, OVERTAKEN_SECONDS_MAX, ScheduleError, Scheduler, Sharer, Sharing, share_out};
 pub use simulate::{Built, Busy, Simulated, SimulationError, simulate};
 pub use work::{Basis, Measured, Step, Work, estimate, prior_seconds};

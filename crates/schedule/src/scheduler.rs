@@ -23,6 +23,8 @@
 mod allot;
 mod state;
 
+pub use allot::{Sharer, share_out};
+
 use crate::event::{Action, COMING_SECONDS_MAX, Event, Outcome, Policy, Pressure};
 use crate::machine::{Door, Machine, MachineId};
 use crate::queue::Queue;
@@ -227,6 +229,18 @@ impl Scheduler {
     /// How many builds a machine like this could have at once.
     pub fn slots_of(&self, machine: &Machine) -> u32 {
         machine.cores.min(self.limits.slots_max.unwrap_or(u32::MAX)).max(1)
+    }
+
+    /// What a build that goes on holds of memory with one core, and for each further one.
+    pub fn memory_of(&self, machine: MachineId, package: PackageId) -> Option<(u64, u64)> {
+        let mut running = self.running[machine.index()].iter();
+        let build = running.find(|build| build.package == package)?;
+        Some((build.memory_bytes, build.memory_per_core_bytes))
+    }
+
+    /// What a person limits.
+    pub fn limits(&self) -> Limits {
+        self.limits
     }
 
     /// The machines that are there, in the order of their numbers.

@@ -12,6 +12,7 @@
 
 mod apart;
 mod build;
+mod client;
 mod cores;
 mod damage;
 mod depends;
@@ -28,6 +29,7 @@ mod tools;
 mod trees;
 mod verdict;
 
+pub use client::{Client, ClientError, Inbox, Incomings, Transport};
 pub use cores::{Cores, Share};
 pub use damage::find_damage;
 pub use depends::Stacked;

@@ -1,6 +1,9 @@
 //! A worker, a lease as a message, and a folder: nothing else is needed to build. The root is made of the machine's own
 //! `/usr`, so that nothing has to be fetched.
 
+#[path = "lease/client.rs"]
+mod client;
+
 use kilnyard_ecosystem::OutputBounds;
 use kilnyard_mirror::{DistfileStore, Limits as MirrorLimits, Sha256Hex};
 use kilnyard_model::artifact::Artifact;
@@ -44,6 +47,9 @@ fn main() {
         trial("a_family_that_is_not_known_builds_nothing", a_family_that_is_not_known),
         trial("a_cancelled_lease_ends_and_leaves_nothing", a_cancelled_lease),
         trial("a_coordinator_that_is_gone_is_no_fault_of_the_package", a_coordinator_that_is_gone),
+        trial("a_worker_takes_part_by_messages", client::a_worker_takes_part_by_messages),
+        trial("a_worker_that_is_closed_leaves_no_build", client::a_worker_that_is_closed_leaves_no_build),
+        trial("a_worker_that_is_refused_says_why", client::a_worker_that_is_refused_says_why),
     ];
     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
     if let Some(reason) = need {

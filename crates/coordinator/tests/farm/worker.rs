@@ -61,8 +61,9 @@ pub struct Fates {
 
 /// See the module.
 pub struct Process {
-    pub agent: Agent,
-    pub slots: u32,
+    agent: Agent,
+    slots: u32,
+    cores: u32,
     building: BTreeMap<Attempt, Building>,
     fates: Fates,
 }
@@ -92,7 +93,7 @@ impl Process {
             memory_bytes: None,
             disk_bytes: None,
         };
-        Process { agent: Agent::new(hello), slots: 0, building: BTreeMap::new(), fates }
+        Process { agent: Agent::new(hello), slots: 0, cores: 0, building: BTreeMap::new(), fates }
     }
 
     pub fn apply(&mut self, now_seconds: f64, event: Event, random: &mut Random) -> Done {
@@ -101,6 +102,7 @@ impl Process {
             && let ToWorker::Welcome(welcome) = &**message
         {
             self.slots = welcome.slots;
+            self.cores = welcome.cores;
         }
         let mut actions = Vec::new();
         self.agent.apply(now_seconds, event, &mut actions);
@@ -120,6 +122,12 @@ impl Process {
                         building.outcome = Some(FailureKind::Outputs);
                     }
                     self.next(attempt, Step::Ends, 20.0, random, &mut done);
+                }
+                Action::Allot(cores) => {
+                    let sum: u32 = cores.iter().map(|(_, cores)| cores).sum();
+                    if sum > self.cores || cores.len() != self.building.len() {
+                        done.complaint = Some(format!("{cores:?} of {} cores", self.cores));
+                    }
                 }
                 Action::Leave(reason) => {
                     done.is_over = true;

@@ -50,14 +50,41 @@ impl Spare {
     }
 
     /// Gives a build as many further cores as it wants and there are, and the memory that they need.
-    fn give(&mut self, build: &Running, wanted: u32) -> u32 {
-        let fits = self.memory_bytes.checked_div(build.memory_per_core_bytes);
+    fn give(&mut self, memory_per_core_bytes: u64, wanted: u32) -> u32 {
+        let fits = self.memory_bytes.checked_div(memory_per_core_bytes);
         let fits = fits.map_or(u32::MAX, |cores| u32::try_from(cores).unwrap_or(u32::MAX));
         let given = wanted.min(self.cores).min(fits);
         self.cores -= given;
-        self.memory_bytes -= u64::from(given) * build.memory_per_core_bytes;
+        self.memory_bytes -= u64::from(given) * memory_per_core_bytes;
         given
     }
+}
+
+/// A build as far as it decides how many cores it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sharer {
+    /// The cores that it can use; at least 1.
+    pub wants: u32,
+    /// What it holds of memory with one core.
+    pub memory_bytes: u64,
+    /// What it holds for each further one.
+    pub memory_per_core_bytes: u64,
+}
+
+/// The cores of each build on a machine, by the rule of the scheduler: one for each, and the others to those that come first,
+/// as far as they can use them and there is memory. `builds` are in the order of rank; no build has more than `jobs_max`.
+pub fn share_out(machine: &Machine, jobs_max: Option<u32>, builds: &[Sharer]) -> Vec<u32> {
+    let memory = builds.iter().map(|build| build.memory_bytes);
+    let mut spare = Spare {
+        cores: machine.cores.saturating_sub(builds.len() as u32),
+        memory_bytes: memory.fold(machine.memory_bytes.unwrap_or(u64::MAX), u64::saturating_sub),
+        disk_bytes: 0,
+    };
+    let mut cores = |build: &Sharer| {
+        let wanted = build.wants.min(jobs_max.unwrap_or(u32::MAX)).max(1) - 1;
+        1 + spare.give(build.memory_per_core_bytes, wanted)
+    };
+    builds.iter().map(&mut cores).collect()
 }
 
 impl Scheduler {
@@ -161,7 +188,7 @@ impl Scheduler {
         let mut spare = Spare::of(&self.machines[machine.index()], running);
         if self.limits.sharing == Sharing::ByRank {
             for build in running.iter().take_while(|build| build.place() < place) {
-                spare.give(build, build.extra_wanted(&self.limits));
+                spare.give(build.memory_per_core_bytes, build.extra_wanted(&self.limits));
             }
         }
         if spare.cores == 0 {
@@ -238,21 +265,25 @@ impl Scheduler {
     pub(super) fn allot(&mut self, actions: &mut Vec<Action>) {
         let limits = self.limits;
         for (machine, running) in self.machines.iter().zip(&mut self.running) {
-            let mut spare = Spare::of(machine, running);
+            let sharer = |build: &Running| Sharer {
+                wants: build.wants,
+                memory_bytes: build.memory_bytes,
+                memory_per_core_bytes: build.memory_per_core_bytes,
+            };
             let mut cores = vec![1; running.len()];
             match limits.sharing {
                 Sharing::ByRank => {
-                    for (build, cores) in running.iter().zip(&mut cores) {
-                        *cores += spare.give(build, build.extra_wanted(&limits));
-                    }
+                    let sharers: Vec<Sharer> = running.iter().map(sharer).collect();
+                    cores = share_out(machine, limits.jobs_max, &sharers);
                 }
                 Sharing::Equally => {
+                    let mut spare = Spare::of(machine, running);
                     let mut is_left = true;
                     while is_left {
                         is_left = false;
                         for (build, cores) in running.iter().zip(&mut cores) {
                             let wanted = build.extra_wanted(&limits) + 1 - *cores;
-                            let given = spare.give(build, wanted.min(1));
+                            let given = spare.give(build.memory_per_core_bytes, wanted.min(1));
                             *cores += given;
                             is_left |= given > 0;
                         }

@@ -35,7 +35,7 @@ impl Subject {
     /// The order of the build, with its inputs put into the scratch yard; what is missing is fetched.
     pub fn prepare(yard: &Yard, outer: &Yard, package: &str) -> Result<Subject> {
         let (kept, own) = (mirror::open_distfiles(outer)?, mirror::open_distfiles(yard)?);
-        let planned = plan::make(yard, &own, &mut yard.store()?, &Forced::Nothing)?;
+        let mut planned = plan::make(yard, &own, &mut yard.store()?, &Forced::Nothing)?;
         let workshop = planned.workshop;
         let left_out = || {
             let known = workshop.left_out().iter().find(|left| left.name == package);
@@ -46,7 +46,7 @@ impl Subject {
             Error::usage(why).hint("another package: --package NAME")
         };
         let id = workshop.graph().find(package).ok_or_else(left_out)?;
-        let order = workshop.order(id, 1).map_err(|impossible| Error::usage(impossible.explanation))?;
+        let order = planned.stock.order(id, 1).map_err(|impossible| Error::usage(impossible.explanation))?;
         for input in &order.root.inputs {
             let failed = format!("provide {}", input.name);
             let hash = hash_of(input)?;

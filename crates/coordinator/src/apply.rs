@@ -3,7 +3,7 @@
 use crate::retry::Failures;
 use crate::{
     AWAY_SECONDS, Action, Coordinator, Ending, Event, Kept, LEASE_SECONDS, LeaseState, Manner, Notice,
-    PAUSE_SECONDS, Performer, Prepared, RetryPolicy,
+    PAUSE_SECONDS, Performer, Prepared, Reading, RetryPolicy, ToBuild,
 };
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::PackageId;
@@ -14,6 +14,7 @@ use kilnyard_protocol::{BuildResult, Progress, ToWorker};
 use kilnyard_schedule::{Event as Heard, Files, MachineId, Outcome, Policy};
 use kilnyard_store::{BuildRow, Current, Number, Record, Request, RequestKind, RunState};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 impl Coordinator {
     /// Takes one event at this time (seconds since 1970) and appends what is to be done.
@@ -97,6 +98,9 @@ impl Coordinator {
         let package = &mut self.packages[id.index()];
         package.reason = reason.clone();
         package.blamed = blamed;
+        if state.is_final() {
+            package.to_build = None;
+        }
         if !package.is_in_run {
             return;
         }
@@ -160,11 +164,13 @@ impl Coordinator {
             }
         } else if states().all(|(_, package)| package.state.is_there()) && !self.is_stopping {
             self.move_to(id, PackageState::Ready, Reason::Prepares, None, actions);
-            self.packages[id.index()].is_prepared = false;
-            self.packages[id.index()].is_fetched = false;
+            let package = &mut self.packages[id.index()];
+            package.to_build = None;
+            package.is_fetched = false;
+            let reading = std::mem::replace(&mut package.reading, Reading::AsKnown);
             self.hear(Heard::Hold(id), actions);
             self.hear(Heard::Coming(id), actions);
-            actions.push(Action::Prepare(id));
+            actions.push(Action::Prepare { package: id, reading });
         }
     }
 
@@ -173,7 +179,7 @@ impl Coordinator {
     }
 
     fn prepared(&mut self, id: PackageId, prepared: Prepared, actions: &mut Vec<Action>) {
-        if !self.is_expected(id) || self.packages[id.index()].is_prepared {
+        if !self.is_expected(id) || self.packages[id.index()].to_build.is_some() {
             return;
         }
         match prepared {
@@ -189,15 +195,18 @@ impl Coordinator {
                 self.arrive(id, PackageState::UpToDate, reason, actions);
                 self.hear(Heard::There(id), actions);
             }
-            Prepared::Build { reason, version, key } => {
+            Prepared::Build(to_build) => {
+                let to_build: Arc<ToBuild> = to_build.into();
                 let package = &mut self.packages[id.index()];
-                package.is_prepared = true;
-                package.version = version;
-                package.key = Some(key);
+                package.recipe_version.clone_from(&to_build.recipe_version);
+                package.published_revision = to_build.published_revision;
+                package.version.clone_from(&to_build.order.version);
+                package.key = Some(to_build.order.key.clone());
+                package.to_build = Some(to_build.clone());
                 // To prepare many takes its time; what is waited for is the fetch.
                 self.hear(Heard::Coming(id), actions);
-                self.move_to(id, PackageState::Ready, reason, None, actions);
-                actions.push(Action::Fetch(id));
+                self.move_to(id, PackageState::Ready, to_build.reason.clone(), None, actions);
+                actions.push(Action::Fetch { package: id, to_build });
             }
             Prepared::Impossible(explanation) => self.fail(id, Reason::Impossible { explanation }, actions),
         }
@@ -213,7 +222,7 @@ impl Coordinator {
     ) {
         let package = &self.packages[id.index()];
         // What a fetch of before a retry brings is not waited for any more.
-        if !self.is_expected(id) || !package.is_prepared || package.is_fetched {
+        if !self.is_expected(id) || package.to_build.is_none() || package.is_fetched {
             return;
         }
         match outcome {
@@ -247,7 +256,7 @@ impl Coordinator {
                         let failed = Some(failed);
                         let reason = Reason::Again { cause: kind, how: Again::AtOnce, failed };
                         self.move_to(id, PackageState::Ready, reason, None, actions);
-                        actions.push(Action::Fetch(id));
+                        self.fetch(id, actions);
                     }
                     // Nobody fetches alone.
                     Some((Manner::Later | Manner::Alone, pause_seconds)) => {
@@ -292,14 +301,22 @@ impl Coordinator {
             if !self.is_expected(id) || self.is_stopping {
                 continue;
             }
-            if !self.packages[id.index()].is_prepared {
-                let reason = self.packages[id.index()].reason.clone();
+            let package = &self.packages[id.index()];
+            if package.to_build.is_none() {
+                let reason = package.reason.clone();
                 self.ready_again(id, reason, actions);
-            } else if self.packages[id.index()].is_fetched {
+            } else if package.is_fetched {
                 self.hear(Heard::Release(id), actions);
             } else {
-                actions.push(Action::Fetch(id));
+                self.fetch(id, actions);
             }
+        }
+    }
+
+    /// Lets what a prepared package needs be fetched.
+    fn fetch(&self, id: PackageId, actions: &mut Vec<Action>) {
+        if let Some(to_build) = &self.packages[id.index()].to_build {
+            actions.push(Action::Fetch { package: id, to_build: to_build.clone() });
         }
     }
 
@@ -612,6 +629,7 @@ impl Coordinator {
     fn retry(&mut self, id: PackageId, actions: &mut Vec<Action>) {
         self.packages[id.index()].failures = Failures::default();
         self.packages[id.index()].is_alone = false;
+        self.packages[id.index()].reading = Reading::Anew;
         self.due_seconds.remove(&id);
         self.hear(Heard::Hold(id), actions);
         self.hear(Heard::Retry(id), actions);

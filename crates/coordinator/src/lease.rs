@@ -14,6 +14,8 @@ impl Coordinator {
     pub(crate) fn push_grant(&mut self, build: Number, actions: &mut Vec<Action>) {
         let Some(lease) = self.leases.get(&build) else { return };
         let Some(machine) = lease.machine else { return };
+        // What is granted was prepared.
+        let Some(to_build) = self.packages[lease.package.index()].to_build.clone() else { return };
         let seat = self.seats.get(machine);
         actions.push(Action::Grant(Granted {
             build,
@@ -24,6 +26,7 @@ impl Coordinator {
             slot: lease.slot,
             files: lease.files,
             to: seat.session.map(|session| (seat.channel, session)),
+            to_build,
         }));
     }
 
@@ -93,7 +96,7 @@ impl Coordinator {
 
     /// A package whose build came to nothing can be built again at once.
     pub(crate) fn ready_again(&mut self, id: PackageId, reason: Reason, actions: &mut Vec<Action>) {
-        if self.packages[id.index()].is_prepared {
+        if self.packages[id.index()].to_build.is_some() {
             self.move_to(id, PackageState::Ready, reason, None, actions);
         } else {
             // Its build is of before this coordinator was started, which has not worked out yet what it needs.

@@ -39,9 +39,9 @@ pub use retry::{Manner, PAUSE_SECONDS, RETRIES_MAX, RetryPolicy};
 
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::{Graph, PackageId};
-use kilnyard_model::order::Output;
+use kilnyard_model::order::{BuildOrder, Key, Output};
 use kilnyard_model::reason::Reason;
-use kilnyard_model::result::{Failure, PackageState, StageResult};
+use kilnyard_model::result::{Failure, PackageState, StageResult, StageSeen};
 use kilnyard_protocol::{Answer, BuildResult, Built, Opened, Progress, Session, ToCoordinator, ToWorker};
 use kilnyard_schedule::{Files, MachineId, Pressure, Scheduler};
 use kilnyard_store::{Number, Record, Request, RunState};
@@ -135,16 +135,33 @@ pub enum Prepared {
     /// The outputs that are there are right.
     UpToDate,
     /// It is to be built.
-    Build {
-        /// Why.
-        reason: Reason,
-        /// The version of the outputs.
-        version: String,
-        /// The key.
-        key: kilnyard_model::order::Key,
-    },
+    Build(Box<ToBuild>),
     /// It cannot be built; the explanation.
     Impossible(String),
+}
+
+/// A package that is to be built, as it was prepared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToBuild {
+    /// Why it is built.
+    pub reason: Reason,
+    /// Its build.
+    pub order: BuildOrder,
+    /// What its stages took before.
+    pub seen: Vec<StageSeen>,
+    /// The version of the recipe that the order follows: after a rescan another one than at the beginning.
+    pub recipe_version: String,
+    /// See [`Start::published_revision`], for this version of the recipe.
+    pub published_revision: u32,
+}
+
+/// Which recipe a package is prepared from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// The one that the run was planned from, or that was read last.
+    AsKnown,
+    /// The one that is in the tree now: somebody has changed it and wants the package tried again.
+    Anew,
 }
 
 /// What is to be done.
@@ -153,9 +170,19 @@ pub enum Action {
     /// Write this to the store, before everything else.
     Record(Record),
     /// Work out what a package needs.
-    Prepare(PackageId),
+    Prepare {
+        /// The package.
+        package: PackageId,
+        /// From which recipe.
+        reading: Reading,
+    },
     /// Fetch what a package needs.
-    Fetch(PackageId),
+    Fetch {
+        /// The package.
+        package: PackageId,
+        /// How it is to be built.
+        to_build: Arc<ToBuild>,
+    },
     /// Let a machine build a package. The same may be said again where it did not arrive.
     Grant(Granted),
     /// Send this to a worker.
@@ -211,6 +238,8 @@ pub struct Granted {
     pub files: Files,
     /// The way to the worker, and the session of its message; none where no worker sits at the machine.
     pub to: Option<(Channel, Session)>,
+    /// How it is built.
+    pub to_build: Arc<ToBuild>,
 }
 
 /// A build of before this coordinator was started, which may still be going on.
@@ -229,7 +258,7 @@ pub struct Open {
     /// The version of its outputs.
     pub version: String,
     /// Its key.
-    pub key: kilnyard_model::order::Key,
+    pub key: Key,
     /// The stages that are recorded.
     pub stages: Vec<StageResult>,
 }
@@ -275,6 +304,13 @@ pub struct Kept {
     pub contents: BTreeMap<String, String>,
 }
 
+/// The number that the next kept outputs of this version of a recipe get: above those that were kept, and those that are
+/// published.
+pub fn next_revision(kept: Option<&Kept>, recipe_version: &str, published_revision: u32) -> u32 {
+    let kept = kept.filter(|kept| kept.recipe_version == recipe_version);
+    kept.map_or(0, |kept| kept.revision).max(published_revision) + 1
+}
+
 /// A package as the coordinator is given it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Start {
@@ -304,9 +340,13 @@ struct Package {
     recipe_version: String,
     kept: Option<Kept>,
     published_revision: u32,
+    /// The version of the outputs, and the key of their build.
     version: String,
-    key: Option<kilnyard_model::order::Key>,
-    is_prepared: bool,
+    key: Option<Key>,
+    /// From which recipe it is prepared when it is ready.
+    reading: Reading,
+    /// How it is built, once that is worked out and until the package is decided: of a large tree they would be too many.
+    to_build: Option<Arc<ToBuild>>,
     is_fetched: bool,
     /// What fetching did, until there is a build to record it with.
     fetch: Option<Box<StageResult>>,
@@ -424,7 +464,8 @@ impl Coordinator {
                 published_revision: start.published_revision,
                 version: String::new(),
                 key: None,
-                is_prepared: false,
+                reading: Reading::AsKnown,
+                to_build: None,
                 is_fetched: false,
                 fetch: None,
                 failures: retry::Failures::default(),
@@ -462,9 +503,27 @@ impl Coordinator {
         }
     }
 
+    /// Begins anew from what the store holds of the same run, since what was decided could not be written. Every lease is over:
+    /// the caller ends the builds of machines without a worker first, and workers find out when they are heard. `scheduler` is
+    /// one in which nothing has happened.
+    pub fn reload(&mut self, start: Vec<Start>, scheduler: Scheduler, next_build: Number) {
+        let (attempts, retries) = (self.attempts.clone(), self.retries.clone());
+        let required = std::mem::take(&mut self.required);
+        let own_machine = self.own_machine.clone();
+        let anew = Coordinator::new(self.run, start, scheduler, next_build, attempts);
+        *self = Coordinator { own_machine, ..anew.with_retries(retries).with_required(required) };
+    }
+
     /// The same with another policy of what is tried again.
     pub fn with_retries(self, retries: RetryPolicy) -> Coordinator {
         Coordinator { retries, ..self }
+    }
+
+    /// Lets the lease of a build last from this time: it begins when the build is handed out, and not when that is decided.
+    pub fn renew(&mut self, now_seconds: f64, build: Number) {
+        if let Some(lease) = self.leases.get_mut(&build) {
+            lease.ends_seconds = now_seconds + LEASE_SECONDS;
+        }
     }
 
     /// The same, where what is built without a conversation is built by a worker of this name, on a machine of so many cores.
@@ -514,6 +573,11 @@ impl Coordinator {
         self.packages[package.index()].state
     }
 
+    /// Where each package stands, in the order of the graph; none for those that the run is not concerned with.
+    pub fn standing(&self) -> Vec<Option<PackageState>> {
+        self.packages.iter().map(|package| package.is_in_run.then_some(package.state)).collect()
+    }
+
     /// Why it stands there.
     pub fn reason(&self, package: PackageId) -> &Reason {
         &self.packages[package.index()].reason
@@ -529,11 +593,15 @@ impl Coordinator {
         self.scheduler.comes_before(package, other)
     }
 
-    /// The number that the next kept outputs of a package get: above those that were kept, and those that are published.
-    pub fn next_revision(&self, package: PackageId) -> u32 {
+    /// What is there of a package.
+    pub fn kept(&self, package: PackageId) -> Option<&Kept> {
+        self.packages[package.index()].kept.as_ref()
+    }
+
+    /// The number that the next kept outputs of a package get.
+    fn next_revision(&self, package: PackageId) -> u32 {
         let package = &self.packages[package.index()];
-        let kept = package.kept.as_ref().filter(|kept| kept.recipe_version == package.recipe_version);
-        kept.map_or(0, |kept| kept.revision).max(package.published_revision) + 1
+        next_revision(package.kept.as_ref(), &package.recipe_version, package.published_revision)
     }
 
     /// How many builds there can be at once on all machines that there are.

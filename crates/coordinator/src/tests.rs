@@ -1,7 +1,7 @@
 //! Made-up events, and a seeded simulation with workers that fail, lie, come late and vanish.
 
 use super::*;
-use kilnyard_model::order::{Key, Stage};
+use kilnyard_model::order::{FamilyOrder, Key, RootOrder, Stage};
 use kilnyard_model::result::{FailureKind, Measures};
 use kilnyard_schedule::{Basis, Limits, Machine, Work};
 use kilnyard_store::RequestKind;
@@ -24,6 +24,30 @@ fn start() -> Start {
         kept: None,
         published_revision: 0,
     }
+}
+
+/// What there is to know of a package that is to be built.
+fn to_build() -> Prepared {
+    let order = BuildOrder {
+        package: String::new(),
+        version: "1".into(),
+        family: FamilyOrder::default(),
+        key: Key { digest: "k".into(), lines: Vec::new() },
+        root: RootOrder::default(),
+        work: None,
+        fetch: None,
+        stages: Vec::new(),
+        clients: Vec::new(),
+        fakeroots: Vec::new(),
+        output_folder: String::new(),
+    };
+    Prepared::Build(Box::new(ToBuild {
+        reason: Reason::FirstBuild,
+        order,
+        seen: Vec::new(),
+        recipe_version: "1".into(),
+        published_revision: 0,
+    }))
 }
 
 fn attempts() -> Attempts {
@@ -81,13 +105,10 @@ impl Run {
             }
             for action in &actions {
                 match action {
-                    Action::Prepare(package) => {
-                        let key = Key { digest: "k".into(), lines: Vec::new() };
-                        let prepared =
-                            Prepared::Build { reason: Reason::FirstBuild, version: "1".into(), key };
-                        events.push_back(Event::Prepared { package: *package, prepared });
+                    Action::Prepare { package, .. } => {
+                        events.push_back(Event::Prepared { package: *package, prepared: to_build() });
                     }
-                    Action::Fetch(package) => {
+                    Action::Fetch { package, .. } => {
                         events.push_back(Event::Fetched { package: *package, stage: None, outcome: Ok(()) })
                     }
                     Action::Grant(Granted { build, package, .. }) => {
@@ -200,6 +221,41 @@ fn a_skipped_package_is_cancelled_and_blocks_its_dependents() {
 }
 
 #[test]
+fn a_retried_package_is_read_anew_and_built_from_what_was_found() {
+    let mut run = Run::new(&[("a", "a")], 1);
+    let readings = |run: &Run| -> Vec<Reading> {
+        let reading = |action: &Action| match action {
+            Action::Prepare { reading, .. } => Some(*reading),
+            _ => None,
+        };
+        run.actions.iter().filter_map(reading).collect()
+    };
+    run.send(Event::Begin);
+    run.send(bad(1, FailureKind::Machine));
+    assert_eq!(readings(&run), [Reading::AsKnown], "a second try is of the same recipe");
+    run.send(bad(2, FailureKind::Command));
+    run.coordinator.packages[0].kept =
+        Some(Kept { recipe_version: "2".into(), revision: 4, contents: BTreeMap::new() });
+    let mut actions = Vec::new();
+    run.coordinator.apply(0.0, asked(RequestKind::Retry, "a"), &mut actions);
+    assert!(actions.contains(&Action::Prepare { package: run.id("a"), reading: Reading::Anew }));
+    let Prepared::Build(mut found) = to_build() else { unreachable!() };
+    (found.recipe_version, found.published_revision) = ("2".into(), 6);
+    found.order.version = "2+7".into();
+    let package = run.id("a");
+    run.send(Event::Prepared { package, prepared: Prepared::Build(found) });
+    assert_eq!(run.coordinator.next_revision(package), 7);
+    let version = run.actions.iter().rev().find_map(|action| match action {
+        Action::Record(Record::BuildBegan(build)) => Some(build.version.clone()),
+        _ => None,
+    });
+    assert_eq!(version.unwrap(), "2+7");
+    run.send(good(3));
+    let kept = run.coordinator.kept(package).unwrap();
+    assert_eq!((kept.recipe_version.as_str(), kept.revision), ("2", 7));
+}
+
+#[test]
 fn a_bumped_package_comes_before_longer_paths() {
     let mut run = Run::new(&[("c", "b"), ("b", "a"), ("y", "x"), ("other", "other2")], 1);
     run.send(Event::Begin);
@@ -296,7 +352,8 @@ fn what_a_signal_ended_waits_a_while() {
 #[test]
 fn what_the_network_failed_is_fetched_again() {
     let mut run = Run::new(&[("a", "a")], 1);
-    let fetches = |run: &Run| run.actions.iter().filter(|action| matches!(action, Action::Fetch(_))).count();
+    let fetches =
+        |run: &Run| run.actions.iter().filter(|action| matches!(action, Action::Fetch { .. })).count();
     let failed = |run: &Run, kind| Event::Fetched {
         package: run.id("a"),
         stage: None,
@@ -315,10 +372,8 @@ fn what_the_network_failed_is_fetched_again() {
         run.actions.extend(actions);
     };
     apply(&mut run, Event::Begin);
-    let key = Key { digest: "k".into(), lines: Vec::new() };
-    let prepared = Prepared::Build { reason: Reason::FirstBuild, version: "1".into(), key };
     let package = run.id("a");
-    apply(&mut run, Event::Prepared { package, prepared });
+    apply(&mut run, Event::Prepared { package, prepared: to_build() });
     assert_eq!(fetches(&run), 1);
     let event = failed(&run, FailureKind::Network);
     apply(&mut run, event);

@@ -4,8 +4,9 @@
 //! installed, which commands run in which stage and which files come out, and what keys a build. It
 //! knows nothing of runs, leases or who performs the commands. The families are [`debian`] and [`pkgsrc`].
 //!
-//! An [`Ecosystem`] is a resolved set, which a coordinator asks; [`Rules`] are what a worker has of the family, made from
-//! what an order says.
+//! An [`Ecosystem`] is a resolved set, which does not change, so that everything may ask it. A [`Stock`] is a set with the
+//! outputs that are there, which change while a run builds: it has one owner, and no lock. [`Rules`] are what a worker has of
+//! the family, made from what an order says.
 
 mod archive;
 pub mod debian;
@@ -21,6 +22,7 @@ pub use telling::{Telling, telling_lines};
 
 use kilnyard_model::graph::{Cut, Graph, PackageId};
 use kilnyard_model::order::{BuildOrder, Key, Output, TestOrder};
+use std::sync::Arc;
 
 /// How the first line of an error begins whose second one has the cause.
 const ERRORS_IN_TWO_LINES: [&str; 1] = [debian::ERROR_IN_TWO_LINES];
@@ -67,8 +69,8 @@ pub const RESOLV_CONF: &str = "resolv.conf";
 /// What a package weighs of which nobody says anything else: see [`Ecosystem::weight`].
 pub const WEIGHT_USUAL: u32 = 100;
 
-/// What a resolved set knows of its packages, and how each is built. All methods decide; none of them
-/// runs a command. They may be called from several threads.
+/// What a resolved set knows of its packages. All methods decide; none of them runs a command. They may be called from
+/// several threads.
 pub trait Ecosystem: Send + Sync {
     /// The family's name.
     fn name(&self) -> &'static str;
@@ -103,13 +105,6 @@ pub trait Ecosystem: Send + Sync {
         WEIGHT_USUAL
     }
 
-    /// The key of a build of this package from what is there now.
-    fn key(&self, package: PackageId) -> Result<Key, Impossible>;
-
-    /// The build of this package from what is there now. `revision` counts the builds of one version of
-    /// the recipe whose outputs were kept, from 1.
-    fn order(&self, package: PackageId, revision: u32) -> Result<BuildOrder, Impossible>;
-
     /// What keys of version 1 say of the root that builds begin with; see [`Key::is_met_by`].
     fn former_root(&self) -> &str;
 
@@ -123,9 +118,30 @@ pub trait Ecosystem: Send + Sync {
     /// by what the set knows; outputs that were admitted are admitted again as they are.
     fn admit(&self, package: PackageId, version: &str, outputs: &[Output]) -> Result<Admitted, CollectError>;
 
+    /// The set with no outputs yet.
+    fn stock(self: Arc<Self>) -> Box<dyn Stock>;
+}
+
+/// A set with the outputs that are there now, and how each package is built from them. One thread owns it: the others
+/// send it what was built, and ask.
+pub trait Stock: Send {
+    /// The set as it is now: after a rescan another one.
+    fn set(&self) -> Arc<dyn Ecosystem>;
+
+    /// The key of a build of this package from what is there now.
+    fn key(&mut self, package: PackageId) -> Result<Key, Impossible>;
+
+    /// The build of this package from what is there now. `revision` counts the builds of one version of
+    /// the recipe whose outputs were kept, from 1.
+    fn order(&mut self, package: PackageId, revision: u32) -> Result<BuildOrder, Impossible>;
+
     /// How outputs are tried in a clean root.
-    fn test(&self, package: PackageId, outputs: &[Output]) -> Result<TestOrder, Impossible>;
+    fn test(&mut self, package: PackageId, outputs: &[Output]) -> Result<TestOrder, Impossible>;
 
     /// Says that these outputs of a package are there from now on, in place of earlier ones.
-    fn adopt(&self, package: PackageId, outputs: &[Output]);
+    fn adopt(&mut self, package: PackageId, outputs: &[Output]);
+
+    /// Takes what a package's recipe says now, in the form in which the family's index has it. The graph of the run stays as it
+    /// is: where the recipe needs another one, that is explained, and the set is the one of before.
+    fn rescan(&mut self, package: PackageId, said: &[u8]) -> Result<(), Impossible>;
 }

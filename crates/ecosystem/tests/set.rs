@@ -3,10 +3,13 @@
 use kilnyard_ecosystem::debian::source::{Parts, Sources};
 use kilnyard_ecosystem::debian::universe::{Origin, Universe};
 use kilnyard_ecosystem::debian::{Base, Cycles, Published, Settings, Takeovers, Workshop};
-use kilnyard_ecosystem::{Ecosystem, OutputBounds, rules};
+use kilnyard_ecosystem::{Ecosystem, Impossible, OutputBounds, Stock, rules};
 use kilnyard_model::artifact::{Artifact, Media};
 use kilnyard_model::graph::{PackageId, StandIn};
-use kilnyard_model::order::{Input, Key, Output, Stage};
+use kilnyard_model::order::{BuildOrder, Input, Key, Output, Stage, TestOrder};
+use std::cell::RefCell;
+use std::ops::Deref;
+use std::sync::Arc;
 
 const HASH: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 
@@ -67,7 +70,7 @@ fn sources() -> String {
     .concat()
 }
 
-fn workshop_of(packages: &str, sources_text: &str, names: &[&str], settings: Settings) -> Workshop {
+fn workshop_of(packages: &str, sources_text: &str, names: &[&str], settings: Settings) -> Yard {
     workshop_with(packages, sources_text, names, settings, "")
 }
 
@@ -78,7 +81,7 @@ fn workshop_with(
     names: &[&str],
     settings: Settings,
     offered: &str,
-) -> Workshop {
+) -> Yard {
     let mut published = Published::default();
     published.add(offered, &settings.version_suffix);
     let mut universe = Universe::new(settings.context());
@@ -91,10 +94,43 @@ fn workshop_with(
         packages: vec![("make".into(), "4".into()), ("build-essential".into(), "12".into())],
     };
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-    Workshop::new(settings, universe, sources, &names, base, published)
+    let set = Arc::new(Workshop::new(settings, universe, sources, &names, base, published));
+    Yard { stock: RefCell::new(set.clone().stock()), set }
 }
 
-fn workshop(names: &[&str]) -> Workshop {
+/// A set, and what is there of it.
+struct Yard {
+    set: Arc<Workshop>,
+    stock: RefCell<Box<dyn Stock>>,
+}
+
+impl Deref for Yard {
+    type Target = Workshop;
+
+    fn deref(&self) -> &Workshop {
+        &self.set
+    }
+}
+
+impl Yard {
+    fn key(&self, package: PackageId) -> Result<Key, Impossible> {
+        self.stock.borrow_mut().key(package)
+    }
+
+    fn order(&self, package: PackageId, revision: u32) -> Result<BuildOrder, Impossible> {
+        self.stock.borrow_mut().order(package, revision)
+    }
+
+    fn test(&self, package: PackageId, outputs: &[Output]) -> Result<TestOrder, Impossible> {
+        self.stock.borrow_mut().test(package, outputs)
+    }
+
+    fn adopt(&self, package: PackageId, outputs: &[Output]) {
+        self.stock.borrow_mut().adopt(package, outputs);
+    }
+}
+
+fn workshop(names: &[&str]) -> Yard {
     workshop_of(&packages(), &sources(), names, settings())
 }
 
@@ -115,7 +151,7 @@ fn output(name: &str, content: &str, more: &str) -> Output {
     }
 }
 
-fn adopt_attr(workshop: &Workshop, content: &str) {
+fn adopt_attr(workshop: &Yard, content: &str) {
     let dev = output("libattr1-dev", content, "Depends: libattr1 (= 1-1+bk1)\n");
     workshop.adopt(id(workshop, "attr"), &[output("libattr1", "x", ""), dev]);
 }

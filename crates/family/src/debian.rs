@@ -170,6 +170,21 @@ impl Family for Debian {
         Ok(Set::new(SourceSet { debian: self.clone(), workshop }))
     }
 
+    fn rescan(
+        &self,
+        yard: &Yard,
+        distfiles: &DistfileStore,
+        package: &str,
+        _cancel: &AtomicBool,
+    ) -> Result<Option<Vec<u8>>> {
+        set::rescan(yard, distfiles, package)
+    }
+
+    fn keep_rescanned(&self, _yard: &Yard, _cancel: &AtomicBool, _say: &(dyn Fn(&str) + Sync)) -> Result<()> {
+        // A source of this machine is in no index.
+        Ok(())
+    }
+
     fn recover(&self, yard: &Yard, store: &dyn Store, distfiles: &DistfileStore) -> Result<Recovered> {
         recover::recover(yard, self, store, distfiles)
     }

@@ -218,6 +218,20 @@ impl Family for Pkgsrc {
         Ok(Set::new(TreeSet::new(set::resolve(yard, self, &base)?)))
     }
 
+    fn rescan(
+        &self,
+        yard: &Yard,
+        _distfiles: &DistfileStore,
+        package: &str,
+        cancel: &AtomicBool,
+    ) -> Result<Option<Vec<u8>>> {
+        scan::rescan(yard, self, package, cancel).map(Some)
+    }
+
+    fn keep_rescanned(&self, yard: &Yard, cancel: &AtomicBool, say: &(dyn Fn(&str) + Sync)) -> Result<()> {
+        scan::scan(yard, self, cancel, say).map(drop)
+    }
+
     fn recover(&self, yard: &Yard, store: &dyn Store, distfiles: &DistfileStore) -> Result<Recovered> {
         let base = base::find(yard, &self.root).unwrap_or_default();
         publish::recover(yard, store, &set::resolve(yard, self, &base)?, distfiles)

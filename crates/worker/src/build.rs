@@ -146,22 +146,25 @@ impl<'a> Performance<'a> {
             Err(Some(error)) => return (Err(machine(Stage::Unpack, error)), false),
             Err(None) => return (Err(cancelled(Stage::Unpack)), false),
         };
-        let root = self
-            .worker
-            .build_root(name, order, local, Means { promise, image })
-            .map(|root| match &self.share.jobserver {
-                Some(path) => root.with_jobserver(path, &order.clients),
-                None => root,
-            })
-            .and_then(|root| {
-                tools::provide(&settings.yard, settings.jobserver, &order.clients)?;
-                root.provide(&order.root.inputs, &order.root.texts, &|input| self.worker.file_of(input))?;
-                Ok(root)
+        let root =
+            self.worker.build_root(name, order, local, Means { promise, image }).map(|root| {
+                match &self.share.jobserver {
+                    Some(path) => root.with_jobserver(path, &order.clients),
+                    None => root,
+                }
             });
         let root = match root {
             Ok(root) => root,
             Err(error) => return (Err(machine(Stage::Unpack, error)), false),
         };
+        let provided = tools::provide(&settings.yard, settings.jobserver, &order.clients).and_then(|()| {
+            root.provide(&order.root.inputs, &order.root.texts, &|input| self.worker.file_of(input))
+        });
+        if let Err(error) = provided {
+            // On a full disk what was made of it is in the way of the next try.
+            self.worker.remover.remove(root);
+            return (Err(machine(Stage::Unpack, error)), false);
+        }
         let installed = if is_installed { Ok(()) } else { self.install(&order.root, &root, prefix) };
         let outcome = installed.and_then(|()| self.stages(order, &root, prefix));
         let is_cancelled = self.cancel.load(Ordering::Relaxed);

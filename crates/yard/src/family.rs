@@ -165,6 +165,19 @@ pub trait Family: Any + Debug + Send + Sync {
     /// Reads the index and resolves the set.
     fn resolve(&self, yard: &Yard, distfiles: &DistfileStore) -> Result<Set>;
 
+    /// The recipe of a package of a set as it is now, as [`kilnyard_ecosystem::Stock::rescan`] takes it; none where only a
+    /// scan can find another one.
+    fn rescan(
+        &self,
+        yard: &Yard,
+        distfiles: &DistfileStore,
+        package: &str,
+        cancel: &AtomicBool,
+    ) -> Result<Option<Vec<u8>>>;
+
+    /// Brings the index up to date after a run in which packages were rescanned.
+    fn keep_rescanned(&self, yard: &Yard, cancel: &AtomicBool, say: &(dyn Fn(&str) + Sync)) -> Result<()>;
+
     /// Reads the repository for a store that was lost.
     fn recover(&self, yard: &Yard, store: &dyn Store, distfiles: &DistfileStore) -> Result<Recovered>;
 

@@ -8,7 +8,7 @@ use crate::mirror::open_distfiles;
 use crate::remedy::Remedy;
 use crate::shape::Shape;
 use crate::yard::{Yard, store_error};
-use kilnyard_ecosystem::Ecosystem;
+use kilnyard_ecosystem::{Ecosystem, Stock};
 use kilnyard_mirror::{DistfileStore, Sha256Hex};
 use kilnyard_model::graph::{Graph, PackageId, StandIn};
 use kilnyard_model::order::Output;
@@ -25,6 +25,8 @@ pub struct Planned {
     pub set: Set,
     /// The same, without its family.
     pub workshop: Arc<dyn Ecosystem>,
+    /// The same, with the outputs that are there.
+    pub stock: Box<dyn Stock>,
     /// What is there of each package.
     pub current: HashMap<String, Current>,
     /// Packages whose outputs should be there and are not, with the file that is gone or not whole.
@@ -78,8 +80,12 @@ impl Planned {
 
     /// What a build of a package is expected to write.
     pub fn written_bytes(&self, package: PackageId) -> u64 {
-        let work = &self.works[package.index()];
-        work.files_bytes.saturating_add(work.disk_bytes)
+        written_bytes(&self.works[package.index()])
+    }
+
+    /// What is there of the set, for the one that builds it, and what is expected of its builds.
+    pub fn parts(&mut self) -> (&mut dyn Stock, Expected<'_>) {
+        (&mut *self.stock, Expected { plan: &self.plan, works: &self.works })
     }
 
     /// A scheduler of these builds for a run.
@@ -114,6 +120,31 @@ impl Planned {
         }
         Ok(())
     }
+}
+
+/// What is expected of each build of a plan.
+#[derive(Clone, Copy)]
+pub struct Expected<'a> {
+    plan: &'a Plan,
+    works: &'a [Work],
+}
+
+impl Expected<'_> {
+    /// What a build of a package is expected to write.
+    pub fn written_bytes(&self, package: PackageId) -> u64 {
+        written_bytes(&self.works[package.index()])
+    }
+
+    /// How long the build of the package of this name is expected to take.
+    pub fn seconds(&self, name: &str) -> f64 {
+        let packages = &self.plan.packages;
+        let found = packages.binary_search_by(|row| row.package.name.as_str().cmp(name));
+        found.map_or(0.0, |index| packages[index].package.estimate_seconds)
+    }
+}
+
+fn written_bytes(work: &Work) -> u64 {
+    work.files_bytes.saturating_add(work.disk_bytes)
 }
 
 /// A hash of everything that a plan is made from, read without reading the index, and how many builds the
@@ -195,16 +226,17 @@ pub fn compare_all(
         store.all_current().map_err(store_error)?.into_iter().map(|c| (c.package.clone(), c)).collect();
     let last_builds = store.last_builds().map_err(store_error)?;
     let last_builds = last_builds.into_iter().map(|build| (build.package.clone(), build)).collect();
+    let mut stock = workshop.clone().stock();
     for id in workshop.graph().packages() {
         if let Some(current) = current.get(workshop.graph().name(id)) {
-            workshop.adopt(id, &current.outputs);
+            stock.adopt(id, &current.outputs);
         }
     }
     let shape = Shape::of(yard);
     let estimates = Estimates::of(yard, store, shape.machine)?;
     let broken = broken(&current, distfiles);
-    let predicted = predict(&*workshop, &current, &last_builds, &broken, store, forced)?;
-    let planned = foresee(shape, set, current, broken, &estimates, predicted, digest)?;
+    let predicted = predict(&mut *stock, &current, &last_builds, &broken, store, forced)?;
+    let planned = foresee(shape, (set, stock), current, broken, &estimates, predicted, digest)?;
     if *forced == Forced::Nothing {
         match store.save_plan(&planned.plan) {
             // It is made again by the next question.
@@ -241,13 +273,14 @@ struct Prediction {
 }
 
 fn predict(
-    workshop: &dyn Ecosystem,
+    stock: &mut dyn Stock,
     current: &HashMap<String, Current>,
     last_builds: &HashMap<String, LastBuild>,
     broken: &HashMap<String, String>,
     store: &dyn Store,
     forced: &Forced,
 ) -> Result<Vec<Prediction>> {
+    let workshop = stock.set();
     let graph = workshop.graph();
     let left_out: HashMap<&str, &str> =
         workshop.left_out().iter().map(|l| (l.name.as_str(), l.explanation.as_str())).collect();
@@ -277,7 +310,7 @@ fn predict(
         } else if !rebuilt.is_empty() {
             (PackageState::Waiting, Reason::Depends { packages: rebuilt })
         } else {
-            compare(workshop, id, known, store)?
+            compare(stock, id, known, store)?
         };
         predictions[id.index()] = Prediction { state, reason };
     }
@@ -286,18 +319,18 @@ fn predict(
 
 /// Compares a package's key with that of the outputs that are there.
 fn compare(
-    workshop: &dyn Ecosystem,
+    stock: &mut dyn Stock,
     id: PackageId,
     known: Known,
     store: &dyn Store,
 ) -> Result<(PackageState, Reason)> {
-    let key = match workshop.key(id) {
+    let key = match stock.key(id) {
         Ok(key) => key,
         Err(impossible) => return Ok((PackageState::LeftOut, Reason::impossible(impossible.explanation))),
     };
     // Here are the lines of its key too.
-    let kept = store.current(workshop.graph().name(id)).map_err(store_error)?;
-    Ok(match (Known { kept: kept.as_ref(), ..known }).with_key(&key, workshop.former_root()) {
+    let kept = store.current(stock.set().graph().name(id)).map_err(store_error)?;
+    Ok(match (Known { kept: kept.as_ref(), ..known }).with_key(&key, stock.set().former_root()) {
         Due::UpToDate => (PackageState::UpToDate, Reason::NothingChanged),
         Due::Build(reason) => (PackageState::Ready, reason),
     })
@@ -306,7 +339,7 @@ fn compare(
 /// Puts together what was found, and what it will take.
 fn foresee(
     shape: Shape,
-    set: Set,
+    (set, stock): (Set, Box<dyn Stock>),
     current: HashMap<String, Current>,
     broken: HashMap<String, String>,
     estimates: &Estimates,
@@ -359,7 +392,7 @@ fn foresee(
         path: Vec::new(),
         packages,
     };
-    let mut planned = Planned { set, workshop, current, broken, plan, shape, graph, works };
+    let mut planned = Planned { set, workshop, stock, current, broken, plan, shape, graph, works };
     planned.foresee()?;
     Ok(planned)
 }

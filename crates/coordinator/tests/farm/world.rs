@@ -5,7 +5,7 @@ use crate::random::Random;
 use crate::worker::{Done, Due, Fates, Process, failure, name};
 use kilnyard_agent::Event as AgentEvent;
 use kilnyard_coordinator::{
-    Action, Attempts, Channel, Coordinator, Event, Granted, Prepared, RetryPolicy, Start,
+    Action, Attempts, Channel, Coordinator, Event, Granted, Prepared, RetryPolicy, Start, ToBuild,
 };
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::{Graph, PackageId};
@@ -593,12 +593,11 @@ impl World {
     fn perform(&mut self, actions: Vec<Action>) {
         for action in actions {
             match action {
-                Action::Prepare(package) => {
-                    let key = Key { digest: "k".into(), lines: Vec::new() };
-                    let prepared = Prepared::Build { reason: Reason::FirstBuild, version: "1".into(), key };
+                Action::Prepare { package, .. } => {
+                    let prepared = to_build(self.graph.name(package));
                     self.boss_hears(2.0, Event::Prepared { package, prepared });
                 }
-                Action::Fetch(package) => {
+                Action::Fetch { package, .. } => {
                     let fails = self.random.happens(20);
                     let outcome = if fails { Err(failure(FailureKind::Network)) } else { Ok(()) };
                     self.boss_hears(2.0, Event::Fetched { package, stage: None, outcome });
@@ -631,7 +630,7 @@ impl World {
             }
         }
         let Some((to, session)) = granted.to else { return };
-        let lease = Box::new(lease(granted, self.graph.name(package)));
+        let lease = Box::new(lease(granted));
         self.say(to.0 as usize, &ToWorker::Grant { session, lease });
     }
 
@@ -681,22 +680,14 @@ fn brief(value: &impl std::fmt::Debug) -> String {
     format!("{value:?}").chars().take(300).collect()
 }
 
-fn lease(granted: &Granted, package: &str) -> Lease {
-    let root = RootOrder {
-        layers: Vec::new(),
-        inputs: Vec::new(),
-        texts: Vec::new(),
-        folders: Vec::new(),
-        sealed: Vec::new(),
-        open: Vec::new(),
-        depends: Vec::new(),
-    };
+/// A package that is to be built.
+fn to_build(package: &str) -> Prepared {
     let order = BuildOrder {
         package: package.to_owned(),
         version: "1".into(),
         family: FamilyOrder { name: "made up".into(), facts: BTreeMap::new() },
         key: Key { digest: "k".into(), lines: Vec::new() },
-        root,
+        root: RootOrder::default(),
         work: None,
         fetch: None,
         stages: Vec::new(),
@@ -704,6 +695,16 @@ fn lease(granted: &Granted, package: &str) -> Lease {
         fakeroots: Vec::new(),
         output_folder: "/".into(),
     };
+    Prepared::Build(Box::new(ToBuild {
+        reason: Reason::FirstBuild,
+        order,
+        seen: Vec::new(),
+        recipe_version: "1".into(),
+        published_revision: 0,
+    }))
+}
+
+fn lease(granted: &Granted) -> Lease {
     Lease {
         build: granted.build,
         attempt: granted.attempt,
@@ -712,8 +713,8 @@ fn lease(granted: &Granted, package: &str) -> Lease {
         slot: granted.slot,
         files: granted.files,
         written_bytes: 0,
-        order,
-        seen: Vec::new(),
+        order: granted.to_build.order.clone(),
+        seen: granted.to_build.seen.clone(),
         checks_reproducible: false,
     }
 }

@@ -283,7 +283,7 @@ impl<'a> Declared<'a> {
 }
 
 /// The source packages of an archive, the latest version of each.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Sources {
     texts: Vec<Arc<str>>,
     latest: HashMap<String, Place>,

@@ -72,7 +72,7 @@ enum MultiArch {
     Allowed,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Binary {
     name: u32,
     origin: Origin,
@@ -127,6 +127,23 @@ pub struct Universe {
     entries: usize,
     /// Whether any requirements were worked out since they were last forgotten.
     is_worked_out: AtomicBool,
+}
+
+impl Clone for Universe {
+    /// The same packages; what each needs is worked out anew when it is asked for.
+    fn clone(&self) -> Universe {
+        Universe {
+            context: self.context.clone(),
+            texts: self.texts.clone(),
+            names: self.names.clone(),
+            real: self.real.clone(),
+            providers: self.providers.clone(),
+            binaries: self.binaries.clone(),
+            requirements: self.requirements.iter().map(|_| OnceLock::new()).collect(),
+            entries: self.entries,
+            is_worked_out: AtomicBool::new(false),
+        }
+    }
 }
 
 impl Universe {

@@ -16,7 +16,7 @@ use kilnyard_model::order::{BuildOrder, Dependency, Input, Key, Output, RootOrde
 use kilnyard_model::solver::{Candidate, Solver};
 use kilnyard_model::text;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Arc;
 
 /// The longest path of a file in an archive; Debian's have 200.
 const PATH_BYTES_MAX: usize = 1024;
@@ -25,20 +25,21 @@ const PATH_BYTES_MAX: usize = 1024;
 const GROUPS_MAX: usize = 16;
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Workshop {
     settings: Settings,
     sources: Sources,
     base: Base,
     in_base: HashMap<String, String>,
-    resolved: Resolved,
-    published: Published,
-    /// The one place that changes: which outputs are there now. A leaf lock, held for one decision.
-    stock: Mutex<Stock>,
+    resolved: Arc<Resolved>,
+    left_out: Vec<LeftOut>,
+    published: Arc<Published>,
+    /// What is there before anything is built.
+    stock: Arc<Stock>,
 }
 
 /// The universe with the outputs that are there, and the outputs themselves.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Stock {
     universe: Universe,
     outputs: HashMap<Candidate, Output>,
@@ -56,7 +57,7 @@ impl Workshop {
         base: Base,
         published: Published,
     ) -> Workshop {
-        let resolved = set::resolve(&mut universe, &sources, names, &settings, &published);
+        let mut resolved = set::resolve(&mut universe, &sources, names, &settings, &published);
         let mut of_package = vec![Vec::new(); resolved.graph.len()];
         for candidate in universe.packages().collect::<Vec<_>>() {
             if let Origin::Set(number) = universe.origin(candidate) {
@@ -64,13 +65,15 @@ impl Workshop {
             }
         }
         let in_base = base.packages.iter().cloned().collect();
-        let stock = Mutex::new(Stock { universe, outputs: HashMap::new(), of_package });
-        Workshop { settings, sources, base, in_base, resolved, published, stock }
+        let stock = Arc::new(Stock { universe, outputs: HashMap::new(), of_package });
+        let left_out = std::mem::take(&mut resolved.left_out);
+        let (resolved, published) = (Arc::new(resolved), Arc::new(published));
+        Workshop { settings, sources, base, in_base, resolved, left_out, published, stock }
     }
 
     /// Adds packages that were asked for and are no part of the set, with the reasons.
     pub fn without(mut self, left_out: Vec<LeftOut>) -> Workshop {
-        self.resolved.left_out.extend(left_out);
+        self.left_out.extend(left_out);
         self
     }
 
@@ -89,10 +92,6 @@ impl Workshop {
             None => output.strip_suffix(admission::DEBUG_ENDING).unwrap_or(output),
         };
         owners.is_owner(name, source)
-    }
-
-    fn stock(&self) -> MutexGuard<'_, Stock> {
-        self.stock.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn profiles(&self, package: PackageId) -> Vec<String> {
@@ -302,7 +301,7 @@ impl Ecosystem for Workshop {
     }
 
     fn left_out(&self) -> &[LeftOut] {
-        &self.resolved.left_out
+        &self.left_out
     }
 
     fn remarks(&self) -> &[String] {
@@ -326,18 +325,126 @@ impl Ecosystem for Workshop {
         self.source(package).files().unwrap_or_default().iter().map(|file| file.size_bytes).sum()
     }
 
-    fn key(&self, package: PackageId) -> Result<Key, Impossible> {
-        let mut stock = self.stock();
-        let closure = self.build_closure(&mut stock, package)?;
-        Ok(self.key_of(&stock, package, &closure))
+    fn admit(&self, package: PackageId, version: &str, outputs: &[Output]) -> Result<Admitted, CollectError> {
+        if outputs.is_empty() {
+            return Err(CollectError("the build ended well but made no package".to_owned()));
+        }
+        for (place, output) in outputs.iter().enumerate() {
+            let (file, control) = (&output.file, Stanza::new(&output.description));
+            self.check_output(package, &control, file)?;
+            let fields = ["Package", "Version", "Architecture"].map(|field| control.get(field).unwrap_or(""));
+            if fields != [&output.name, &output.version, &output.architecture] {
+                return Err(CollectError(format!("{file} is described as another package")));
+            }
+            if outputs[..place].iter().any(|other| other.name == output.name) {
+                let name = &output.name;
+                return Err(CollectError(format!("{file} is the second package of the name {name}")));
+            }
+        }
+        let order = admission::Order {
+            source: self.source(package),
+            version,
+            suffix: &self.settings.version_suffix,
+            architecture: &self.settings.architecture,
+            owners: &self.resolved.owners,
+            published: &self.published,
+        };
+        let admitted = admission::admit(&order, outputs.to_vec());
+        let admitted = admitted.map_err(|refusal| CollectError(refusal.to_string()))?;
+        let note =
+            |(name, owner)| format!("{name} is not kept: by takeover in kilnyard.toml it belongs to {owner}");
+        let notes = admitted.taken_over.into_iter().map(note).collect();
+        Ok(Admitted { outputs: admitted.outputs, notes })
     }
 
-    fn order(&self, package: PackageId, revision: u32) -> Result<BuildOrder, Impossible> {
+    fn stock(self: Arc<Self>) -> Box<dyn crate::Stock> {
+        let stock = Stock::clone(&self.stock);
+        Box::new(Stocked { set: self, stock })
+    }
+}
+
+/// The set with the outputs that are there.
+#[derive(Debug)]
+struct Stocked {
+    set: Arc<Workshop>,
+    stock: Stock,
+}
+
+impl crate::Stock for Stocked {
+    fn set(&self) -> Arc<dyn Ecosystem> {
+        self.set.clone()
+    }
+
+    fn key(&mut self, package: PackageId) -> Result<Key, Impossible> {
+        self.set.key(&mut self.stock, package)
+    }
+
+    fn order(&mut self, package: PackageId, revision: u32) -> Result<BuildOrder, Impossible> {
+        self.set.order(&mut self.stock, package, revision)
+    }
+
+    fn test(&mut self, package: PackageId, outputs: &[Output]) -> Result<TestOrder, Impossible> {
+        self.set.test(&mut self.stock, package, outputs)
+    }
+
+    fn adopt(&mut self, package: PackageId, outputs: &[Output]) {
+        self.stock.adopt(package, outputs);
+    }
+
+    fn rescan(&mut self, package: PackageId, said: &[u8]) -> Result<(), Impossible> {
+        self.set = Arc::new(self.set.rescanned(package, said)?);
+        Ok(())
+    }
+}
+
+impl Stock {
+    fn adopt(&mut self, package: PackageId, outputs: &[Output]) {
+        for candidate in std::mem::take(&mut self.of_package[package.index()]) {
+            self.universe.remove(candidate);
+            self.outputs.remove(&candidate);
+        }
+        for output in outputs.iter().filter(|output| is_for_machines(output)) {
+            if let Some(candidate) = self.universe.add_package(&output.description, Origin::Set(package.0)) {
+                self.outputs.insert(candidate, output.clone());
+                self.of_package[package.index()].push(candidate);
+            }
+        }
+    }
+}
+
+impl Workshop {
+    /// The set with another stanza for one source. What it needs is solved when it is prepared, from the outputs of the
+    /// ancestors that it had when the run was planned and from the archive.
+    fn rescanned(&self, package: PackageId, said: &[u8]) -> Result<Workshop, Impossible> {
+        let name = self.resolved.graph.name(package);
+        let impossible = |explanation: String| Err(Impossible { explanation });
+        let Ok(text) = std::str::from_utf8(said) else {
+            return impossible(format!("the source of {name} is not UTF-8"));
+        };
+        let source = Source::new(Stanza::new(text));
+        if source.name() != name {
+            return impossible(format!("it is the source of {} now", text::line(source.name())));
+        }
+        if !source.builds_on(&self.settings.architecture, self.settings.parts) {
+            return impossible(format!("it makes nothing for {} now", self.settings.architecture));
+        }
+        let mut now = self.clone();
+        match now.sources.put(text.into()) {
+            Ok(()) => Ok(now),
+            Err(error) => impossible(error.to_string()),
+        }
+    }
+
+    fn key(&self, stock: &mut Stock, package: PackageId) -> Result<Key, Impossible> {
+        let closure = self.build_closure(stock, package)?;
+        Ok(self.key_of(stock, package, &closure))
+    }
+
+    fn order(&self, stock: &mut Stock, package: PackageId, revision: u32) -> Result<BuildOrder, Impossible> {
         let source = self.source(package);
-        let mut stock = self.stock();
-        let closure = self.build_closure(&mut stock, package)?;
-        let provisions = self.provisions(&stock, &closure)?;
-        let key = self.key_of(&stock, package, &closure);
+        let closure = self.build_closure(stock, package)?;
+        let provisions = self.provisions(stock, &closure)?;
+        let key = self.key_of(stock, package, &closure);
         let files = source.files().map_err(|error| Impossible { explanation: error.to_string() })?;
         let directory = source.directory();
         if !directory.is_empty() && !is_safe_path(directory) {
@@ -384,40 +491,12 @@ impl Ecosystem for Workshop {
         })
     }
 
-    fn admit(&self, package: PackageId, version: &str, outputs: &[Output]) -> Result<Admitted, CollectError> {
-        if outputs.is_empty() {
-            return Err(CollectError("the build ended well but made no package".to_owned()));
-        }
-        for (place, output) in outputs.iter().enumerate() {
-            let (file, control) = (&output.file, Stanza::new(&output.description));
-            self.check_output(package, &control, file)?;
-            let fields = ["Package", "Version", "Architecture"].map(|field| control.get(field).unwrap_or(""));
-            if fields != [&output.name, &output.version, &output.architecture] {
-                return Err(CollectError(format!("{file} is described as another package")));
-            }
-            if outputs[..place].iter().any(|other| other.name == output.name) {
-                let name = &output.name;
-                return Err(CollectError(format!("{file} is the second package of the name {name}")));
-            }
-        }
-        let order = admission::Order {
-            source: self.source(package),
-            version,
-            suffix: &self.settings.version_suffix,
-            architecture: &self.settings.architecture,
-            owners: &self.resolved.owners,
-            published: &self.published,
-        };
-        let admitted = admission::admit(&order, outputs.to_vec());
-        let admitted = admitted.map_err(|refusal| CollectError(refusal.to_string()))?;
-        let note =
-            |(name, owner)| format!("{name} is not kept: by takeover in kilnyard.toml it belongs to {owner}");
-        let notes = admitted.taken_over.into_iter().map(note).collect();
-        Ok(Admitted { outputs: admitted.outputs, notes })
-    }
-
-    fn test(&self, package: PackageId, outputs: &[Output]) -> Result<TestOrder, Impossible> {
-        let mut stock = self.stock();
+    fn test(
+        &self,
+        stock: &mut Stock,
+        package: PackageId,
+        outputs: &[Output],
+    ) -> Result<TestOrder, Impossible> {
         let outputs: Vec<Output> = outputs.iter().filter(|output| is_for_machines(output)).cloned().collect();
         let own: HashMap<Candidate, &Output> = outputs
             .iter()
@@ -427,7 +506,7 @@ impl Ecosystem for Workshop {
                 Some((candidate, output))
             })
             .collect();
-        let order = self.test_order(&mut stock, package, &outputs, &own);
+        let order = self.test_order(stock, package, &outputs, &own);
         for candidate in own.keys() {
             stock.universe.remove(*candidate);
             stock.outputs.remove(candidate);
@@ -435,22 +514,6 @@ impl Ecosystem for Workshop {
         order
     }
 
-    fn adopt(&self, package: PackageId, outputs: &[Output]) {
-        let mut stock = self.stock();
-        for candidate in std::mem::take(&mut stock.of_package[package.index()]) {
-            stock.universe.remove(candidate);
-            stock.outputs.remove(&candidate);
-        }
-        for output in outputs.iter().filter(|output| is_for_machines(output)) {
-            if let Some(candidate) = stock.universe.add_package(&output.description, Origin::Set(package.0)) {
-                stock.outputs.insert(candidate, output.clone());
-                stock.of_package[package.index()].push(candidate);
-            }
-        }
-    }
-}
-
-impl Workshop {
     /// Whether an output is a well-formed package of this source.
     fn check_output(&self, package: PackageId, control: &Stanza, file: &str) -> Result<(), CollectError> {
         let made_by = maker(control).0.or(control.get("Package"));

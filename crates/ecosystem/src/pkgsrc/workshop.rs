@@ -2,6 +2,7 @@
 
 mod closure;
 mod names;
+mod rescan;
 
 use super::package_file;
 use super::recipe_files::RecipeFiles;
@@ -20,7 +21,7 @@ use kilnyard_model::text;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 /// A first guess of what a build writes for each byte of packed sources: they unpack to some five times, and
 /// objects and the staged files come on top.
@@ -86,6 +87,8 @@ pub struct Workshop {
     /// The layers of every root, as one hash.
     root_digest: String,
     scan: Scan,
+    /// The directories that were asked for; none for everything.
+    wanted: Option<Vec<String>>,
     packages: Vec<Package>,
     graph: Graph,
     left_out: Vec<LeftOut>,
@@ -94,8 +97,6 @@ pub struct Workshop {
     files: RecipeFiles,
     /// What may have to be fetched for each package, once somebody asked.
     distfiles: Vec<OnceLock<Vec<distinfo::Distfile>>>,
-    /// The one place that changes: which outputs are there now. A leaf lock, held for one decision.
-    stock: Mutex<Vec<Option<Stocked>>>,
 }
 
 impl Workshop {
@@ -131,10 +132,6 @@ impl Workshop {
     /// Whether something is not known of the tree, since a directory could not be scanned.
     pub fn has_failed_scans(&self) -> bool {
         !self.scan.failed.is_empty()
-    }
-
-    fn stock(&self) -> MutexGuard<'_, Vec<Option<Stocked>>> {
-        self.stock.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// What make read for a package.
@@ -365,50 +362,8 @@ impl Ecosystem for Workshop {
         self.packages[package.index()].weight
     }
 
-    fn key(&self, package: PackageId) -> Result<Key, Impossible> {
-        let stock = self.stock();
-        Ok(self.key_of(package, &self.installed_for(package, &stock)?, &stock))
-    }
-
     fn former_root(&self) -> &str {
         &self.settings.layers_digest
-    }
-
-    fn order(&self, package: PackageId, _revision: u32) -> Result<BuildOrder, Impossible> {
-        let stock = self.stock();
-        let known = &self.packages[package.index()];
-        let installed = self.installed_for(package, &stock)?;
-        let key = self.key_of(package, &installed, &stock);
-        let direct: Vec<String> = self
-            .graph
-            .dependencies(package)
-            .iter()
-            .filter_map(|id| Some(stock[id.index()].as_ref()?.output.file.clone()))
-            .collect();
-        let fetch = self.fetch(package, &direct);
-        let distfiles = self.distfiles(package).into_iter().map(|file| file.name).collect();
-        let mut texts = stages::texts(&self.settings);
-        texts.push(stages::unpack_mk());
-        Ok(BuildOrder {
-            package: self.graph.name(package).to_owned(),
-            version: split(&known.name).1.to_owned(),
-            family: Rules::order(&self.settings),
-            key,
-            root: RootOrder {
-                folders: vec![tree_folder(), distfiles_folder(Some(distfiles))],
-                ..self.root(&installed, &stock, texts)
-            },
-            work: Some(WorkOrder {
-                inside: stages::BUILD.to_owned(),
-                expected_bytes: self.source_bytes(package).saturating_mul(WORK_BYTES_OF_SOURCE),
-            }),
-            fetch,
-            stages: self.commands(package).build(),
-            clients: stages::clients(&self.settings.prefix),
-            // What root installs is packed by root.
-            fakeroots: Vec::new(),
-            output_folder: stages::PACKAGES.to_owned(),
-        })
     }
 
     fn admit(
@@ -428,23 +383,111 @@ impl Ecosystem for Workshop {
         Ok(Admitted { outputs: vec![output], notes: Vec::new() })
     }
 
-    fn test(&self, package: PackageId, outputs: &[Output]) -> Result<TestOrder, Impossible> {
-        let stock = self.stock();
+    fn stock(self: Arc<Self>) -> Box<dyn crate::Stock> {
+        let outputs = self.packages.iter().map(|_| None).collect();
+        Box::new(Stock { set: self, outputs })
+    }
+}
+
+impl Workshop {
+    fn key(&self, stock: &[Option<Stocked>], package: PackageId) -> Result<Key, Impossible> {
+        Ok(self.key_of(package, &self.installed_for(package, stock)?, stock))
+    }
+
+    fn order(&self, stock: &[Option<Stocked>], package: PackageId) -> Result<BuildOrder, Impossible> {
+        let known = &self.packages[package.index()];
+        let installed = self.installed_for(package, stock)?;
+        let key = self.key_of(package, &installed, stock);
+        let direct: Vec<String> = self
+            .graph
+            .dependencies(package)
+            .iter()
+            .filter_map(|id| Some(stock[id.index()].as_ref()?.output.file.clone()))
+            .collect();
+        let fetch = self.fetch(package, &direct);
+        let distfiles = self.distfiles(package).into_iter().map(|file| file.name).collect();
+        let mut texts = stages::texts(&self.settings);
+        texts.push(stages::unpack_mk());
+        Ok(BuildOrder {
+            package: self.graph.name(package).to_owned(),
+            version: split(&known.name).1.to_owned(),
+            family: Rules::order(&self.settings),
+            key,
+            root: RootOrder {
+                folders: vec![tree_folder(), distfiles_folder(Some(distfiles))],
+                ..self.root(&installed, stock, texts)
+            },
+            work: Some(WorkOrder {
+                inside: stages::BUILD.to_owned(),
+                expected_bytes: self.source_bytes(package).saturating_mul(WORK_BYTES_OF_SOURCE),
+            }),
+            fetch,
+            stages: self.commands(package).build(),
+            clients: stages::clients(&self.settings.prefix),
+            // What root installs is packed by root.
+            fakeroots: Vec::new(),
+            output_folder: stages::PACKAGES.to_owned(),
+        })
+    }
+
+    fn test(
+        &self,
+        stock: &[Option<Stocked>],
+        package: PackageId,
+        outputs: &[Output],
+    ) -> Result<TestOrder, Impossible> {
         let [output] = outputs else {
             return Err(Impossible { explanation: "there is no one package to install".to_owned() });
         };
-        let needed = self.runtime_of(package, output, &stock)?;
+        let needed = self.runtime_of(package, output, stock)?;
         Ok(TestOrder {
-            root: self.root(&needed, &stock, stages::texts(&self.settings)),
+            root: self.root(&needed, stock, stages::texts(&self.settings)),
             inputs: vec![input_of(output)],
             texts: Vec::new(),
             stage: self.commands(package).test(&output.file, self.package_name(package)),
         })
     }
+}
 
-    fn adopt(&self, package: PackageId, outputs: &[Output]) {
+/// The set with the outputs that are there.
+#[derive(Debug)]
+struct Stock {
+    set: Arc<Workshop>,
+    /// The output of each package, by its number.
+    outputs: Vec<Option<Stocked>>,
+}
+
+impl crate::Stock for Stock {
+    fn set(&self) -> Arc<dyn Ecosystem> {
+        self.set.clone()
+    }
+
+    fn key(&mut self, package: PackageId) -> Result<Key, Impossible> {
+        self.set.key(&self.outputs, package)
+    }
+
+    fn order(&mut self, package: PackageId, _revision: u32) -> Result<BuildOrder, Impossible> {
+        self.set.order(&self.outputs, package)
+    }
+
+    fn test(&mut self, package: PackageId, outputs: &[Output]) -> Result<TestOrder, Impossible> {
+        self.set.test(&self.outputs, package, outputs)
+    }
+
+    fn rescan(&mut self, package: PackageId, said: &[u8]) -> Result<(), Impossible> {
+        let set = self.set.rescanned(package, said)?;
+        set.first_missing(package, |id| self.outputs[id.index()].is_some())?;
+        self.set = Arc::new(set);
+        for stocked in self.outputs.iter_mut().flatten() {
+            // What an output needs is chosen by the names that packages have now.
+            stocked.needed = OnceLock::new();
+        }
+        Ok(())
+    }
+
+    fn adopt(&mut self, package: PackageId, outputs: &[Output]) {
         let stocked = outputs.first().cloned().map(|output| Stocked { output, needed: OnceLock::new() });
-        self.stock()[package.index()] = stocked;
+        self.outputs[package.index()] = stocked;
     }
 }
 

@@ -103,8 +103,31 @@ fn local_inputs(path: &Path) -> String {
     text
 }
 
+/// See [`kilnyard_yard::family::Family::rescan`]: of the set's sources those of this machine can have changed.
+pub fn rescan(yard: &Yard, distfiles: &DistfileStore, package: &str) -> Result<Option<Vec<u8>>> {
+    let names = yard.config.package_names(&yard.folder)?.unwrap_or_default();
+    let mut failed = None;
+    for name in names.iter().filter(|name| name.ends_with(".dsc")) {
+        match read_local(distfiles, &yard.path(name)) {
+            Ok((source, text)) if source == package => return Ok(Some(text.into_bytes())),
+            Ok(_) => {}
+            // One that cannot be read may be the one of this package.
+            Err(error) if presumed(name) == package => failed = Some(error),
+            Err(_) => {}
+        }
+    }
+    failed.map_or(Ok(None), Err)
+}
+
 /// Adds a source that lies on this machine, its `.dsc` and the files beside it; its name.
 fn add_local(sources: &mut Sources, distfiles: &DistfileStore, path: &Path) -> Result<String> {
+    let (name, text) = read_local(distfiles, path)?;
+    sources.put(text.into()).context(Kind::Usage, format!("read {}", path.display()))?;
+    Ok(name)
+}
+
+/// Takes a source that lies on this machine, its `.dsc` and the files beside it; its name, and its stanza as an index has it.
+fn read_local(distfiles: &DistfileStore, path: &Path) -> Result<(String, String)> {
     let failed = format!("read {}", path.display());
     let bytes = fs_err::read(path).context(Kind::Usage, &failed)?;
     let text = String::from_utf8(bytes).map_err(|error| {
@@ -156,6 +179,5 @@ fn add_local(sources: &mut Sources, distfiles: &DistfileStore, path: &Path) -> R
             _ => source.push_str(&format!("{field}: {value}\n")),
         }
     }
-    sources.put(source.into()).context(Kind::Usage, &failed)?;
-    Ok(name.to_owned())
+    Ok((name.to_owned(), source))
 }

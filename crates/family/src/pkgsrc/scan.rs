@@ -80,6 +80,16 @@ pub fn scan(
     keep(yard, pkgsrc, (wanted, missing), asked?, say)
 }
 
+/// What the directory of a package says now. See [`kilnyard_yard::family::Family::rescan`].
+pub fn rescan(yard: &Yard, pkgsrc: &Pkgsrc, package: &str, cancel: &AtomicBool) -> Result<Vec<u8>> {
+    let location = package.split_once(':').map_or(package, |(location, _)| location);
+    let (ids, base) = (yard.ids(), base::find(yard, &pkgsrc.root).unwrap_or_default());
+    let make = RootMake::new(yard, pkgsrc, &settings(yard, pkgsrc, &base)?, &ids, 1)?;
+    let said = Tree { make: &make }.index(location, cancel);
+    make.remove(yard, &ids);
+    said.context(Kind::Packages, format!("scan {location}"))
+}
+
 /// What the tree answered.
 struct Asked {
     /// All locations in their order.

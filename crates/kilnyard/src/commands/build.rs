@@ -4,13 +4,14 @@ use super::print;
 use crate::causes::by_cause;
 use crate::cli::Build;
 use crate::error::{Context, Kind, Result};
-use crate::family::{Family, Published};
+use crate::family::{Family, Published, Set};
 use crate::plan::Forced;
 use crate::run::view::{Events, Live, Plain, View};
 use crate::run::{Options, Outcome, Run};
 use crate::yard::{Lock, Yard, store_error};
 use crate::{mirror, plan, report, signals, words};
 use kilnyard_ecosystem::Ecosystem;
+use kilnyard_mirror::DistfileStore;
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{ForcedRun, RunState, Store};
@@ -104,6 +105,11 @@ pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
     drop(view);
     report_left_over(yard);
     note("publishing and reporting");
+    let (set, digest) = match outcome.has_rescanned && signals::count() == 0 {
+        true => resolved_again(yard, &store, &distfiles, &say)?,
+        // After an interruption the next run finds out.
+        false => (set, digest),
+    };
     let published = match options.no_publish {
         true => Ok(None),
         false => set.publish(yard, &store, &distfiles).map(Some),
@@ -127,6 +133,17 @@ pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
     }
     published?;
     exit_code(&outcome)
+}
+
+/// The set with the recipes that were read anew during the run, and the digest of what it was resolved from.
+fn resolved_again(
+    yard: &Yard,
+    store: &dyn Store,
+    distfiles: &DistfileStore,
+    say: &(dyn Fn(&str) + Sync),
+) -> Result<(Set, String)> {
+    yard.config.family.keep_rescanned(yard, signals::cancel(), say)?;
+    Ok((yard.config.family.resolve(yard, distfiles)?, plan::digest(yard, store)?))
 }
 
 /// Says what builds left that could not be removed.

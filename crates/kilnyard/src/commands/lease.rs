@@ -28,7 +28,7 @@ pub fn run(yard: &Yard, options: &cli::Lease) -> Result<ExitCode> {
     yard.config.family.ensure_layers(yard, &yard.ids(), signals::cancel(), &say)?;
     let distfiles = mirror::open_distfiles(yard)?;
     let mut store = yard.store()?;
-    let planned = plan::make(yard, &distfiles, &mut store, &Forced::Nothing)?;
+    let mut planned = plan::make(yard, &distfiles, &mut store, &Forced::Nothing)?;
     let (set, package) = (&planned.workshop, &options.package);
     let Some(id) = set.graph().find(package) else {
         let known: Vec<String> = set.graph().packages().map(|id| set.graph().name(id).to_owned()).collect();
@@ -43,7 +43,7 @@ pub fn run(yard: &Yard, options: &cli::Lease) -> Result<ExitCode> {
     }
     let kept = store.current(package).map_err(store_error)?;
     let kept = kept.filter(|kept| kept.recipe_version == set.version(id)).map_or(0, |kept| kept.revision);
-    let order = set.order(id, kept.max(set.published_revision(id)) + 1);
+    let order = planned.stock.order(id, kept.max(set.published_revision(id)) + 1);
     let order = order.map_err(|impossible| Error::usage(impossible.explanation))?;
     for input in order.root.inputs.iter().filter(|input| !input.urls.is_empty()) {
         let sha256 =

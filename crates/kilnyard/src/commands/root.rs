@@ -19,14 +19,14 @@ pub fn plan(yard: &Yard, options: &cli::RootPlan) -> Result<ExitCode> {
         return Err(Error::usage("there is no base root yet").hint(Remedy::command("build")));
     }
     let mut store = yard.store()?;
-    let planned = plan::make(yard, &mirror::open_distfiles(yard)?, &mut store, &Forced::Nothing)?;
+    let mut planned = plan::make(yard, &mirror::open_distfiles(yard)?, &mut store, &Forced::Nothing)?;
     let graph = planned.workshop.graph();
     let Some(id) = graph.find(name) else {
         let known: Vec<String> = graph.packages().map(|id| graph.name(id).to_owned()).collect();
         return Err(super::unknown_package(name, &known));
     };
     // No root depends on which of a package's revisions it is.
-    let order = planned.workshop.order(id, 1);
+    let order = planned.stock.order(id, 1);
     let order = order.map_err(|impossible| Error::usage(impossible.explanation))?;
     let build = store.next_build().map_err(store_error)?;
     let facts = (yard.config.roots, yard.config.build.work_in_memory, planned.written_bytes(id));

@@ -16,6 +16,10 @@ use kilnyard_protocol::BuildResult;
 use kilnyard_store::{Number, Request, RunState};
 use std::time::Instant;
 
+/// How [`Seen::Reloading`] is said.
+const RELOADING: &str =
+    "the store did not take a decision; builds are being cancelled, and the run resumes from what it holds";
+
 /// A build that is going on.
 #[derive(Clone, Debug)]
 pub struct BuildSeen {
@@ -110,6 +114,8 @@ pub enum Seen<'a> {
     },
     /// The disk is full, and room is waited for.
     DiskFull,
+    /// A decision could not be written to the store: the state is read from it again, and builds begin anew.
+    Reloading,
     /// A signal came; builds are being cancelled.
     Stopping,
     /// The run is over.

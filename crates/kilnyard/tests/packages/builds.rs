@@ -20,6 +20,7 @@ pub const CASES: &[Trial] = &[
     ("bad_sources_are_refused_before_anything_is_built", bad_sources_are_refused),
     ("a_source_that_unpacks_outside_its_folder_is_refused", unpacks_outside),
     ("a_live_run_takes_requests", a_live_run_takes_requests),
+    ("a_source_that_was_mended_meanwhile_is_read_anew_by_a_retry", a_source_mended_meanwhile),
     ("a_request_before_a_run_comes_before_its_first_decision", a_request_before_a_run),
     ("clean_removes_what_nothing_names", clean_removes_what_nothing_names),
     ("layers_are_what_apt_would_have_made", layers_are_as_by_apt),
@@ -357,6 +358,38 @@ fn a_live_run_takes_requests(shared: &Shared) {
     let started =
         |name: &str| yard.json(&["history", name, "--json"])[0]["started_seconds"].as_f64().unwrap();
     assert!(started("c") < started("b") && started("c") < started("a"), "c was not bumped");
+}
+
+fn a_source_mended_meanwhile(shared: &Shared) {
+    let broken = slow("broken", "echo 'x.c:1: error: no' >&2; exit 1");
+    // It keeps the run open.
+    let open = slow("open", "sleep 600");
+    let yard = shared.yard("mended", &[broken.clone(), good("needs-broken", "broken"), open]);
+    let child = yard.begin(&[]);
+    let is = |states: [&str; 2]| yard.states(&["broken", "needs-broken"]) == states;
+    let builds = |name: &str| yard.json(&["history", name, "--json"]).as_array().map_or(0, Vec::len);
+    until("the open one is being built", || yard.building().contains(&"open".to_owned()));
+    until("it has failed", || builds("broken") == 1 && is(["failed", "blocked"]));
+    // A source that cannot be read takes no build.
+    fs::write(yard.path("sources/broken_1.0.dsc"), "cut").unwrap();
+    yard.run(&["retry", "broken"]).exits(0).says(&["the run that is going on"]);
+    until("it is explained", || {
+        yard.json(&["why", "broken", "--json"]).to_string().contains("has no usable field Source")
+    });
+    assert_eq!(builds("broken"), 1);
+    Fixture { build: "", ..broken }.write(&yard.folder);
+    yard.run(&["retry", "broken"]).exits(0);
+    until("both are built", || is(["built", "built"]));
+    yard.run(&["skip", "open"]).exits(0);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!((builds("broken"), builds("needs-broken")), (2, 1));
+    let published = yard.published();
+    assert!(published.contains(&"Package: needs-broken".to_owned()), "{published:?}");
+    // The next run knows it by the same key.
+    let plan = yard.json(&["plan", "--json"]);
+    let left = plan["packages"].as_array().unwrap().iter().filter(|row| row["state"] != "up-to-date");
+    assert_eq!(left.map(|row| row["name"].as_str().unwrap()).collect::<Vec<_>>(), ["open"]);
 }
 
 fn a_request_before_a_run(shared: &Shared) {

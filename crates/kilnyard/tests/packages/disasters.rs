@@ -270,7 +270,7 @@ fn a_wait_for_room(shared: &Shared) {
     let waits = lines.filter(|line| line.contains("waiting for room")).count();
     assert_eq!(waits, 1, "{ended:?}");
     assert_eq!(yard.states(&["greedy", "one", "two", "three"]), ["built"; 4], "{ended:?}");
-    assert!(yard.is_clean());
+    assert!(yard.is_clean(), "{:?} {ended:?}", yard.names("roots"));
     yard.run(&["clean", "--base"]).exits(0);
 }
 

@@ -20,6 +20,7 @@ pub const CASES: &[Trial] = &[
     ("what_runs_came_to_is_told_apart", what_runs_came_to),
     ("a_run_of_a_part_leaves_the_report_of_the_whole_set", a_report_of_a_part),
     ("a_failed_recipe_that_was_mended_is_tried_again", a_mended_recipe),
+    ("a_recipe_that_was_mended_meanwhile_is_read_anew_by_a_retry", a_recipe_mended_meanwhile),
     ("a_cut_distfile_is_fetched_again", a_cut_distfile),
     ("a_benchmark_builds_beside_its_yard", a_benchmark),
 ];
@@ -436,6 +437,47 @@ fn a_mended_recipe(shared: &Shared) {
     yard.build().exits(1).says(&["1 failed, 1 blocked"]);
     assert_eq!(yard.published(), ["after-1.0", "broken-1.0"]);
     yard.run(&["diff"]).exits(0).says(&["newly failing: a/broken"]);
+}
+
+fn a_recipe_mended_meanwhile(shared: &Shared) {
+    let tree = MiniTree::new(&[
+        ("a/broken", "do-build:\n\t@echo 'x.c:1: error: no' >&2; exit 1"),
+        ("a/after", "DEPENDS= broken-[0-9]*:../../a/broken"),
+        // It keeps the run open.
+        ("b/slow", "do-build:\n\t@sleep 600.5"),
+    ]);
+    tree.distfile("a/broken", "broken-1.0.tar.gz", &source("broken-1.0", "a source\n"));
+    let _server = serve(&tree);
+    // The recipe does not know its source yet.
+    fs::remove_file(tree.path().join("a/broken/distinfo")).unwrap();
+    let yard = shared.yard("mended-meanwhile", &tree, &[]);
+    let mut run = begin(&yard, &[]);
+    let is = |states: [&str; 2]| yard.states(&["a/broken", "a/after"]) == states;
+    until("the slow one is being built", || yard.building().contains(&"b/slow".to_owned()));
+    until("it has failed", || yard.builds("a/broken") == 1 && is(["failed", "blocked"]));
+    // What it needs now is another thing than the run was planned for.
+    tree.package("a/broken", "DEPENDS= slow-[0-9]*:../../b/slow");
+    settle();
+    yard.run(&["retry", "a/broken"]).exits(0).says(&["the run that is going on"]);
+    let is_told = || yard.why("a/broken").to_string().contains("it needs b/slow now, which is not there yet");
+    until("it is explained", is_told);
+    assert_eq!(yard.builds("a/broken"), 1);
+    // Another version, with a source that is fetched first.
+    tree.package("a/broken", "VERSION= 2.0\nDISTFILES= broken-1.0.tar.gz\nWRKSRC= ${WRKDIR}/broken-1.0\ndo-build:\n\t@cat ${WRKSRC}/content");
+    tree.distfile("a/broken", "broken-1.0.tar.gz", &source("broken-1.0", "a source\n"));
+    settle();
+    yard.run(&["retry", "a/broken"]).exits(0);
+    until("both are built", || is(["built", "built"]));
+    yard.run(&["skip", "b/slow"]).exits(0);
+    run.end().exits(0).says(&["2 built, 1 skipped"]);
+    assert_eq!(yard.published(), ["after-1.0", "broken-2.0"]);
+    assert_eq!((yard.builds("a/broken"), yard.builds("a/after")), (2, 1));
+    // The next run knows it by the same key.
+    tree.package("b/slow", "");
+    settle();
+    yard.build().exits(0).says(&["1 built, 2 up-to-date"]);
+    assert_eq!((yard.builds("a/broken"), yard.builds("a/after")), (2, 1));
+    yard.is_clean();
 }
 
 fn a_cut_distfile(shared: &Shared) {

@@ -16,7 +16,7 @@ use crate::{LeftOut, WEIGHT_USUAL, hex};
 use kilnyard_model::graph::{Graph, PackageId};
 use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 
 impl Workshop {
     /// Resolves a scan. The set is what these directories bring, or everything.
@@ -73,13 +73,13 @@ impl Workshop {
             left_out
                 .push(LeftOut { name: location.clone(), explanation: format!("its scan failed: {said}") });
         }
-        let stock = Mutex::new(packages.iter().map(|_| None).collect());
         let distfiles = packages.iter().map(|_| OnceLock::new()).collect();
         let trees: String = settings.layers.iter().map(|tree| format!("{}\n", tree.sha256)).collect();
         Ok(Workshop {
             root_digest: hex(&Sha256::digest(trees)),
             settings,
             scan,
+            wanted: wanted.map(<[String]>::to_vec),
             packages,
             graph,
             left_out,
@@ -87,7 +87,6 @@ impl Workshop {
             left_out_packages,
             files,
             distfiles,
-            stock,
         })
     }
 }

@@ -114,6 +114,7 @@ impl View for Events {
                 "reason": reason,
             }),
             Seen::DiskFull => json!({ "event": "disk-full" }),
+            Seen::Reloading => json!({ "event": "reloading" }),
             Seen::Stopping => json!({ "event": "stopping" }),
             // The store has these.
             Seen::Began | Seen::State { .. } | Seen::BuildEnded(..) | Seen::Ended(_) => return,

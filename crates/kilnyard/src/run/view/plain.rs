@@ -1,6 +1,6 @@
 //! Calm lines for logs and pipes: one for each package that is decided, and failures with their lines.
 
-use super::{Seen, Snapshot, View};
+use super::{RELOADING, Seen, Snapshot, View};
 use crate::causes::{COUNTED, Report, Reported};
 use crate::words;
 use kilnyard_model::foreign;
@@ -108,6 +108,7 @@ impl View for Plain {
                 self.say(&format!("cannot {} {}: {reason}", request.kind.as_str(), request.package));
             }
             Seen::DiskFull => self.say("the disk is full; waiting for room"),
+            Seen::Reloading => self.say(RELOADING),
             Seen::Stopping => self.say("stopping: builds are being cancelled; what is done is kept"),
             Seen::Ended(RunState::Interrupted) => {
                 self.say("interrupted; the same command resumes it");

@@ -1,6 +1,6 @@
 //! What is said once and stays: lines that scroll up above the picture.
 
-use super::super::{BuildSeen, Seen, Snapshot};
+use super::super::{BuildSeen, RELOADING, Seen, Snapshot};
 use super::{columns, lines::clock};
 use crate::causes::{COUNTED, Report, Reported};
 use crate::words;
@@ -82,6 +82,7 @@ impl Teller {
                 text::line(reason)
             )),
             Seen::DiskFull => one("the disk is full; waiting for room".to_owned()),
+            Seen::Reloading => one(RELOADING.to_owned()),
             Seen::Stopping => one("stopping: builds are being cancelled; what is done is kept".to_owned()),
             Seen::Ended(RunState::Interrupted) => one("interrupted; the same command resumes it".to_owned()),
             Seen::Ended(_) | Seen::StageBegan(..) => Vec::new(),

@@ -1,0 +1,352 @@
+//! What follows from what happened.
+
+use crate::{
+    Commit, Decision, Driver, HandedOut, Input, Loaded, Phase, Preparing, RECORDS_MAX, RELOADS_MAX,
+    ROOM_LASTING_SECONDS_MIN, ROOM_PATIENCE_SECONDS, ROOM_PAUSE_SECONDS, Refusal, Task, ToPrepare,
+};
+use kilnyard_coordinator::{Action, Event, Granted, LEASE_SECONDS, Notice, Prepared, Reading};
+use kilnyard_model::graph::PackageId;
+use kilnyard_model::order::Stage;
+use kilnyard_model::result::{Failure, FailureKind, PackageState};
+use kilnyard_protocol::{BuildResult, ToWorker};
+use kilnyard_store::Record;
+
+impl Driver {
+    /// Takes what happened at this time (seconds since 1970) and appends what is to be done.
+    pub fn apply(&mut self, now_seconds: f64, input: Input, tasks: &mut Vec<Task>) {
+        match input {
+            Input::Event(event) => self.hear(now_seconds, event, tasks),
+            Input::Prepared { package, prepared } => self.prepared(now_seconds, package, prepared, tasks),
+            Input::Admitted { build, outputs } => {
+                // The outputs of a build that is over are of no use.
+                if self.granted.contains_key(&build) {
+                    self.admitted.insert(build, outputs);
+                }
+            }
+            Input::Committed => self.committed(now_seconds, tasks),
+            Input::NotCommitted(refusal) => self.not_committed(now_seconds, refusal, tasks),
+            Input::Loaded(loaded) => self.loaded(now_seconds, *loaded, tasks),
+        }
+        self.prepare_next(tasks);
+    }
+
+    fn hear(&mut self, now_seconds: f64, event: Event, tasks: &mut Vec<Task>) {
+        match &event {
+            Event::Pressure { machine, pressure } => {
+                self.pressure.insert(*machine, *pressure);
+            }
+            Event::Stop => self.is_stopping = true,
+            _ => {}
+        }
+        match self.phase {
+            Phase::Going => {
+                if event == Event::Tick {
+                    self.try_commit_again(now_seconds, tasks);
+                    self.renew_waiting(now_seconds);
+                }
+                self.decide(now_seconds, event, tasks);
+            }
+            Phase::Draining { until_seconds } => {
+                match event {
+                    Event::Ended(result) => {
+                        self.granted.remove(&result.build);
+                        tasks.push(Task::Ended(Box::new(result)));
+                    }
+                    Event::Requested(request) => self.requests.push(request),
+                    _ => {}
+                }
+                self.drain(now_seconds, until_seconds, tasks);
+            }
+            Phase::Loading => {
+                if let Event::Requested(request) = event {
+                    self.requests.push(request);
+                }
+            }
+            Phase::Over => {}
+        }
+    }
+
+    /// Applies an event; what follows from it waits for its records.
+    fn decide(&mut self, now_seconds: f64, mut event: Event, tasks: &mut Vec<Task>) {
+        let (mut ended, mut request) = (None, None);
+        match &mut event {
+            Event::Ended(result) => {
+                self.judge(result);
+                self.granted.remove(&result.build);
+                ended = Some(Box::new(result.clone()));
+            }
+            Event::Requested(asked) => request = Some(asked.clone()),
+            _ => {}
+        }
+        let mut actions = Vec::new();
+        self.coordinator.apply(now_seconds, event, &mut actions);
+        self.forget_ended(&actions);
+        actions.retain(|action| match action {
+            _ if self.is_cancel_of_handed_out(action) => {
+                tasks.push(Task::Perform(action.clone()));
+                false
+            }
+            Action::Prepare { package, .. } => {
+                // From now on an answer to an earlier question is not wanted.
+                self.to_prepare.remove(package);
+                if let Some(preparing) = self.preparing.as_mut().filter(|one| one.package == *package) {
+                    preparing.is_stale = true;
+                }
+                true
+            }
+            _ => true,
+        });
+        if ended.is_some() || !actions.is_empty() {
+            self.decisions.push_back(Decision { ended, actions, request });
+            self.advance(now_seconds, tasks);
+        }
+    }
+
+    /// Builds at workers that speak by messages end by what the coordinator says.
+    fn forget_ended(&mut self, actions: &[Action]) {
+        for action in actions {
+            match action {
+                Action::Tell(Notice::Ended(result)) => drop(self.granted.remove(&result.build)),
+                Action::Send { message: ToWorker::Superseded { attempt, .. }, .. } => {
+                    self.granted.retain(|_, handed_out| handed_out.attempt != *attempt);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn is_cancel_of_handed_out(&self, action: &Action) -> bool {
+        match action {
+            Action::Cancel { build } => self.granted.contains_key(build),
+            Action::Send { message: ToWorker::Cancel { attempt, .. }, .. } => {
+                self.granted.values().any(|handed_out| handed_out.attempt == *attempt)
+            }
+            _ => false,
+        }
+    }
+
+    /// Fails a build whose outputs were not admitted, whatever its worker says.
+    fn judge(&mut self, result: &mut BuildResult) {
+        let admitted = self.admitted.remove(&result.build);
+        let Ok(outputs) = &result.outcome else { return };
+        // A result of another lease counts for nothing, and the coordinator knows.
+        if !self.granted.contains_key(&result.build) || admitted.as_ref() == Some(outputs) {
+            return;
+        }
+        result.outcome = Err(Failure {
+            stage: Stage::Collect,
+            kind: FailureKind::Outputs,
+            message: "these are not the outputs that were admitted".to_owned(),
+            line_number: None,
+            lines: Vec::new(),
+        });
+    }
+
+    /// Performs what needs no record, and begins a commit of all decisions that wait.
+    fn advance(&mut self, now_seconds: f64, tasks: &mut Vec<Task>) {
+        if self.commit.is_some() {
+            return;
+        }
+        while self.decisions.front().is_some_and(|decision| !decision.has_records()) {
+            self.perform_first(now_seconds, tasks);
+        }
+        let (mut records, mut decisions) = (Vec::new(), 0);
+        for decision in &mut self.decisions {
+            let count = decision.actions.iter().filter(|action| is_record(action)).count();
+            if decisions > 0 && records.len() + count > RECORDS_MAX {
+                break;
+            }
+            records.extend(decision.take_records());
+            decisions += 1;
+        }
+        if decisions > 0 {
+            let records = records.into();
+            tasks.push(Task::Commit(std::sync::Arc::clone(&records)));
+            self.commit = Some(Commit { records, decisions, refused_seconds: None, again_seconds: None });
+        }
+    }
+
+    fn perform_first(&mut self, now_seconds: f64, tasks: &mut Vec<Task>) {
+        let Some(decision) = self.decisions.pop_front() else { return };
+        tasks.extend(decision.ended.map(Task::Ended));
+        for action in decision.actions {
+            match action {
+                Action::Prepare { package, reading } => {
+                    self.to_prepare.insert(package, reading);
+                    continue;
+                }
+                Action::Grant(Granted { build, attempt, to, .. }) => {
+                    self.granted.insert(build, HandedOut { attempt, is_by_message: to.is_some() });
+                    self.coordinator.renew(now_seconds, build);
+                }
+                Action::Finish(_) => self.phase = Phase::Over,
+                _ => {}
+            }
+            tasks.push(Task::Perform(action));
+        }
+    }
+
+    fn committed(&mut self, now_seconds: f64, tasks: &mut Vec<Task>) {
+        let Some(commit) = self.commit.take() else { return };
+        self.reloads = 0;
+        for _ in 0..commit.decisions {
+            self.perform_first(now_seconds, tasks);
+        }
+        self.advance(now_seconds, tasks);
+    }
+
+    fn not_committed(&mut self, now_seconds: f64, refusal: Refusal, tasks: &mut Vec<Task>) {
+        match (refusal, &mut self.commit) {
+            (Refusal::NoRoom, Some(commit)) => {
+                let since_seconds = *commit.refused_seconds.get_or_insert(now_seconds);
+                if self.is_stopping || now_seconds - since_seconds >= ROOM_PATIENCE_SECONDS {
+                    return self.give_up(tasks);
+                }
+                commit.again_seconds = Some(now_seconds + ROOM_PAUSE_SECONDS);
+                let last_seconds = self.no_room_seconds.replace(now_seconds);
+                if last_seconds.is_none_or(|last| now_seconds - last >= ROOM_LASTING_SECONDS_MIN) {
+                    tasks.push(Task::NoRoom);
+                }
+            }
+            (Refusal::ForNow, Some(_)) if self.reloads < RELOADS_MAX => {
+                self.reloads += 1;
+                self.forget(now_seconds, tasks);
+            }
+            _ => self.give_up(tasks),
+        }
+    }
+
+    fn give_up(&mut self, tasks: &mut Vec<Task>) {
+        self.phase = Phase::Over;
+        tasks.push(Task::GiveUp);
+    }
+
+    fn try_commit_again(&mut self, now_seconds: f64, tasks: &mut Vec<Task>) {
+        if let Some(commit) = &mut self.commit
+            && commit.again_seconds.is_some_and(|again| again <= now_seconds)
+        {
+            commit.again_seconds = None;
+            tasks.push(Task::Commit(commit.records.clone()));
+        }
+    }
+
+    /// Keeps leases that have not begun: their grants wait for the store.
+    fn renew_waiting(&mut self, now_seconds: f64) {
+        for action in self.decisions.iter().flat_map(|decision| &decision.actions) {
+            if let Action::Grant(granted) = action {
+                self.coordinator.renew(now_seconds, granted.build);
+            }
+        }
+    }
+
+    /// Forgets what was decided and not written, and ends what goes on.
+    fn forget(&mut self, now_seconds: f64, tasks: &mut Vec<Task>) {
+        tasks.push(Task::Reloading);
+        self.commit = None;
+        for decision in std::mem::take(&mut self.decisions) {
+            tasks.extend(decision.ended.map(Task::Ended));
+            // They were taken from the store, and nobody asks twice.
+            self.requests.extend(decision.request);
+        }
+        self.to_prepare.clear();
+        if let Some(preparing) = &mut self.preparing {
+            preparing.is_stale = true;
+        }
+        self.admitted.clear();
+        self.granted.retain(|_, handed_out| !handed_out.is_by_message);
+        for build in self.granted.keys() {
+            tasks.push(Task::Perform(Action::Cancel { build: *build }));
+        }
+        // A worker that is not heard of in the time of a lease is lost.
+        let until_seconds = now_seconds + LEASE_SECONDS;
+        self.phase = Phase::Draining { until_seconds };
+        self.drain(now_seconds, until_seconds, tasks);
+    }
+
+    /// Reads the store when nothing is being built any more.
+    fn drain(&mut self, now_seconds: f64, until_seconds: f64, tasks: &mut Vec<Task>) {
+        if self.granted.is_empty() || now_seconds >= until_seconds {
+            self.granted.clear();
+            self.phase = Phase::Loading;
+            tasks.push(Task::Reload);
+        }
+    }
+
+    fn loaded(&mut self, now_seconds: f64, loaded: Loaded, tasks: &mut Vec<Task>) {
+        if self.phase != Phase::Loading {
+            return;
+        }
+        self.phase = Phase::Going;
+        self.coordinator.reload(loaded.starts, self.scheduler.clone(), loaded.next_build);
+        for (package, outputs) in loaded.outputs {
+            tasks.push(Task::Perform(Action::Adopt { package, outputs }));
+        }
+        let requests = std::mem::take(&mut self.requests).into_iter().map(Event::Requested);
+        // Machines that came since the beginning come again.
+        let pressure = self.pressure.iter().map(|(machine, pressure)| (*machine, *pressure));
+        let there = pressure.filter(|(machine, _)| self.scheduler.machines().any(|other| other == *machine));
+        let mut events: Vec<Event> =
+            there.map(|(machine, pressure)| Event::Pressure { machine, pressure }).collect();
+        events.push(Event::Begin);
+        events.extend(requests);
+        if self.is_stopping {
+            events.push(Event::Stop);
+        }
+        for event in events {
+            self.decide(now_seconds, event, tasks);
+        }
+    }
+
+    fn prepared(&mut self, now_seconds: f64, package: PackageId, prepared: Prepared, tasks: &mut Vec<Task>) {
+        let asked = self.preparing.take_if(|preparing| preparing.package == package);
+        if asked.is_some_and(|preparing| !preparing.is_stale) && self.phase == Phase::Going {
+            self.decide(now_seconds, Event::Prepared { package, prepared }, tasks);
+        }
+    }
+
+    /// Asks for the package that is to be built before all other ready ones.
+    fn prepare_next(&mut self, tasks: &mut Vec<Task>) {
+        if self.preparing.is_some() || self.phase != Phase::Going {
+            return;
+        }
+        // One that was skipped meanwhile is prepared when it is ready again.
+        let coordinator = &self.coordinator;
+        self.to_prepare.retain(|package, _| coordinator.state(*package) == PackageState::Ready);
+        let first = self.to_prepare.keys().copied().reduce(|a, b| match coordinator.comes_before(b, a) {
+            true => b,
+            false => a,
+        });
+        let Some((package, reading)) = first.and_then(|first| self.to_prepare.remove_entry(&first)) else {
+            return;
+        };
+        self.ask(package, reading, tasks);
+    }
+
+    fn ask(&mut self, package: PackageId, reading: Reading, tasks: &mut Vec<Task>) {
+        let kept = self.coordinator.kept(package).cloned();
+        self.preparing = Some(Preparing { package, is_stale: false });
+        tasks.push(Task::Prepare(ToPrepare { package, reading, kept }));
+    }
+}
+
+impl Decision {
+    fn has_records(&self) -> bool {
+        self.actions.iter().any(is_record)
+    }
+
+    /// Takes the records out; the other actions stay in their order.
+    fn take_records(&mut self) -> Vec<Record> {
+        let (records, others): (Vec<Action>, Vec<Action>) =
+            std::mem::take(&mut self.actions).into_iter().partition(is_record);
+        self.actions = others;
+        let record = |action| match action {
+            Action::Record(record) => Some(record),
+            _ => None,
+        };
+        records.into_iter().filter_map(record).collect()
+    }
+}
+
+fn is_record(action: &Action) -> bool {
+    matches!(action, Action::Record(_))
+}

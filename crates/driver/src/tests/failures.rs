@@ -1,0 +1,167 @@
+//! Commits that fail, and results that nobody admitted.
+
+use super::*;
+
+fn refused_from(first: usize, refusal: Refusal) -> Vec<(usize, Refusal)> {
+    (first..first + 1000).map(|number| (number, refusal)).collect()
+}
+
+#[test]
+fn a_failed_commit_reads_the_state_again_and_the_run_ends_well() {
+    let edges = [("rsync", "acl"), ("acl", "attr"), ("jq", "libonig"), ("lone", "lone")];
+    // Whichever of the first commits it is.
+    for failing in 1..25 {
+        let pace = Pace { fails: vec![(failing, Refusal::ForNow)], ..Pace::default() };
+        let mut world = World::new(&edges, 2, pace);
+        world.begin();
+        world.pass_until(20_000.0);
+        assert_eq!(world.ended, Some(Ok(RunState::Finished)), "commit {failing}");
+        let reloads = world.tasks.iter().filter(|task| **task == Task::Reload).count();
+        assert_eq!(reloads, usize::from(failing <= world.commits), "commit {failing}");
+        for name in ["rsync", "acl", "attr", "jq", "libonig", "lone"] {
+            assert_eq!(world.state(name), PackageState::Built, "{name}, commit {failing}");
+            let is_it = |record: &&Record| matches!(record, Record::Outputs(row) if row.package == name);
+            assert_eq!(world.store.iter().filter(is_it).count(), 1, "{name}, commit {failing}");
+        }
+        let grants: Vec<Number> = world
+            .performed
+            .iter()
+            .filter_map(|action| match action {
+                Action::Grant(granted) => Some(granted.build),
+                _ => None,
+            })
+            .collect();
+        let numbers: std::collections::BTreeSet<Number> = grants.iter().copied().collect();
+        assert_eq!(numbers.len(), grants.len(), "a number is used once, commit {failing}: {grants:?}");
+    }
+}
+
+#[test]
+fn a_reload_waits_for_builds_and_keeps_requests() {
+    let mut world = World::new(&[("b", "a"), ("c", "c")], 2, Pace::default());
+    world.begin();
+    world.pass_until(5.0);
+    assert_eq!(world.building.len(), 2);
+    world.pace.fails = vec![(world.commits + 1, Refusal::ForNow)];
+    world.apply(asked(RequestKind::Skip, "b"));
+    world.pass_until(5.5);
+    assert!(world.tasks.contains(&Task::Reloading));
+    assert!(!world.tasks.contains(&Task::Reload), "builds are being cancelled");
+    world.apply(asked(RequestKind::Skip, "c"));
+    world.pass_until(10.0);
+    assert!(world.tasks.contains(&Task::Reload));
+    assert_eq!(world.state("b"), PackageState::Skipped, "the request that could not be written");
+    assert_eq!(world.state("c"), PackageState::Skipped, "the one that came meanwhile");
+    assert_eq!(world.building.len(), 1, "only `a` is built again");
+}
+
+#[test]
+fn a_reload_waits_no_longer_than_a_lease_for_a_worker() {
+    let mut world = World::new(&[("a", "a")], 1, Pace::default());
+    world.begin();
+    world.pass_until(5.0);
+    // Its worker has gone.
+    world.building.clear();
+    world.pace.fails = vec![(world.commits + 1, Refusal::ForNow)];
+    world.apply(asked(RequestKind::Skip, "a"));
+    world.pass_until(LEASE_SECONDS);
+    assert!(!world.tasks.contains(&Task::Reload));
+    world.pass_until(LEASE_SECONDS + 10.0);
+    assert_eq!(world.ended, Some(Ok(RunState::Finished)));
+}
+
+#[test]
+fn a_run_that_is_to_end_stays_so_over_a_reload() {
+    let mut world = World::new(&[("a", "a")], 1, Pace::default());
+    world.begin();
+    world.pass_until(5.0);
+    world.pace.fails = vec![(world.commits + 1, Refusal::ForNow)];
+    world.apply(Input::Event(Event::Stop));
+    world.pass_until(20.0);
+    assert_eq!(world.ended, Some(Ok(RunState::Interrupted)));
+}
+
+#[test]
+fn a_store_that_never_takes_anything_ends_the_run() {
+    let pace = Pace { fails: refused_from(4, Refusal::ForNow), ..Pace::default() };
+    let mut world = World::new(&[("a", "a")], 1, pace);
+    world.begin();
+    world.pass_until(2000.0);
+    assert_eq!(world.ended, Some(Err(())));
+    let reloads = world.tasks.iter().filter(|task| **task == Task::Reload).count();
+    assert_eq!(reloads, RELOADS_MAX as usize);
+}
+
+#[test]
+fn a_store_that_cannot_be_written_any_more_ends_the_run_at_once() {
+    let pace = Pace { fails: vec![(3, Refusal::ForGood)], ..Pace::default() };
+    let mut world = World::new(&[("a", "a")], 1, pace);
+    world.begin();
+    world.pass_until(2.0);
+    assert_eq!(world.ended, Some(Err(())));
+    assert!(!world.tasks.contains(&Task::Reloading));
+}
+
+#[test]
+fn a_disk_that_stays_full_is_waited_for_as_long_as_promised() {
+    let pace = Pace { is_full: 1.0..1e9, build_seconds: 20.0, ..Pace::default() };
+    let mut world = World::new(&[("b", "a")], 1, pace);
+    world.begin();
+    world.pass_until(1000.0);
+    assert_eq!(world.ended, Some(Err(())));
+    let waited_seconds = world.now_seconds - 20.0;
+    assert!(
+        (ROOM_PATIENCE_SECONDS..ROOM_PATIENCE_SECONDS + 5.0).contains(&waited_seconds),
+        "{waited_seconds}"
+    );
+}
+
+#[test]
+fn a_disk_without_room_is_not_waited_for_once_the_run_is_to_end() {
+    let pace = Pace { is_full: 1.0..1e9, ..Pace::default() };
+    let mut world = World::new(&[("a", "a")], 1, pace);
+    world.begin();
+    world.pass_until(5.0);
+    world.apply(Input::Event(Event::Stop));
+    assert!(world.performed.contains(&Action::Cancel { build: 1 }), "builds are ended all the same");
+    world.pass_until(8.0);
+    assert_eq!(world.ended, Some(Err(())));
+}
+
+#[test]
+fn outputs_that_were_not_admitted_fail_the_build() {
+    for admitted in [None, Some(outputs(9))] {
+        let mut world = World::new(&[("a", "a")], 1, Pace::default());
+        world.begin();
+        world.pass_until(5.0);
+        if let Some(outputs) = admitted {
+            world.apply(Input::Admitted { build: 1, outputs });
+        }
+        world.building.clear();
+        let mut tasks = Vec::new();
+        world.driver.apply(world.now_seconds, good(1), &mut tasks);
+        assert_eq!(world.state("a"), PackageState::Failed);
+        assert!(
+            world
+                .driver
+                .coordinator()
+                .reason(world.id("a"))
+                .to_string()
+                .contains("not the outputs that were admitted")
+        );
+    }
+}
+
+#[test]
+fn a_result_is_shown_before_what_became_of_its_package() {
+    let mut world = World::new(&[("a", "a")], 1, Pace { build_seconds: 20.0, ..Pace::default() });
+    world.begin();
+    world.pass_until(100.0);
+    let shown = world.tasks.iter().position(|task| matches!(task, Task::Ended(_))).unwrap();
+    let is_built = |task: &Task| {
+        let Task::Perform(Action::Tell(notice)) = task else { return false };
+        matches!(notice, kilnyard_coordinator::Notice::State { state: PackageState::Built, .. })
+    };
+    let told = world.tasks.iter().position(is_built).unwrap();
+    assert!(shown < told, "{shown} {told}");
+}

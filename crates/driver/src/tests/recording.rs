@@ -1,0 +1,124 @@
+//! The recorder's thread around a ledger that is slow, full or broken.
+
+use super::*;
+use kilnyard_store::StoreError;
+use std::collections::VecDeque;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::{Duration, Instant};
+
+/// How long an answer is waited for that must come.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A ledger that answers as it is told.
+#[derive(Default)]
+struct Scripted {
+    /// What the next commits come to.
+    commits: VecDeque<Result<(), StoreError>>,
+    /// What is waited for within a commit.
+    gate: Option<Receiver<()>>,
+    requests: VecDeque<Result<Vec<Request>, StoreError>>,
+    loads: VecDeque<Result<Loaded, StoreError>>,
+    records: usize,
+}
+
+impl Ledger for Scripted {
+    fn record(&mut self, records: &[Record]) -> Result<(), StoreError> {
+        if let Some(gate) = &self.gate {
+            let _ = gate.recv();
+        }
+        self.records += records.len();
+        self.commits.pop_front().unwrap_or(Ok(()))
+    }
+
+    fn requests(&mut self) -> Result<Vec<Request>, StoreError> {
+        self.requests.pop_front().unwrap_or(Ok(Vec::new()))
+    }
+
+    fn load(&mut self) -> Result<Loaded, StoreError> {
+        self.loads.pop_front().unwrap()
+    }
+}
+
+fn full() -> StoreError {
+    StoreError::Full { store: "s".into(), source: "no room".into() }
+}
+
+fn busy() -> StoreError {
+    StoreError::Busy { store: "s".into(), source: "somebody writes".into() }
+}
+
+fn damaged() -> StoreError {
+    StoreError::Damaged { store: "s".into(), reason: "torn".into() }
+}
+
+fn a_record() -> Arc<[Record]> {
+    Arc::new([Record::Run { run: 1, state: RunState::Running, at_seconds: 0.0 }])
+}
+
+/// Runs a recorder with a ledger; what the other side does with the ends of its ways. The last error of the store.
+fn with(
+    mut ledger: Scripted,
+    other_side: impl FnOnce(Sender<Job>, Receiver<Input>),
+) -> (Scripted, Option<StoreError>) {
+    let (jobs, receiver) = mpsc::channel();
+    let (sender, heard) = mpsc::channel();
+    let last = std::thread::scope(|scope| {
+        let ledger = &mut ledger;
+        let recorder = scope.spawn(move || record(ledger, &receiver, &|input| sender.send(input).is_ok()));
+        other_side(jobs, heard);
+        recorder.join().unwrap()
+    });
+    (ledger, last)
+}
+
+#[test]
+fn whoever_hands_over_records_does_not_wait_for_them() {
+    let (open, gate) = mpsc::channel();
+    let (ledger, last) = with(Scripted { gate: Some(gate), ..Scripted::default() }, |jobs, heard| {
+        let began = Instant::now();
+        jobs.send(Job::Commit(a_record())).unwrap();
+        assert!(heard.try_recv().is_err(), "the store is at it");
+        assert!(began.elapsed() < PATIENCE);
+        open.send(()).unwrap();
+        assert!(matches!(heard.recv_timeout(PATIENCE), Ok(Input::Committed)));
+    });
+    assert!(last.is_none());
+    assert_eq!(ledger.records, 1);
+}
+
+#[test]
+fn each_failure_is_named_by_what_comes_next_and_the_last_is_kept() {
+    let commits = [Err(full()), Err(busy()), Err(damaged())].into();
+    let (_, last) = with(Scripted { commits, ..Scripted::default() }, |jobs, heard| {
+        for expected in [Refusal::NoRoom, Refusal::ForNow, Refusal::ForGood] {
+            jobs.send(Job::Commit(a_record())).unwrap();
+            let found = heard.recv_timeout(PATIENCE).unwrap();
+            assert!(matches!(found, Input::NotCommitted(refusal) if refusal == expected), "{found:?}");
+        }
+    });
+    assert!(matches!(last, Some(StoreError::Damaged { .. })));
+}
+
+#[test]
+fn requests_come_in_their_order_and_stay_where_they_cannot_be_taken() {
+    let request = |package: &str| Request { kind: RequestKind::Bump, package: package.to_owned() };
+    let requests = [Err(full()), Err(busy()), Ok(vec![request("a"), request("b")])].into();
+    let (_, last) = with(Scripted { requests, ..Scripted::default() }, |_jobs, heard| {
+        for package in ["a", "b"] {
+            let found = heard.recv_timeout(PATIENCE).unwrap();
+            assert!(matches!(&found, Input::Event(Event::Requested(r)) if r.package == package), "{found:?}");
+        }
+    });
+    assert!(last.is_none());
+}
+
+#[test]
+fn a_store_that_cannot_be_read_ends_the_run() {
+    let loads = [Err(busy())].into();
+    let (_, last) = with(Scripted { loads, ..Scripted::default() }, |jobs, heard| {
+        jobs.send(Job::Reload).unwrap();
+        let found = heard.recv_timeout(PATIENCE).unwrap();
+        assert!(matches!(found, Input::NotCommitted(Refusal::ForGood)), "{found:?}");
+    });
+    assert!(matches!(last, Some(StoreError::Busy { .. })));
+}

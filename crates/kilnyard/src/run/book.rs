@@ -1,0 +1,142 @@
+//! A run in the store: where its packages begin, and what the recorder writes and reads.
+
+use crate::plan::Planned;
+use crate::words::now_seconds;
+use kilnyard_coordinator::{Kept, Start};
+use kilnyard_driver::{Ledger, Loaded};
+use kilnyard_ecosystem::Ecosystem;
+use kilnyard_model::graph::PackageId;
+use kilnyard_model::reason::Reason;
+use kilnyard_model::result::{BuildOutcome, PackageState};
+use kilnyard_store::{BuildRow, Current, Number, PackageRow, Record, Request, RunState, Store, StoreError};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// Packages whose outputs of before the run are not whole: the file, and the build that made it.
+#[derive(Clone, Debug)]
+pub struct Broken(HashMap<String, (String, Number)>);
+
+impl Broken {
+    pub fn of(planned: &Planned) -> Broken {
+        let broken = planned.broken.iter().filter_map(|(name, file)| {
+            Some((name.clone(), (file.clone(), planned.current.get(name)?.build)))
+        });
+        Broken(broken.collect())
+    }
+
+    /// Whether these outputs are not whole. What the run has made itself is.
+    pub fn is(&self, kept: &Current) -> bool {
+        self.0.get(&kept.package).is_some_and(|(_, build)| *build == kept.build)
+    }
+
+    /// The file of a package that is gone or not whole.
+    pub fn file(&self, package: &str) -> &str {
+        self.0.get(package).map_or("", |(file, _)| file)
+    }
+}
+
+/// The packages of a run, as a coordinator is given them.
+#[derive(Clone)]
+pub struct Beginnings {
+    pub set: Arc<dyn Ecosystem>,
+    /// The packages that the run is concerned with.
+    pub included: HashSet<PackageId>,
+    pub broken: Broken,
+}
+
+impl Beginnings {
+    /// Where each package begins, by what is there of it and what the run has decided before.
+    pub fn starts(&self, current: &HashMap<String, Current>, decided: Vec<PackageRow>) -> Vec<Start> {
+        let graph = self.set.graph();
+        let left_out: HashMap<&str, &str> =
+            self.set.left_out().iter().map(|l| (l.name.as_str(), l.explanation.as_str())).collect();
+        let start = |id: PackageId| {
+            let name = graph.name(id);
+            let explanation = left_out.get(name);
+            let kept = current.get(name).map(|current| Kept {
+                recipe_version: current.recipe_version.clone(),
+                revision: current.revision,
+                contents: current
+                    .outputs
+                    .iter()
+                    // What is broken cannot stay, even if it is built to the same content.
+                    .filter(|_| !self.broken.is(current))
+                    .map(|output| (output.name.clone(), output.content.clone()))
+                    .collect(),
+            });
+            Start {
+                state: if explanation.is_some() { PackageState::LeftOut } else { PackageState::Waiting },
+                reason: explanation.map_or(Reason::Undecided, |text| Reason::impossible(*text)),
+                blamed: None,
+                is_in_run: self.included.contains(&id),
+                recipe_version: self.set.version(id),
+                kept,
+                published_revision: self.set.published_revision(id),
+            }
+        };
+        let mut starts: Vec<Start> = graph.packages().map(start).collect();
+        for row in decided {
+            let Some(id) = graph.find(&row.name) else { continue };
+            let stays = matches!(
+                row.state,
+                PackageState::Built | PackageState::Unchanged | PackageState::Failed | PackageState::Skipped
+            );
+            if stays && starts[id.index()].state != PackageState::LeftOut {
+                starts[id.index()].state = row.state;
+                starts[id.index()].reason = row.reason;
+            }
+        }
+        starts
+    }
+}
+
+/// A run in the store.
+pub struct Book<'a> {
+    pub store: &'a mut dyn Store,
+    pub run: Number,
+    pub beginnings: Beginnings,
+}
+
+impl Book<'_> {
+    /// The run goes on: its open builds are lost.
+    pub fn resume(&mut self) -> Result<(), StoreError> {
+        let mut records =
+            vec![Record::Run { run: self.run, state: RunState::Running, at_seconds: now_seconds() }];
+        records.extend(lost(&self.store.builds_in(self.run)?));
+        self.store.record(&records)
+    }
+}
+
+impl Ledger for Book<'_> {
+    fn record(&mut self, records: &[Record]) -> Result<(), StoreError> {
+        self.store.record(records)
+    }
+
+    fn requests(&mut self) -> Result<Vec<Request>, StoreError> {
+        self.store.take_requests()
+    }
+
+    fn load(&mut self) -> Result<Loaded, StoreError> {
+        // A commit whose end was not heard of is fenced, and its numbers are known.
+        let next_build = self.store.lead()?.next_build;
+        self.resume()?;
+        let current = self.store.all_current()?.into_iter().map(|row| (row.package.clone(), row)).collect();
+        let starts = self.beginnings.starts(&current, self.store.packages(self.run)?);
+        let graph = self.beginnings.set.graph();
+        let outputs = current.into_iter().filter_map(|(name, row)| Some((graph.find(&name)?, row.outputs)));
+        Ok(Loaded { starts, outputs: outputs.collect(), next_build })
+    }
+}
+
+/// Says of builds that nobody ended that they were lost.
+pub fn lost(builds: &[BuildRow]) -> Vec<Record> {
+    let open = builds.iter().filter(|build| build.ended_seconds.is_none());
+    let lost = open.map(|build| Record::BuildEnded {
+        build: build.number,
+        at_seconds: now_seconds(),
+        outcome: BuildOutcome::Lost,
+        failure: None,
+        is_reproducible: None,
+    });
+    lost.collect()
+}

@@ -33,7 +33,7 @@ use kilnyard_mirror::DistfileStore;
 use kilnyard_store::{RunState, Store};
 use kilnyard_yard::{
     config, environment, error, family, files, interrupt, key, mirror, plan, report, shape, unpack, words,
-    yard,
+    worker, yard,
 };
 use std::fmt::Display;
 use std::path::{Path, PathBuf};

@@ -216,14 +216,15 @@ impl Bench<'_> {
         let failed = "make the root to compare with";
         // A run removes all roots at its beginning but those of failed builds.
         let name = "failed-bench-bare";
+        let local = crate::worker::local(&self.yard, &order.root, true)?;
         let root = RootFolder::create(
             &self.yard.folder,
             name,
             &self.yard.ids(),
-            &order.root.layers,
+            &local.layers,
             &self.yard.config.roots.on_disk(),
         );
-        let root = root.context(Kind::Machine, failed)?.of_root_order(&order.root);
+        let root = root.context(Kind::Machine, failed)?.of_root_order(&order.root, &local);
         subject::provide(&self.yard, &root, order)?;
         for command in &subject::installing(order)? {
             subject::perform(&self.yard, &root, command)?;

@@ -123,7 +123,7 @@ pub fn measure(
     let own = subject::scratch_yard(&scratch, yard, package)?;
     let subject = Subject::prepare(&own, yard, package)?;
     let bench = Bench { yard: &own, ids, subject: &subject };
-    let empty = empty::measure(&own.folder, &bench.ids, &subject.order.root.layers)?;
+    let empty = empty::measure(&own.folder, &bench.ids, &subject.layers)?;
     trial.say(format_args!("empty roots are measured"));
     let mut measured = variant::all(own.config.roots.flushes, own.config.roots.device)
         .into_iter()
@@ -188,7 +188,7 @@ impl Bench<'_> {
     fn round(&self, variant: &Variant, seen: Option<&(Vec<String>, Spent)>) -> Result<Round> {
         let order = &self.subject.order;
         let installing = subject::installing(order)?;
-        let by_manager = self.life(variant, &order.root.layers, &installing)?;
+        let by_manager = self.life(variant, &self.subject.layers, &installing)?;
         let on_layers = match seen.filter(|_| variant.is_layered() && !variant.is_for_comparison) {
             None => None,
             Some((layers, spent)) => {
@@ -236,7 +236,7 @@ impl Bench<'_> {
     fn image(&self, making: &Making) -> Result<Option<Image>> {
         let Form::Image(device) = making.form else { return Ok(None) };
         let failed = "make an image of the base";
-        let (yard, layers) = (&self.yard.folder, &self.subject.order.root.layers);
+        let (yard, layers) = (&self.yard.folder, &self.subject.layers);
         let folder = PathBuf::from(IMAGES);
         if self.yard.path(IMAGES).exists() {
             return Ok(Some(Image::made(&folder, layers)));

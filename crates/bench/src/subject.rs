@@ -4,9 +4,8 @@ use super::scratch::Scratch;
 use crate::config::Packages;
 use crate::error::{Context, Error, Kind, Result};
 use crate::plan::{self, Forced};
-use crate::shape::Shape;
 use crate::yard::Yard;
-use crate::{interrupt, mirror};
+use crate::{interrupt, mirror, worker};
 use kilnyard_mirror::{Sha256Hex, Wanted};
 use kilnyard_model::order::{BuildOrder, CommandOrder, Input};
 use kilnyard_process::{End, Log, read_log};
@@ -19,6 +18,8 @@ const LINES_TOLD: usize = 6;
 /// See the module.
 pub struct Subject {
     pub order: BuildOrder,
+    /// Its layers, relative to the scratch yard, the uppermost first.
+    pub layers: Vec<String>,
 }
 
 /// A yard beside another one, for one package, whose outputs are not tested.
@@ -45,8 +46,7 @@ impl Subject {
             Error::usage(why).hint("another package: --package NAME")
         };
         let id = workshop.graph().find(package).ok_or_else(left_out)?;
-        let jobs = Shape::of(yard).jobs;
-        let order = workshop.order(id, 1, jobs).map_err(|impossible| Error::usage(impossible.explanation))?;
+        let order = workshop.order(id, 1).map_err(|impossible| Error::usage(impossible.explanation))?;
         for input in &order.root.inputs {
             let failed = format!("provide {}", input.name);
             let hash = hash_of(input)?;
@@ -61,7 +61,8 @@ impl Subject {
             fs_err::create_dir_all(to.parent().unwrap_or(Path::new("."))).context(Kind::Machine, &failed)?;
             fs_err::hard_link(from, to).context(Kind::Machine, &failed)?;
         }
-        Ok(Subject { order })
+        let layers = worker::local(yard, &order.root, true)?.layers;
+        Ok(Subject { order, layers })
     }
 }
 

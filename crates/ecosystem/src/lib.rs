@@ -61,6 +61,9 @@ pub struct Admitted {
     pub notes: Vec<String>,
 }
 
+/// The small file that commands which fetch find among their texts: how names are resolved on the worker's machine.
+pub const RESOLV_CONF: &str = "resolv.conf";
+
 /// What a package weighs of which nobody says anything else: see [`Ecosystem::weight`].
 pub const WEIGHT_USUAL: u32 = 100;
 
@@ -104,8 +107,11 @@ pub trait Ecosystem: Send + Sync {
     fn key(&self, package: PackageId) -> Result<Key, Impossible>;
 
     /// The build of this package from what is there now. `revision` counts the builds of one version of
-    /// the recipe whose outputs were kept, from 1; `jobs` is how many processes a build may run at once.
-    fn order(&self, package: PackageId, revision: u32, jobs: u32) -> Result<BuildOrder, Impossible>;
+    /// the recipe whose outputs were kept, from 1.
+    fn order(&self, package: PackageId, revision: u32) -> Result<BuildOrder, Impossible>;
+
+    /// What keys of version 1 say of the root that builds begin with; see [`Key::is_met_by`].
+    fn former_root(&self) -> &str;
 
     /// The highest revision of this recipe version that the yard's repository offers; 0 where it offers none, or where
     /// the family has no revisions. The next build needs a higher one.

@@ -4,6 +4,7 @@ use kilnyard_ecosystem::debian::source::{Parts, Sources};
 use kilnyard_ecosystem::debian::universe::{Origin, Universe};
 use kilnyard_ecosystem::debian::{Base, Cycles, Published, Settings, Takeovers, Workshop};
 use kilnyard_ecosystem::{Ecosystem, OutputBounds, rules};
+use kilnyard_model::artifact::{Artifact, Media};
 use kilnyard_model::graph::{PackageId, StandIn};
 use kilnyard_model::order::{Input, Key, Output, Stage};
 
@@ -13,6 +14,7 @@ fn settings() -> Settings {
     Settings {
         release: "bookworm".into(),
         architecture: "amd64".into(),
+        target: "debian/linux/bookworm/amd64".parse().unwrap(),
         mirrors: vec!["http://mirror.example/debian/".into()],
         parts: Parts::Dependent,
         runs_checks: false,
@@ -84,7 +86,7 @@ fn workshop_with(
     let mut sources = Sources::default();
     sources.add(sources_text.to_owned().into()).unwrap();
     let base = Base {
-        layer: "layers/base".into(),
+        tree: Some(Artifact { sha256: HASH.parse().unwrap(), size_bytes: 1, media: Media::Tree }),
         digest: "base".into(),
         packages: vec![("make".into(), "4".into()), ("build-essential".into(), "12".into())],
     };
@@ -169,7 +171,7 @@ fn a_cycle_is_cut_by_a_profile_where_the_dependency_falls_away() {
     let workshop = workshop_of(&packages(), &sources, &["a", "b"], settings);
     let [cut] = workshop.cuts() else { panic!("{:?}", workshop.cuts()) };
     assert_eq!((cut.package, cut.stand_in), (id(&workshop, "a"), StandIn::Profile));
-    let order = workshop.order(id(&workshop, "a"), 1, 2).unwrap();
+    let order = workshop.order(id(&workshop, "a"), 1).unwrap();
     let build = order.stages.iter().find(|stage| stage.stage == Stage::Build).unwrap();
     let profiles = build.commands[0].environment.iter().find(|(name, _)| name == "DEB_BUILD_PROFILES");
     // The tests are off by configuration; of the profiles that cut, the one that changes the least.
@@ -180,7 +182,7 @@ fn a_cycle_is_cut_by_a_profile_where_the_dependency_falls_away() {
 fn a_build_takes_ancestors_outputs_and_nothing_else_of_the_set() {
     let workshop = workshop(&["rsync", "acl", "attr"]);
     adopt_attr(&workshop, "c1");
-    let order = workshop.order(id(&workshop, "acl"), 3, 2).unwrap();
+    let order = workshop.order(id(&workshop, "acl"), 3).unwrap();
     assert_eq!(order.version, "1-1+bk3");
     let names: Vec<&str> = order.root.inputs.iter().map(|input| input.name.as_str()).collect();
     assert_eq!(names, ["libattr1_1-1+bk1_amd64.deb", "libattr1-dev_1-1+bk1_amd64.deb", "acl_1-1.dsc"]);
@@ -198,7 +200,7 @@ fn a_build_takes_ancestors_outputs_and_nothing_else_of_the_set() {
     let install = commands.iter().map(|command| command.arguments.join(" "));
     assert!(install.into_iter().any(|line| line == "apt-get install libattr1=1-1+bk1 libattr1-dev=1-1+bk1"));
     // The other way round, attr knows nothing of acl.
-    let attr = workshop.order(id(&workshop, "attr"), 1, 2).unwrap();
+    let attr = workshop.order(id(&workshop, "attr"), 1).unwrap();
     assert!(attr.root.depends.is_empty());
 }
 
@@ -302,7 +304,7 @@ fn a_control_file_that_reads_in_two_ways_fails_its_own_build() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("attr_1_amd64.deb"), deb(control)).unwrap();
         let attr = id(&workshop, "attr");
-        let order = workshop.order(attr, 1, 1).unwrap();
+        let order = workshop.order(attr, 1).unwrap();
         let outputs = rules(&order.family).unwrap().read_outputs(folder.path(), OutputBounds::WIDEST);
         outputs
             .and_then(|outputs| workshop.admit(attr, "1-1+bk1", &outputs))

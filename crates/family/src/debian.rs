@@ -21,6 +21,7 @@ use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::debian::relation;
 use kilnyard_ecosystem::debian::{FAMILY, Workshop, stages};
 use kilnyard_mirror::DistfileStore;
+use kilnyard_model::artifact::Artifact;
 use kilnyard_model::order::RootOrder;
 use kilnyard_model::target::{Target, TargetError};
 use kilnyard_root::IdMap;
@@ -140,8 +141,8 @@ impl Family for Debian {
         base::ensure(yard, &self.root(), ids, cancel, say).map(drop)
     }
 
-    fn layers(&self, yard: &Yard) -> Option<Vec<String>> {
-        Some(vec![base::find(yard, &self.root())?.layer])
+    fn trees(&self, yard: &Yard) -> Option<Vec<Artifact>> {
+        Some(vec![base::find(yard, &self.root())?.tree?])
     }
 
     fn shown(&self, _yard: &Yard) -> Result<RootOrder> {

@@ -30,6 +30,7 @@ use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::pkgsrc::scan_file::{is_category, is_location};
 use kilnyard_ecosystem::pkgsrc::{self as rules, Workshop};
 use kilnyard_mirror::DistfileStore;
+use kilnyard_model::artifact::Artifact;
 use kilnyard_model::graph::Graph;
 use kilnyard_model::order::RootOrder;
 use kilnyard_model::target::{Target, TargetError};
@@ -43,8 +44,9 @@ use kilnyard_yard::program::Program;
 use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::yard::Yard;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -188,9 +190,14 @@ impl Family for Pkgsrc {
         kit::ensure(yard, self, &base, ids, cancel, say).map(drop)
     }
 
-    fn layers(&self, yard: &Yard) -> Option<Vec<String>> {
+    fn trees(&self, yard: &Yard) -> Option<Vec<Artifact>> {
         let base = base::find(yard, &self.root)?;
-        Some(vec![kit::find(yard, self, &base)?.layer, base.layer])
+        Some(vec![kit::find(yard, self, &base)?.tree?, base.tree?])
+    }
+
+    fn folders(&self) -> BTreeMap<String, PathBuf> {
+        let folders = [(rules::TREE_FOLDER, &self.tree), (rules::DISTFILES_FOLDER, &self.distfiles)];
+        folders.map(|(name, folder)| (name.to_owned(), folder.clone())).into()
     }
 
     fn shown(&self, yard: &Yard) -> Result<RootOrder> {

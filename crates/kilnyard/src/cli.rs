@@ -144,6 +144,10 @@ pub enum Command {
     /// Look at the roots that builds happen in.
     #[command(subcommand)]
     Root(Root),
+    /// Write what one build is made of, to be performed by `worker` without the yard, on this machine or another.
+    Lease(Lease),
+    /// Perform one build from its lease, without a yard.
+    Worker(Worker),
     /// Write the repository from what was built.
     Publish(Publish),
     /// Remove what is not needed any more.
@@ -397,6 +401,30 @@ pub struct Publish {
     /// Say what would be done, and do nothing.
     #[arg(long, short = 'n')]
     pub dry_run: bool,
+}
+
+/// `lease`.
+#[derive(Debug, Args)]
+pub struct Lease {
+    /// The package; what it needs of the set has to be built.
+    pub package: String,
+    /// The folder that gets `lease.json` and the artifacts: base root, sources, dependencies, each by its content.
+    #[arg(long, value_name = "FOLDER")]
+    pub to: PathBuf,
+}
+
+/// `worker`.
+#[derive(Debug, Args)]
+pub struct Worker {
+    /// The lease, as `kilnyard lease` wrote it.
+    #[arg(long, value_name = "FILE")]
+    pub lease: PathBuf,
+    /// The folder of artifacts: what the build needs is taken from there, and its outputs, logs and result go there.
+    #[arg(long, value_name = "FOLDER")]
+    pub artifacts: PathBuf,
+    /// Where the worker keeps layers and roots; made if it is not there.
+    #[arg(long, value_name = "FOLDER", default_value = "kilnyard-worker")]
+    pub folder: PathBuf,
 }
 
 /// `restore`.

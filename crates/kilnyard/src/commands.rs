@@ -9,6 +9,7 @@ mod doctor;
 pub mod fakeroot;
 mod history;
 mod init;
+mod lease;
 mod log;
 mod manual;
 mod plan;
@@ -22,6 +23,7 @@ mod simulate;
 mod status;
 mod tune;
 mod why;
+mod worker;
 
 use crate::cli::{self, Arguments, Command, Given};
 use crate::environment::Environment;
@@ -80,6 +82,8 @@ pub fn run(given: Given) -> Result<ExitCode> {
         Command::Root(cli::Root::Plan(options)) => root::plan(&yard()?, &options),
         Command::Publish(options) => publish::run(&yard()?, &options),
         Command::Clean(options) => clean::run(&yard()?, &options),
+        Command::Lease(options) => lease::run(&yard()?, &options),
+        Command::Worker(options) => worker::run(&options),
         Command::Restore(options) => restore::run(&yard()?, &options),
         Command::Simulate(options) => simulate::run(yard, &options),
         Command::Fakeroot { words } => Ok(fakeroot::run(words)),

@@ -14,8 +14,8 @@ mod signals;
 
 // The rooms of a yard are the commands' too, by the same names.
 use kilnyard_yard::{
-    causes, config, due, environment, error, estimates, family, files, init, layers, mirror, plan, report,
-    shape, words, yard,
+    causes, config, due, environment, error, estimates, family, files, init, layers, lease, mirror, plan,
+    report, shape, words, worker, yard,
 };
 use std::process::ExitCode;
 

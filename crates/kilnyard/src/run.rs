@@ -10,7 +10,6 @@ pub mod view;
 
 use crate::due::{Due, Known};
 use crate::error::{Context, Kind, Result};
-use crate::family;
 use crate::plan::{Forced, Planned, inputs_of};
 use crate::shape::jobserver_style;
 use crate::signals;
@@ -23,13 +22,13 @@ use kilnyard_model::order::{BuildOrder, Stage};
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, PackageState, StageSeen};
 use kilnyard_process::jobserver::Style;
-use kilnyard_process::{LimitRules, pressure};
+use kilnyard_process::pressure;
 use kilnyard_protocol::{BuildResult, Lease, Progress};
 use kilnyard_schedule::{MachineId, Pressure};
 use kilnyard_store::{
     BuildRow, Current, ForcedRun, Number, PackageRow, Record, Request, RequestKind, RunRow, RunState, Store,
 };
-use kilnyard_worker::{Cores, JobserverStyle, Remaker, Settings, Worker, jobserver_path};
+use kilnyard_worker::{Cores, JobserverStyle, Worker, jobserver_path};
 use link::Local;
 use rand::RngCore;
 use std::collections::{HashMap, HashSet};
@@ -51,8 +50,6 @@ const FULL_DISK_PATIENCE: Duration = Duration::from_secs(120);
 const FULL_DISK_PAUSE: Duration = Duration::from_secs(1);
 /// A disk that is full again sooner than this was full all the time, and is not reported again.
 const ROOM_LASTING_MIN: Duration = Duration::from_secs(60);
-/// What one build leaves of the memory that all may have together, as a divisor.
-const MEMORY_LEFT_PART: u64 = 8;
 
 /// What is done when cores are given to builds; reads after "failed to".
 const SHARING: &str = "share out the cores";
@@ -276,31 +273,7 @@ impl Run<'_> {
         coordinator: Coordinator,
         view: &mut dyn View,
     ) -> Result<Outcome> {
-        // One build does not take what all others have.
-        let memory_bytes = self.planned.shape.machine.memory_bytes;
-        let limits = LimitRules {
-            memory_bytes_max: memory_bytes.map(|bytes| bytes - bytes / MEMORY_LEFT_PART),
-            ..self.yard.config.limits()
-        };
-        let settings = Settings {
-            yard: self.yard.folder.clone(),
-            ids: self.yard.ids(),
-            limits,
-            package_limits: self.yard.config.limits_of_builds.of_packages(limits),
-            output_bounds: self.yard.config.limits_of_builds.output_bounds(),
-            log_limits: self.yard.config.log_limits(),
-            roots: self.yard.config.roots,
-            works_in_memory: self.yard.config.build.work_in_memory,
-            layers_bytes_max: self.yard.config.build.layers.0,
-            nesting: self.yard.config.build.namespaces.iter().cloned().collect(),
-            failed_roots_max: self.yard.config.build.failed_roots_max,
-            jobserver: jobserver_style(self.yard),
-        };
-        let yard = self.yard.clone();
-        let remaker = Remaker::new(move |layer, cancel| {
-            family::remake_layer(&yard, layer, cancel).map_err(|error| error.in_a_line())
-        });
-        let worker = Worker::new(settings, self.distfiles.clone()).with_remaker(remaker);
+        let worker = Worker::new(crate::worker::settings(self.yard), self.distfiles.clone());
         for left in worker.sweep().context(Kind::Machine, "remove what an earlier run left")? {
             tell!("note: {left}");
         }
@@ -626,7 +599,7 @@ impl Driver<'_, '_> {
         let name = workshop.graph().name(package).to_owned();
         let revision = self.coordinator.next_revision(package);
         let builds = self.run.store.builds_of(&name, BUILDS_LOOKED_AT).map_err(store_error)?;
-        let order = match workshop.order(package, revision, self.run.planned.shape.jobs) {
+        let order = match workshop.order(package, revision) {
             Ok(mut order) => {
                 self.seen.insert(package, StageSeen::of(builds.iter().flat_map(|build| &build.stages)));
                 if let Some(work) = &mut order.work
@@ -648,7 +621,9 @@ impl Driver<'_, '_> {
             broken: is_broken.then(|| self.run.planned.broken[&name].as_str()),
             last: last.as_ref(),
         };
-        let Due::Build(reason) = known.with_key(&order.key) else { return Ok(Prepared::UpToDate) };
+        let Due::Build(reason) = known.with_key(&order.key, workshop.former_root()) else {
+            return Ok(Prepared::UpToDate);
+        };
         let prepared = Prepared::Build { reason, version: order.version.clone(), key: order.key.clone() };
         self.orders.insert(package, order);
         Ok(prepared)
@@ -725,11 +700,7 @@ impl Driver<'_, '_> {
                 let seen = seen.clone();
                 view.see(&Seen::StageBegan(&seen, *stage), &self.snapshot);
             }
-            Progress::StageEnded(result) => {
-                let seen = seen.clone();
-                view.see(&Seen::StageEnded(&seen, result), &self.snapshot);
-            }
-            Progress::Alive | Progress::Wants(_) => {}
+            Progress::StageEnded(_) | Progress::Alive | Progress::Wants(_) => {}
             Progress::Sample { runnable, memory_bytes, .. } => {
                 self.cores.counted(build, *runnable);
                 seen.memory_bytes = *memory_bytes;

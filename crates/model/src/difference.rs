@@ -41,7 +41,8 @@ const ROOT: &str = "root";
 impl Key {
     /// What is different in `self` from an earlier key, ordered; what is gone comes last.
     pub fn differences(&self, earlier: &Key) -> Vec<Difference> {
-        let (now, before) = (things(self), things(earlier));
+        let [now, before] = self.comparable(earlier);
+        let (now, before) = (things(now), things(before));
         let mut differences = Vec::new();
         let mut add = |(kind, name): &(&str, &str), change| {
             differences.push(Difference { kind: (*kind).to_owned(), name: (*name).to_owned(), change });
@@ -64,9 +65,9 @@ impl Key {
 }
 
 /// The values of a key's lines, by kind and name.
-fn things(key: &Key) -> BTreeMap<(&str, &str), &str> {
+fn things(lines: Vec<&str>) -> BTreeMap<(&str, &str), &str> {
     let mut things = BTreeMap::new();
-    for line in &key.lines {
+    for line in lines {
         let mut words = line.splitn(3, ' ');
         let mut word = || words.next().unwrap_or("");
         things.insert((word(), word()), word());

@@ -13,6 +13,7 @@ pub mod difference;
 pub mod foreign;
 pub mod graph;
 pub mod identity;
+mod key;
 pub mod order;
 pub mod random_id;
 pub mod reason;

@@ -4,10 +4,10 @@
 //! on any machine. Its [`Key`] is the hash of all that goes in, with the lines that were hashed, so that
 //! two keys can be compared and the difference told.
 
+use crate::artifact::Artifact;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
 
 /// A named step of a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -105,13 +105,38 @@ pub struct InputText {
     pub text: String,
 }
 
-/// A folder of the worker's machine that is shown in a root, for reading.
+/// A folder that is shown in a root, for reading: a tree of recipes, or files that were fetched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedFolder {
-    /// Where it is; absolute.
-    pub source: PathBuf,
+    /// Its name, of the family's own. The coordinator's machine has it by this name, and other machines may.
+    pub name: String,
     /// Where it is shown, inside.
     pub inside: String,
+    /// The files of it that the build needs; absent where that is all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub names: Option<Vec<String>>,
+    /// What is in it, for a machine that does not have it by its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<FolderContent>,
+}
+
+/// What is in a folder, by its content.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FolderContent {
+    /// All of a tree.
+    Tree(Artifact),
+    /// These files and no others.
+    Files(Vec<FolderFile>),
+}
+
+/// A file of a folder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FolderFile {
+    /// Its path, relative to the folder.
+    pub name: String,
+    /// What it is.
+    pub artifact: Artifact,
 }
 
 /// Where a build does its work.
@@ -128,7 +153,7 @@ pub struct WorkOrder {
 pub struct FetchOrder {
     /// The commands, run in a root of their own.
     pub stage: StageOrder,
-    /// Where the files are kept. What the commands add to it goes in when they have ended well.
+    /// Where the files are kept, by its name. What the commands add to it goes in when they have ended well.
     pub folder: SharedFolder,
     /// The files that they may bring: no two builds fetch one at the same time.
     pub files: Vec<FetchFile>,
@@ -153,6 +178,9 @@ pub enum Account {
     Builder,
 }
 
+/// In arguments and environments of commands: how many processes of the build may run at once, which the worker decides.
+pub const JOBS: &str = "%{jobs}";
+
 /// One command of a stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandOrder {
@@ -164,6 +192,19 @@ pub struct CommandOrder {
     pub directory: String,
     /// Its environment, besides what every command gets.
     pub environment: Vec<(String, String)>,
+}
+
+impl CommandOrder {
+    /// The command with a number in the place of [`JOBS`].
+    pub fn with_jobs(&self, jobs: u32) -> CommandOrder {
+        let jobs = jobs.to_string();
+        let filled = |text: &String| text.replace(JOBS, &jobs);
+        CommandOrder {
+            arguments: self.arguments.iter().map(filled).collect(),
+            environment: self.environment.iter().map(|(name, value)| (name.clone(), filled(value))).collect(),
+            ..self.clone()
+        }
+    }
 }
 
 /// One stage: commands in a root, in order, until one fails.
@@ -191,8 +232,8 @@ pub struct Dependency {
 /// What there is in a root before the first command runs in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RootOrder {
-    /// The layers of the root, relative to the yard, the uppermost first.
-    pub layers: Vec<String>,
+    /// The trees that lie over each other in the root, the uppermost first.
+    pub layers: Vec<Artifact>,
     /// Files that must be there.
     pub inputs: Vec<Input>,
     /// Files that are written.

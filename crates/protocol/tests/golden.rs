@@ -1,10 +1,12 @@
 //! Each kind of message as the file that other programs of this version read and write. A file that changes is a change of the
 //! protocol: a field may be added with a default, anything else needs another version. `KILNYARD_UPDATE=1` writes the files.
 
+use kilnyard_model::artifact::{Artifact, Media};
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::{
-    Account, BuildOrder, CommandOrder, Dependency, FamilyOrder, FetchFile, FetchOrder, Input, InputText, Key,
-    Output, RootOrder, SharedFolder, Stage, StageOrder, TestOrder, WorkOrder,
+    Account, BuildOrder, CommandOrder, Dependency, FamilyOrder, FetchFile, FetchOrder, FolderContent,
+    FolderFile, Input, InputText, Key, Output, RootOrder, SharedFolder, Stage, StageOrder, TestOrder,
+    WorkOrder,
 };
 use kilnyard_model::result::{Failure, FailureKind, Measures, StageResult, StageSeen};
 use kilnyard_protocol::{
@@ -45,12 +47,32 @@ fn command(program: &str, account: Account) -> CommandOrder {
     }
 }
 
+fn artifact(media: Media) -> Artifact {
+    Artifact { sha256: HASH.parse().unwrap(), size_bytes: 5, media }
+}
+
 fn root() -> RootOrder {
     RootOrder {
-        layers: vec!["layers/base".to_owned()],
+        layers: vec![artifact(Media::Tree)],
         inputs: vec![input("one_1.deb", &[]), input("two.tar.gz", &["http://mirror.example/two.tar.gz"])],
         texts: vec![InputText { name: "Packages".to_owned(), text: "Package: one\n".to_owned() }],
-        folders: vec![SharedFolder { source: "/tree".into(), inside: "/usr/pkgsrc".to_owned() }],
+        folders: vec![
+            SharedFolder {
+                name: "tree".to_owned(),
+                inside: "/usr/pkgsrc".to_owned(),
+                names: None,
+                content: Some(FolderContent::Tree(artifact(Media::Tree))),
+            },
+            SharedFolder {
+                name: "distfiles".to_owned(),
+                inside: "/distfiles".to_owned(),
+                names: Some(vec!["a/two.tar.gz".to_owned()]),
+                content: Some(FolderContent::Files(vec![FolderFile {
+                    name: "a/two.tar.gz".to_owned(),
+                    artifact: artifact(Media::Bytes),
+                }])),
+            },
+        ],
         sealed: vec!["/usr".to_owned()],
         open: vec!["/build".to_owned()],
         depends: vec![Dependency {
@@ -106,12 +128,17 @@ fn lease() -> Lease {
             name: "debian".to_owned(),
             facts: [("suffix".to_owned(), "+bk".to_owned())].into(),
         },
-        key: Key { digest: HASH.to_owned(), lines: vec!["format kilnyard-key 1".to_owned()] },
+        key: Key { digest: HASH.to_owned(), lines: vec!["format kilnyard-key 2".to_owned()] },
         root: root(),
         work: Some(WorkOrder { inside: "/build".to_owned(), expected_bytes: 1 << 20 }),
         fetch: Some(FetchOrder {
             stage: stage(Stage::Fetch),
-            folder: SharedFolder { source: "/distfiles".into(), inside: "/distfiles".to_owned() },
+            folder: SharedFolder {
+                name: "distfiles".to_owned(),
+                inside: "/distfiles".to_owned(),
+                names: None,
+                content: None,
+            },
             files: vec![FetchFile { name: "a/two.tar.gz".to_owned(), size_bytes: None }],
         }),
         stages: vec![stage(Stage::Unpack), stage(Stage::Build)],

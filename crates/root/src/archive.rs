@@ -1,8 +1,8 @@
 //! Trees of files as archives in one canonical form, so that the same tree is the same bytes on every machine.
 //!
 //! The form: GNU tar; entries in the order of a walk that takes the names of each folder by their bytes; ids as numbers,
-//! without names; permissions with set-id and sticky bits; times in whole seconds, none later than a bound that the
-//! caller gives; the second and each further name of a file as a hard link to its first; extended attributes that
+//! without names; permissions with set-id and sticky bits; times in whole seconds, those since the making of the
+//! tree began as the latest one before; the second and each further name of a file as a hard link to its first; extended attributes that
 //! belong to the file as records of pax, named `LIBARCHIVE.xattr.` with values in base64, as bsdtar writes them (the records that GNU tar
 //! writes cannot be told apart where a value has a line feed). Sockets and devices are left out, apart from the device 0/0 that says
 //! in an overlay that something is gone.
@@ -16,6 +16,7 @@ mod pack;
 mod unpack;
 
 pub(crate) use pack::pack;
+pub use pack::pack_shared;
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};

@@ -18,7 +18,7 @@
 //! What it does not do: watch, measure or end the command (crate `process` does), or know what is built.
 //! Known downside: each stage mounts the overlay again, about a millisecond.
 
-mod archive;
+pub mod archive;
 mod backend;
 pub mod block;
 mod ids;

@@ -36,9 +36,9 @@ pub use refusals::Nesting;
 
 use crate::{Content, Flushes, IdMap, Operation};
 use serde::{Deserialize, Serialize};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 /// The hidden argument by which this program knows that it is to be a sandbox.
 const ARGUMENT: &str = "kilnyard-sandbox-process";
@@ -89,8 +89,9 @@ pub enum Task {
     Pack {
         /// The folder.
         folder: PathBuf,
-        /// Times after this, in seconds since the epoch, are written as this.
-        newest_seconds: Option<u64>,
+        /// When its making began, in seconds since the epoch: what has a time since then gets the latest time before, so that making
+        /// the same tree at another time gives the same archive.
+        made_since_seconds: Option<u64>,
     },
     /// Unpack an archive into a folder that is there and empty, by Kilnyard itself. Both are relative to the yard, and the archive
     /// can be read by the root's ids.
@@ -350,6 +351,26 @@ impl Sandbox {
         Ok(status?.code().unwrap_or(1))
     }
 
+    /// Runs a task of Kilnyard's own whose output is no text and may be long: `take` reads it. At the end of the output there is an
+    /// error where the task failed, so that half of it is never taken for the whole.
+    pub fn run_reading<Taken>(
+        &self,
+        take: impl FnOnce(&mut dyn Read) -> io::Result<Taken>,
+    ) -> Result<Taken, RunError> {
+        let mut child = self.spawn().map_err(RunError::Spawn)?;
+        let output = child.stdout.take().ok_or(RunError::Vanished)?;
+        let mut output = Output { output, child, failure: None };
+        let taken = take(&mut output);
+        let Output { output, mut child, failure } = output;
+        // It may still write, to a reader that gave up.
+        drop(output);
+        let ended = child.wait();
+        match (failure, taken) {
+            (Some(failure), _) => Err(failure),
+            (None, taken) => ended.and(taken).map_err(RunError::Files),
+        }
+    }
+
     /// Runs a short task and waits for it; its output on success.
     pub fn run(&self) -> Result<String, RunError> {
         let child = self.spawn().map_err(RunError::Spawn)?;
@@ -358,6 +379,36 @@ impl Sandbox {
         match last_word(&String::from_utf8_lossy(&output.stderr))? {
             0 => Ok(text),
             code => Err(RunError::Command { code, output: text }),
+        }
+    }
+}
+
+/// The output of a task, and how the task ended.
+struct Output {
+    output: ChildStdout,
+    child: Child,
+    failure: Option<RunError>,
+}
+
+impl Read for Output {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let count = self.output.read(bytes)?;
+        if count > 0 || bytes.is_empty() {
+            return Ok(count);
+        }
+        // A few lines, which fit into the pipe.
+        let mut reports = String::new();
+        if let Some(mut errors) = self.child.stderr.take() {
+            errors.read_to_string(&mut reports)?;
+            self.failure = match last_word(&reports) {
+                Ok(0) => None,
+                Ok(code) => Some(RunError::Command { code, output: String::new() }),
+                Err(error) => Some(error),
+            };
+        }
+        match self.failure {
+            Some(_) => Err(io::Error::other("the task that writes it failed")),
+            None => Ok(0),
         }
     }
 }

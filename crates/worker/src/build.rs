@@ -4,7 +4,7 @@ use crate::depends::Stacked;
 use crate::memory::Promise;
 use crate::roots::Means;
 use crate::verdict::{self, Lacked};
-use crate::{Link, RootFolder, Share, Worker, tools};
+use crate::{Link, Local, RootFolder, Share, Worker, tools};
 use kilnyard_ecosystem::{Rules, Telling, telling_lines};
 use kilnyard_mirror::{Sha256Hex, Wanted};
 use kilnyard_model::order::{BuildOrder, Input, Output, Stage, StageOrder, TestOrder};
@@ -97,18 +97,16 @@ impl<'a> Performance<'a> {
     fn build(&self, order: &BuildOrder, prefix: &str) -> Result<Vec<Output>, Failure> {
         let name = format!("{prefix}{}", self.lease.build);
         let began = Instant::now();
-        let examined =
-            |layers: &[String], failure| self.worker.with_damage(layers, began, self.cancel, failure);
-        let base = &order.root.layers;
-        let stacked = self.depends(&order.root, (Stage::Depends, prefix), &name);
+        let examined = |layers: &[String], failure| self.worker.with_damage(layers, began, failure);
+        let local = self.worker.local(&order.root).map_err(|error| machine(Stage::Unpack, error))?;
+        let base = &local.layers;
+        let stacked = self.depends(&order.root, base, (Stage::Depends, prefix), &name);
         let Some(stacked) = stacked.map_err(|failure| examined(base, failure))? else {
-            let outcome = self.build_on(order, order.root.depends.is_empty(), prefix, &name);
+            let outcome = self.build_on(order, &local, order.root.depends.is_empty(), prefix, &name);
             return outcome.map_err(|failure| examined(base, failure));
         };
         // What it stands on stays as long as this.
-        let mut order = order.clone();
-        order.root.layers = stacked.layers().to_vec();
-        let outcome = self.build_on(&order, true, prefix, &name);
+        let outcome = self.build_on(order, &local.on(stacked.layers()), true, prefix, &name);
         outcome.map_err(|failure| examined(stacked.layers(), failure))
     }
 
@@ -116,17 +114,18 @@ impl<'a> Performance<'a> {
     fn build_on(
         &self,
         order: &BuildOrder,
+        local: &Local,
         is_installed: bool,
         prefix: &str,
         name: &str,
     ) -> Result<Vec<Output>, Failure> {
         let promise = match self.lease.files {
-            Files::Memory => self.worker.promise(order, self.lease.written_bytes),
+            Files::Memory => self.worker.promise(order, local, self.lease.written_bytes),
             Files::Disk => None,
         };
-        let (outcome, is_exhausted) = self.build_in(order, is_installed, prefix, name, promise);
+        let (outcome, is_exhausted) = self.build_in(order, local, is_installed, prefix, name, promise);
         match is_exhausted {
-            true => self.build_in(order, is_installed, prefix, &format!("{name}-disk"), None).0,
+            true => self.build_in(order, local, is_installed, prefix, &format!("{name}-disk"), None).0,
             false => outcome,
         }
     }
@@ -135,20 +134,21 @@ impl<'a> Performance<'a> {
     fn build_in(
         &self,
         order: &BuildOrder,
+        local: &Local,
         is_installed: bool,
         prefix: &str,
         name: &str,
         promise: Option<Promise>,
     ) -> (Result<Vec<Output>, Failure>, bool) {
         let settings = &self.worker.settings;
-        let image = match self.worker.image(order, self.cancel) {
+        let image = match self.worker.image(&local.layers, self.cancel) {
             Ok(image) => image,
             Err(Some(error)) => return (Err(machine(Stage::Unpack, error)), false),
             Err(None) => return (Err(cancelled(Stage::Unpack)), false),
         };
         let root = self
             .worker
-            .build_root(name, order, Means { promise, image })
+            .build_root(name, order, local, Means { promise, image })
             .map(|root| match &self.share.jobserver {
                 Some(path) => root.with_jobserver(path, &order.clients),
                 None => root,
@@ -248,6 +248,7 @@ impl<'a> Performance<'a> {
         let writing = self.worker.writing(root);
         let membership = Some(&self.share.membership);
         for command in &order.commands {
+            let command = &command.with_jobs(settings.jobs);
             let line = format!("+ {}\n", shown(&command.arguments));
             if let Err(error) = log.write(line.as_bytes()) {
                 end = End::LogFailed(error.to_string());
@@ -408,10 +409,12 @@ impl<'a> Performance<'a> {
         }
         let name = format!("test-{}", self.lease.build);
         // Without layers the commands of the test install what the outputs need.
-        let stacked = self.depends(&order.root, (Stage::Test, DEPENDS), &name)?;
-        let layers = stacked.as_ref().map_or(&order.root.layers[..], Stacked::layers);
+        let local = self.worker.local(&order.root).map_err(|error| machine(Stage::Test, error))?;
+        let stacked = self.depends(&order.root, &local.layers, (Stage::Test, DEPENDS), &name)?;
+        let layers = stacked.as_ref().map_or(&local.layers[..], Stacked::layers);
         let root = self.worker.disk_root(&name, layers);
-        let root = root.map_err(|error| machine(Stage::Test, error))?.of_root_order(&order.root);
+        let root = root.and_then(|root| self.worker.showing(root, &order.root, &local));
+        let root = root.map_err(|error| machine(Stage::Test, error))?;
         let file_of = |input: &Input| self.worker.file_of(input);
         let outcome = root
             .provide(&order.root.inputs, &order.root.texts, &file_of)

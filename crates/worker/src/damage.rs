@@ -2,38 +2,17 @@
 //! way then. A layer has a manifest beside it; one that differs is made anew, in the run that finds it.
 
 use crate::Worker;
+use crate::trees::TreeError;
 use kilnyard_model::result::{Failure, FailureKind};
 use kilnyard_root::tree::Manifest;
 use std::collections::HashMap;
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The pause between two checks of layers where packages fail by themselves: listing a base takes some 50 ms.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
-
-/// Makes a layer of the yard anew, under the same name. The error says why that was not possible.
-type Make = dyn Fn(&str, &AtomicBool) -> Result<(), String> + Send + Sync;
-
-/// How a damaged layer is replaced while builds run.
-#[derive(Clone)]
-pub struct Remaker(Arc<Make>);
-
-impl Remaker {
-    /// `make` is called by one thread at a time, and returns when the layer is there.
-    pub fn new(make: impl Fn(&str, &AtomicBool) -> Result<(), String> + Send + Sync + 'static) -> Remaker {
-        Remaker(Arc::new(make))
-    }
-}
-
-impl fmt::Debug for Remaker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Remaker")
-    }
-}
 
 /// What a worker knows of damage.
 #[derive(Debug, Default)]
@@ -52,13 +31,7 @@ struct State {
 impl Worker {
     /// A failure, with the damage of the layers that its build stood on since `began`. They are checked after the first failure
     /// of a package's own in a while, and after each that is not its own.
-    pub(crate) fn with_damage(
-        &self,
-        layers: &[String],
-        began: Instant,
-        cancel: &AtomicBool,
-        failure: Failure,
-    ) -> Failure {
+    pub(crate) fn with_damage(&self, layers: &[String], began: Instant, failure: Failure) -> Failure {
         if failure.kind == FailureKind::Cancelled {
             return failure;
         }
@@ -74,7 +47,7 @@ impl Worker {
         }
         let damaged = layers.iter().find_map(|layer| {
             let difference = find_damage(&self.settings.yard, layer)?;
-            Some(match self.make_anew(layer, cancel) {
+            Some(match self.make_anew(layer) {
                 Ok(()) => {
                     state.replaced.insert(layer.clone(), Instant::now());
                     format!("{layer} was damaged ({difference}) and is made anew")
@@ -93,9 +66,8 @@ impl Worker {
         }
     }
 
-    fn make_anew(&self, layer: &str, cancel: &AtomicBool) -> Result<(), String> {
-        let make = &self.remaker.as_ref().ok_or("this command makes no layers")?.0;
-        make(layer, cancel)?;
+    fn make_anew(&self, layer: &str) -> Result<(), TreeError> {
+        self.trees.unpack_again(layer)?;
         // They may show what was damaged.
         self.layers.drop_images();
         Ok(())
@@ -113,7 +85,7 @@ fn beside(yard: &Path, layer: &str, what: &str) -> PathBuf {
 }
 
 /// Writes the manifest of a layer that is whole; `files` is where it is now. Both are relative to the yard.
-pub fn write_manifest(yard: &Path, layer: &str, files: &str) -> io::Result<()> {
+pub(crate) fn write_manifest(yard: &Path, layer: &str, files: &str) -> io::Result<()> {
     let manifest = serde_json::to_vec(&Manifest::of(&yard.join(files))).map_err(io::Error::other)?;
     let part = beside(yard, layer, "manifest.part");
     fs_err::write(&part, manifest)?;
@@ -135,12 +107,7 @@ pub fn find_damage(yard: &Path, layer: &str) -> Option<String> {
     Some(difference)
 }
 
-/// Whether a layer can be checked: older versions of Kilnyard wrote no manifests.
-pub fn has_manifest(yard: &Path, layer: &str) -> bool {
-    beside(yard, layer, "manifest").exists()
-}
-
 /// Whether a layer was found damaged.
-pub fn is_marked_damaged(yard: &Path, layer: &str) -> bool {
+pub(crate) fn is_marked_damaged(yard: &Path, layer: &str) -> bool {
     beside(yard, layer, "damaged").exists()
 }

@@ -48,7 +48,8 @@ impl Worker {
         cancel: &AtomicBool,
     ) -> Result<Option<Stacked>, Failure> {
         let performance = Performance::new(self, lease, share, cancel, &Silent)?;
-        performance.depends(&lease.order.root, (Stage::Depends, ""), &lease.build.to_string())
+        let local = self.local(&lease.order.root).map_err(failed)?;
+        performance.depends(&lease.order.root, &local.layers, (Stage::Depends, ""), &lease.build.to_string())
     }
 }
 
@@ -57,6 +58,8 @@ struct Making<'a> {
     performance: &'a Performance<'a>,
     manager: &'a dyn Manager,
     order: &'a RootOrder,
+    /// The layers of the order, relative to the yard.
+    base: &'a [String],
     /// Where packages are configured and installed: an overlay on the disk, whose written layer is kept.
     root: RootFolder,
     /// What is still to be installed, by hash.
@@ -79,15 +82,17 @@ impl Performance<'_> {
     pub(crate) fn depends(
         &self,
         order: &RootOrder,
+        base: &[String],
         (stage, prefix): (Stage, &str),
         name: &str,
     ) -> Result<Option<Stacked>, Failure> {
-        self.stacked(order, (stage, prefix), name).map_err(|failure| Failure { stage, ..failure })
+        self.stacked(order, base, (stage, prefix), name).map_err(|failure| Failure { stage, ..failure })
     }
 
     fn stacked(
         &self,
         order: &RootOrder,
+        base: &[String],
         (stage, prefix): (Stage, &str),
         name: &str,
     ) -> Result<Option<Stacked>, Failure> {
@@ -98,12 +103,13 @@ impl Performance<'_> {
         }
         let mut result = self.begin(stage);
         let (started, cpu_seconds_before) = (Instant::now(), own_cpu_seconds());
-        let root = worker.disk_root(&format!("depends-{name}"), &order.layers).map_err(failed)?;
+        let root = worker.disk_root(&format!("depends-{name}"), base).map_err(failed)?;
         let root = root.sealing(&order.sealed);
         let mut making = Making {
             performance: self,
             manager: &*self.rules,
             order,
+            base,
             root,
             missing: BTreeSet::new(),
             stack: Vec::new(),
@@ -202,7 +208,7 @@ impl<'a> Making<'a> {
         let all: BTreeSet<String> = self.order.depends.iter().map(|one| one.sha256.clone()).collect();
         let (mut layers, mut packages) = (Vec::new(), Vec::new());
         let stacked_max = if self.manager.layering().is_ok() { STACKED_MAX } else { SETS_STACKED_MAX };
-        if let Some((_, set)) = self.layers().largest(&self.order.layers, &all, stacked_max) {
+        if let Some((_, set)) = self.layers().largest(self.base, &all, stacked_max) {
             layers = set.layers();
             packages = set.packages;
         }
@@ -227,7 +233,7 @@ impl<'a> Making<'a> {
     /// The layers that the root stands on, relative to the yard, the uppermost first.
     fn stacked(&self) -> Vec<String> {
         let own = self.stack.iter().map(|layer| self.layers().files(layer).display().to_string());
-        own.chain(self.order.layers.iter().cloned()).collect()
+        own.chain(self.base.iter().cloned()).collect()
     }
 
     /// The same, as they are found.
@@ -245,15 +251,14 @@ impl<'a> Making<'a> {
     /// What is known of each missing package; their layers are there then, where they can have one.
     fn unpacked(&mut self, layering: &dyn Layering) -> Result<BTreeMap<String, String>, Failure> {
         let hashes: Vec<String> = self.missing.iter().cloned().collect();
-        let lack =
-            |layers: &Layers| hashes.iter().any(|hash| layers.package(hash, &self.order.layers).is_none());
+        let lack = |layers: &Layers| hashes.iter().any(|hash| layers.package(hash, self.base).is_none());
         let mut descriptions = BTreeMap::new();
         if lack(self.layers()) {
             let claim = self.layers().claim(hashes.clone(), self.performance.cancel);
             let Some(_claim) = claim else { return Err(cancelled()) };
             let mut to_unpack = Vec::new();
             for package in self.lacking() {
-                if self.layers().package(&package.sha256, &self.order.layers).is_some() {
+                if self.layers().package(&package.sha256, self.base).is_some() {
                     continue;
                 }
                 let input = self.order.inputs.iter().find(|input| input.name == package.file);
@@ -275,7 +280,7 @@ impl<'a> Making<'a> {
             }
         }
         for hash in &hashes {
-            if let Some((_, description)) = self.layers().package(hash, &self.order.layers) {
+            if let Some((_, description)) = self.layers().package(hash, self.base) {
                 descriptions.insert(hash.clone(), description);
             }
         }
@@ -315,7 +320,7 @@ impl<'a> Making<'a> {
     /// A root of the base, with a folder of its own to write in.
     fn root_with_folder(&self, what_for: &str) -> Result<RootFolder, Failure> {
         let name = format!("{what_for}-{}", self.name);
-        let root = self.performance.worker.disk_root(&name, &self.order.layers).map_err(failed)?;
+        let root = self.performance.worker.disk_root(&name, self.base).map_err(failed)?;
         root.clone().adding_at(ADDED).map_err(|error| {
             let _ = root.remove();
             failed(error)
@@ -350,7 +355,7 @@ impl<'a> Making<'a> {
                     let (package, description) = &packages[*place];
                     let folder = root.added().join(&package.sha256);
                     self.layers()
-                        .keep_package(&package.sha256, &self.order.layers, &folder, description)
+                        .keep_package(&package.sha256, self.base, &folder, description)
                         .map_err(failed)
                 })
             });
@@ -399,7 +404,7 @@ impl<'a> Making<'a> {
             composition.layered.iter().map(|place| parts[*place].package).collect();
         let added: Vec<String> = stacked
             .iter()
-            .filter_map(|package| Some(self.layers().package(&package.sha256, &self.order.layers)?.0))
+            .filter_map(|package| Some(self.layers().package(&package.sha256, self.base)?.0))
             .collect();
         if stacked.is_empty() || added.len() < stacked.len() {
             return Ok(None);
@@ -487,7 +492,7 @@ impl<'a> Making<'a> {
     }
 
     fn set_of(&self, packages: BTreeSet<String>) -> Set {
-        Set { base: self.order.layers.clone(), packages: packages.into_iter().collect(), stack: Vec::new() }
+        Set { base: self.base.to_vec(), packages: packages.into_iter().collect(), stack: Vec::new() }
     }
 }
 

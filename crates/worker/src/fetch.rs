@@ -5,17 +5,18 @@
 //! the same file at the same time: whoever wants to claims its files before, and does something else where he gets none.
 
 use crate::build::{hung_lines, machine, shown};
+use crate::local::{is_inside, named};
 use crate::roots::without_links;
 use crate::verdict::{self, Lacked};
 use crate::{RootFolder, Worker};
-use kilnyard_ecosystem::telling_lines;
-use kilnyard_model::order::{BuildOrder, FetchFile, FetchOrder, Input, Stage};
+use kilnyard_ecosystem::{RESOLV_CONF, telling_lines};
+use kilnyard_model::order::{BuildOrder, FetchFile, FetchOrder, Input, InputText, Stage};
 use kilnyard_model::result::{Failure, FailureKind};
 use kilnyard_model::text;
 use kilnyard_process::{End, run_writing};
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
-use std::path::{Component, Path};
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -43,29 +44,50 @@ impl Worker {
 
     /// Whether everything that an order names is there; whether it is right, the build sees.
     pub fn has_fetched(&self, fetch: &FetchOrder) -> bool {
-        fetch.files.iter().all(|file| is_there(fetch, file))
+        self.folder_of(fetch).is_ok_and(|kept| fetch.files.iter().all(|file| is_there(kept, file)))
+    }
+
+    /// How names are resolved here.
+    fn resolv_conf(&self) -> InputText {
+        InputText { name: RESOLV_CONF.to_owned(), text: self.settings.network.resolv_conf.clone() }
+    }
+
+    /// The folder where what an order fetches is kept.
+    fn folder_of(&self, fetch: &FetchOrder) -> io::Result<&Path> {
+        named(&self.settings.folders, &fetch.folder)
     }
 
     /// Fetches what an order names. `name` tells its root from others. Whoever calls has claimed the files.
     pub fn fetch(&self, order: &BuildOrder, fetch: &FetchOrder, name: &str, cancel: &AtomicBool) -> Fetched {
-        let root = self.disk_root(name, &order.root.layers).map(|root| root.of_root_order(&order.root));
-        let root = root.and_then(|root| root.adding_at(&fetch.folder.inside));
-        let root = match root {
+        let failed = |error: &dyn ToString| Fetched {
+            failure: Some(machine(Stage::Fetch, error.to_string())),
+            ..Fetched::default()
+        };
+        let local = match self.local(&order.root) {
+            Ok(local) => local,
+            Err(error) => return failed(&error),
+        };
+        let kept = match self.folder_of(fetch) {
+            Ok(kept) => kept,
+            Err(error) => return failed(&error),
+        };
+        let root = self.disk_root(name, &local.layers);
+        let root = root.and_then(|root| self.showing(root, &order.root, &local));
+        let root = match root.and_then(|root| root.adding_at(&fetch.folder.inside)) {
             Ok(root) => root,
-            Err(error) => {
-                return Fetched { failure: Some(machine(Stage::Fetch, error)), ..Fetched::default() };
-            }
+            Err(error) => return failed(&error),
         };
         let file_of = |input: &Input| self.file_of(input);
         let provided = root
             .provide(&order.root.inputs, &order.root.texts, &file_of)
-            .and_then(|()| offer(fetch, &root.added()));
+            .and_then(|()| root.provide(&[], &[self.resolv_conf()], &file_of))
+            .and_then(|()| offer(fetch, kept, &root.added()));
         let mut fetched = match provided {
             Ok(()) => self.perform_fetch(fetch, &root, cancel),
-            Err(error) => Fetched { failure: Some(machine(Stage::Fetch, error)), ..Fetched::default() },
+            Err(error) => failed(&error),
         };
         if fetched.failure.is_none()
-            && let Err(error) = take_over(fetch, &root.added())
+            && let Err(error) = take_over(fetch, kept, &root.added())
         {
             fetched.failure = Some(machine(Stage::Fetch, format!("keep what was fetched: {error}")));
         }
@@ -77,6 +99,9 @@ impl Worker {
         let mut output = Head::default();
         let mut fetched = Fetched::default();
         for command in &fetch.stage.commands {
+            let mut command = command.with_jobs(self.settings.jobs);
+            command.environment.extend(self.settings.network.environment.iter().cloned());
+            let command = &command;
             output.add(format!("+ {}\n", shown(&command.arguments)).as_bytes());
             let mut sandbox = root.sandbox(command);
             sandbox.has_network = true;
@@ -124,17 +149,17 @@ fn told(output: &[u8], code: i32) -> Failure {
 }
 
 /// Whether a file is there, as large as it should be.
-fn is_there(fetch: &FetchOrder, file: &FetchFile) -> bool {
-    let metadata = std::fs::metadata(fetch.folder.source.join(&file.name));
+fn is_there(kept: &Path, file: &FetchFile) -> bool {
+    let metadata = std::fs::metadata(kept.join(&file.name));
     metadata
         .is_ok_and(|metadata| metadata.is_file() && file.size_bytes.is_none_or(|size| size == metadata.len()))
 }
 
 /// Copies files that are there already to where the commands look for them. One of another size is fetched anew.
-fn offer(fetch: &FetchOrder, added: &Path) -> io::Result<()> {
+fn offer(fetch: &FetchOrder, kept: &Path, added: &Path) -> io::Result<()> {
     for file in fetch.files.iter().filter(|file| is_inside(&file.name)) {
-        let (from, to) = (fetch.folder.source.join(&file.name), added.join(&file.name));
-        if is_there(fetch, file) {
+        let (from, to) = (kept.join(&file.name), added.join(&file.name));
+        if is_there(kept, file) {
             fs_err::create_dir_all(to.parent().unwrap_or(added))?;
             fs_err::copy(from, to)?;
         }
@@ -143,15 +168,15 @@ fn offer(fetch: &FetchOrder, added: &Path) -> io::Result<()> {
 }
 
 /// Takes over the files that are new or other ones than before, each whole.
-fn take_over(fetch: &FetchOrder, added: &Path) -> io::Result<()> {
+fn take_over(fetch: &FetchOrder, kept: &Path, added: &Path) -> io::Result<()> {
     for file in fetch.files.iter().map(|file| &file.name).filter(|file| is_inside(file)) {
-        let to = fetch.folder.source.join(file);
+        let to = kept.join(file);
         // What the commands left away is told by the build, if it is needed; a link could lead out of the root.
         let Ok(from) = without_links(added, Path::new(file)) else { continue };
         if !from.is_file() || is_same(&from, &to) {
             continue;
         }
-        let folder = to.parent().unwrap_or(&fetch.folder.source);
+        let folder = to.parent().unwrap_or(kept);
         fs_err::create_dir_all(folder)?;
         // Other yards may keep their distfiles in the same folder.
         let name = to.file_name().unwrap_or_default().to_string_lossy();
@@ -185,11 +210,6 @@ fn is_same(one: &Path, other: &Path) -> bool {
         }
     };
     compare().unwrap_or(false)
-}
-
-/// Whether a name leads nowhere else than into the folder.
-fn is_inside(file: &str) -> bool {
-    !file.is_empty() && Path::new(file).components().all(|part| matches!(part, Component::Normal(_)))
 }
 
 /// The first bytes of an output.
@@ -264,14 +284,6 @@ mod tests {
     }
 
     #[test]
-    fn a_name_leads_into_the_folder_or_nowhere() {
-        assert!(is_inside("a-1.tar.gz") && is_inside("dir/a-1.tar.gz"));
-        for name in ["", "/etc/passwd", "../x", "a/../../x", "./x/.."] {
-            assert!(!is_inside(name), "{name}");
-        }
-    }
-
-    #[test]
     fn what_a_link_leads_to_is_not_taken_over() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
@@ -287,10 +299,15 @@ mod tests {
         std::fs::write(path("kept/other"), "wrong").unwrap();
         let fetch = FetchOrder {
             stage: kilnyard_model::order::StageOrder { stage: Stage::Fetch, commands: Vec::new() },
-            folder: kilnyard_model::order::SharedFolder { source: path("kept"), inside: "/x".to_owned() },
+            folder: kilnyard_model::order::SharedFolder {
+                name: "kept".to_owned(),
+                inside: "/x".to_owned(),
+                names: None,
+                content: None,
+            },
             files: files(&["link", "sub/a", "good", "absent", "other"]),
         };
-        take_over(&fetch, &path("added")).unwrap();
+        take_over(&fetch, &path("kept"), &path("added")).unwrap();
         let mut kept: Vec<_> =
             std::fs::read_dir(path("kept")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         kept.sort();

@@ -20,21 +20,25 @@ mod fetch;
 mod layers;
 mod leftovers;
 mod link;
+mod local;
 mod memory;
 mod remover;
 mod roots;
 mod tools;
+mod trees;
 mod verdict;
 
 pub use cores::{Cores, Share};
-pub use damage::{Remaker, find_damage, has_manifest, is_marked_damaged, write_manifest};
+pub use damage::find_damage;
 pub use depends::Stacked;
 pub use fetch::{Claim, Fetched};
 pub use layers::{Image, SETS};
 pub use leftovers::{LEFT_OVER, LeftOver, remove_or_set_aside, set_aside_before, sweep as sweep_roots};
 pub use link::{Link, Silent};
+pub use local::{Local, ShownFolder};
 pub use roots::{BaseSandbox, RootFolder, run_in_base};
 pub use tools::{JobserverStyle, jobserver_path};
+pub use trees::{ARCHIVES, TreeError, Trees};
 pub use verdict::of_fetch as kind_of_fetch_failure;
 
 use kilnyard_ecosystem::OutputBounds;
@@ -58,6 +62,8 @@ pub struct Settings {
     pub yard: PathBuf,
     /// The ids of its roots.
     pub ids: IdMap,
+    /// Folders of this machine that orders may show, by their names.
+    pub folders: BTreeMap<String, PathBuf>,
     /// From what the limits of each stage follow.
     pub limits: LimitRules,
     /// The same of packages that have their own.
@@ -78,6 +84,19 @@ pub struct Settings {
     pub nesting: BTreeSet<String>,
     /// How builds find their jobserver.
     pub jobserver: JobserverStyle,
+    /// How many processes of a build may run at once.
+    pub jobs: u32,
+    /// How commands that fetch reach others.
+    pub network: Network,
+}
+
+/// What commands that fetch need to know of the machine's network. No part of a key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Network {
+    /// How names are resolved: the text of `resolv.conf` (resolv.conf(5)).
+    pub resolv_conf: String,
+    /// Variables, such as those of a proxy.
+    pub environment: Vec<(String, String)>,
 }
 
 impl Settings {
@@ -98,7 +117,7 @@ pub struct Worker {
     memory: Arc<memory::Memory>,
     layers: Arc<layers::Layers>,
     damage: Arc<damage::Damage>,
-    remaker: Option<Remaker>,
+    trees: Arc<Trees>,
 }
 
 impl Worker {
@@ -109,12 +128,8 @@ impl Worker {
         let layers = layers::Layers::new(&settings.yard, &settings.ids, settings.layers_bytes_max);
         let (memory, layers) = (Arc::new(memory), Arc::new(layers));
         let damage = Arc::default();
-        Worker { settings, distfiles, remover, fetching, memory, layers, damage, remaker: None }
-    }
-
-    /// A worker that replaces base layers that are found damaged.
-    pub fn with_remaker(self, remaker: Remaker) -> Worker {
-        Worker { remaker: Some(remaker), ..self }
+        let trees = Arc::new(Trees::new(&settings.yard, &settings.ids));
+        Worker { settings, distfiles, remover, fetching, memory, layers, damage, trees }
     }
 
     /// Removes what builds left that did not end, and writes what roots are given: to be called once, before the first
@@ -124,6 +139,11 @@ impl Worker {
         let mut left = leftovers::sweep(&self.settings.yard, &self.settings.ids)?;
         left.extend(self.layers.sweep()?);
         Ok(left)
+    }
+
+    /// The trees that roots begin with.
+    pub fn trees(&self) -> &Trees {
+        &self.trees
     }
 
     /// Makes sure that layers of dependencies outlive a machine that goes down: to be called once, after the last build.

@@ -11,10 +11,11 @@ pub(crate) use kept::layers_of_failed;
 use crate::apart::Apart;
 use crate::layers::{Image, planned_image};
 use crate::leftovers::remove_or_set_aside;
+use crate::local::{Local, ShownFolder};
 use crate::memory::{Promise, promised_bytes};
 use crate::{BUILDER_FOLDER, BUILDER_ID, Settings, Worker, fakeroot, tools};
 use kilnyard_fakeroot::Session;
-use kilnyard_model::order::{Account, BuildOrder, CommandOrder, RootOrder, SharedFolder};
+use kilnyard_model::order::{Account, BuildOrder, CommandOrder, RootOrder};
 use kilnyard_process::Writing;
 use kilnyard_root::quota::Project;
 use kilnyard_root::sandbox::{RunError, Task};
@@ -59,9 +60,9 @@ pub struct RootFolder {
     /// Where commands see the folder in memory that they work in, if only that one is there.
     work_inside: Option<String>,
     /// Folders of the machine that are shown.
-    folders: Vec<SharedFolder>,
+    folders: Vec<ShownFolder>,
     /// Folders that commands may write in.
-    writable: Vec<SharedFolder>,
+    writable: Vec<ShownFolder>,
     /// The jobserver of its build, relative to the yard.
     jobserver: Option<PathBuf>,
     /// Programs of the root that know jobservers.
@@ -163,48 +164,60 @@ impl RootFolder {
         yard: &Path,
         name: &str,
         ids: &IdMap,
-        order: &BuildOrder,
+        (order, local): (&BuildOrder, &Local),
         (roots, works_in_memory, written_bytes): (Roots, bool, u64),
     ) -> RootFolder {
         let layer_bytes = |layer: &str| used_bytes(&yard.join(layer));
-        let memory = wanted_memory(roots, works_in_memory, order, written_bytes, &layer_bytes);
+        let memory = wanted_memory(roots, works_in_memory, (order, local), written_bytes, &layer_bytes);
         let making = memory.map_or(roots.of_build(), |bytes| roots.in_memory(bytes));
-        let image = planned_image(yard, &order.root.layers, making.form).map(|(image, _)| image);
-        let plan = build_plan(name, &order.root.layers, &making, image.as_ref(), ids);
-        RootFolder { flushes: making.flushes, ..RootFolder::of_plan(yard, ids, plan) }.of_order(order)
+        let image = planned_image(yard, &local.layers, making.form).map(|(image, _)| image);
+        let plan = build_plan(name, &local.layers, &making, image.as_ref(), ids);
+        RootFolder { flushes: making.flushes, ..RootFolder::of_plan(yard, ids, plan) }.of_order(order, local)
     }
 
     /// How the image is made that the root of a build would be on, if that is on a device.
-    pub fn planned_image(yard: &Path, order: &BuildOrder, roots: Roots) -> Option<ImagePlan> {
-        planned_image(yard, &order.root.layers, roots.of_build().form).map(|(_, plan)| plan)
+    pub fn planned_image(yard: &Path, layers: &[String], roots: Roots) -> Option<ImagePlan> {
+        planned_image(yard, layers, roots.of_build().form).map(|(_, plan)| plan)
     }
 
     /// What belongs to the root of a build besides its files.
-    fn of_order(self, order: &BuildOrder) -> RootFolder {
+    fn of_order(self, order: &BuildOrder, local: &Local) -> RootFolder {
         let root = RootFolder { fakeroots: order.fakeroots.clone(), ..self };
-        root.of_root_order(&order.root).working_in(order.work.as_ref().map(|work| work.inside.as_str()))
+        root.of_root_order(&order.root, local)
+            .working_in(order.work.as_ref().map(|work| work.inside.as_str()))
     }
 
     /// Shows what belongs to a root besides its layers and inputs.
-    pub fn of_root_order(self, order: &RootOrder) -> RootFolder {
-        RootFolder { open: order.open.clone(), ..self.showing(&order.folders).sealing(&order.sealed) }
+    pub fn of_root_order(self, order: &RootOrder, local: &Local) -> RootFolder {
+        let composed = local.composed.iter().enumerate();
+        let composed = composed.map(|(number, folder)| ShownFolder {
+            source: self.composed(number),
+            inside: folder.inside.clone(),
+        });
+        let folders: Vec<ShownFolder> = local.folders.iter().cloned().chain(composed).collect();
+        RootFolder { open: order.open.clone(), ..self.showing(&folders).sealing(&order.sealed) }
+    }
+
+    /// Where a folder lies that is made of links for this root.
+    pub(crate) fn composed(&self, number: usize) -> PathBuf {
+        self.path().join(format!("folder-{number}"))
     }
 
     /// Shows folders, inside, that nothing writes to without the overlay, for reading, where one layer alone has them.
     pub fn sealing(mut self, folders: &[String]) -> RootFolder {
-        let sealed: Vec<SharedFolder> = folders.iter().filter_map(|inside| self.sealed(inside)).collect();
+        let sealed: Vec<ShownFolder> = folders.iter().filter_map(|inside| self.sealed(inside)).collect();
         self.folders.extend(sealed);
         self
     }
 
     /// A folder as the one layer has it that has it: an overlay costs something for each file that is opened.
-    fn sealed(&self, inside: &str) -> Option<SharedFolder> {
+    fn sealed(&self, inside: &str) -> Option<ShownFolder> {
         let below = Path::new(inside).strip_prefix("/").ok()?;
         let lower = self.plan.lower().iter().map(|layer| self.yard.join(layer));
         let mut found = lower.filter(|layer| layer.join(below).symlink_metadata().is_ok());
         let layer = found.next().filter(|_| found.next().is_none())?;
         let source = without_links(&layer, below).ok().filter(|folder| folder.is_dir())?;
-        Some(SharedFolder { source, inside: inside.to_owned() })
+        Some(ShownFolder { source, inside: inside.to_owned() })
     }
 
     /// The plan.
@@ -253,7 +266,7 @@ impl RootFolder {
     }
 
     /// Shows folders of the machine in the root, for reading.
-    pub fn showing(mut self, folders: &[SharedFolder]) -> RootFolder {
+    pub fn showing(mut self, folders: &[ShownFolder]) -> RootFolder {
         self.folders = folders.to_vec();
         self
     }
@@ -264,11 +277,11 @@ impl RootFolder {
         let added = self.added();
         fs_err::create_dir(&added)?;
         probe::give_to_root(&added, &self.ids)?;
-        Ok(self.writing_to(&SharedFolder { source: added, inside: inside.to_owned() }))
+        Ok(self.writing_to(&ShownFolder { source: added, inside: inside.to_owned() }))
     }
 
     /// Lets commands of the root write in a folder of the machine that belongs to the root's own root.
-    pub fn writing_to(mut self, folder: &SharedFolder) -> RootFolder {
+    pub fn writing_to(mut self, folder: &ShownFolder) -> RootFolder {
         self.writable.push(folder.clone());
         self
     }
@@ -387,7 +400,7 @@ impl RootFolder {
         let mut binds: Vec<_> = own
             .map(|(name, inside)| (self.plan.folder.join(name), PathBuf::from(inside), Access::Read))
             .into();
-        let shown = |folder: &SharedFolder, access| {
+        let shown = |folder: &ShownFolder, access| {
             (self.reached(&folder.source), PathBuf::from(&folder.inside), access)
         };
         binds.extend(self.folders.iter().map(|folder| shown(folder, Access::Read)));
@@ -579,15 +592,16 @@ impl Worker {
         &self,
         name: &str,
         order: &BuildOrder,
+        local: &Local,
         means: Means,
     ) -> Result<RootFolder, RunError> {
         let Settings { yard, ids, roots, nesting, .. } = &self.settings;
         let promise = means.promise.as_ref();
         let making = promise.map_or(roots.of_build(), |promise| roots.in_memory(promise.bytes));
-        let plan = build_plan(name, &order.root.layers, &making, means.image.as_ref(), ids);
+        let plan = build_plan(name, &local.layers, &making, means.image.as_ref(), ids);
         let apart = Apart::claim(ids).map(Arc::new);
         let ids = apart.as_ref().map_or(ids, |apart| &apart.ids);
-        let root = RootFolder::create_with(yard, ids, &order.root.layers, (plan, making.flushes), means)?;
+        let root = RootFolder::create_with(yard, ids, &local.layers, (plan, making.flushes), means)?;
         let noted = apart.as_ref().map_or(Ok(()), |apart| apart.note(&root.path()));
         let project = noted.and_then(|()| project_of(&root, apart.as_deref()));
         let root = RootFolder { apart, ..root };
@@ -599,25 +613,47 @@ impl Worker {
             }
         };
         let nests = nesting.contains(&order.package);
-        Ok(root.of_order(order).nesting(if nests { Nesting::Allowed } else { Nesting::Refused }))
+        let root = self.composing(root, local)?;
+        Ok(root.of_order(order, local).nesting(if nests { Nesting::Allowed } else { Nesting::Refused }))
+    }
+
+    /// A root with what belongs to it besides its layers and inputs.
+    pub(crate) fn showing(
+        &self,
+        root: RootFolder,
+        order: &RootOrder,
+        local: &Local,
+    ) -> Result<RootFolder, RunError> {
+        Ok(self.composing(root, local)?.of_root_order(order, local))
+    }
+
+    /// Makes the folders of a root that are made of links; it is removed where that fails.
+    fn composing(&self, root: RootFolder, local: &Local) -> Result<RootFolder, RunError> {
+        for (number, folder) in local.composed.iter().enumerate() {
+            if let Err(error) = folder.make(&root.composed(number), &self.distfiles) {
+                let _ = root.remove();
+                return Err(RunError::Files(error));
+            }
+        }
+        Ok(root)
     }
 
     /// The image that the root of a build is on, if it is on a device; that it was cancelled is an error without a reason.
     pub(crate) fn image(
         &self,
-        order: &BuildOrder,
+        layers: &[String],
         cancel: &AtomicBool,
     ) -> Result<Option<Image>, Option<RunError>> {
         let Form::Image(device) = self.settings.roots.of_build().form else { return Ok(None) };
-        let image = self.layers.image(&order.root.layers, &device, cancel).map_err(Some)?;
+        let image = self.layers.image(layers, &device, cancel).map_err(Some)?;
         image.map(Some).ok_or(None)
     }
 
     /// Room in memory for what a build is expected to write, if that is wanted there.
-    pub(crate) fn promise(&self, order: &BuildOrder, written_bytes: u64) -> Option<Promise> {
+    pub(crate) fn promise(&self, order: &BuildOrder, local: &Local, written_bytes: u64) -> Option<Promise> {
         let Settings { yard, roots, works_in_memory, .. } = &self.settings;
         let layer_bytes = |layer: &str| self.memory.layer(&yard.join(layer)).bytes;
-        let bytes = wanted_memory(*roots, *works_in_memory, order, written_bytes, &layer_bytes)?;
+        let bytes = wanted_memory(*roots, *works_in_memory, (order, local), written_bytes, &layer_bytes)?;
         self.memory.promise(bytes)
     }
 }
@@ -663,12 +699,12 @@ fn layers_below(layers: &[String], image: Option<&Image>) -> Vec<PathBuf> {
 fn wanted_memory(
     roots: Roots,
     works_in_memory: bool,
-    order: &BuildOrder,
+    (order, local): (&BuildOrder, &Local),
     written_bytes: u64,
     layer_bytes: &dyn Fn(&str) -> u64,
 ) -> Option<u64> {
     if roots.is_in_memory() {
-        let layers = order.root.layers.iter().filter(|_| roots.copies_to_memory());
+        let layers = local.layers.iter().filter(|_| roots.copies_to_memory());
         return Some(promised_bytes(written_bytes, layers.map(|layer| layer_bytes(layer)).sum()));
     }
     let work = order.work.as_ref().filter(|_| works_in_memory)?;

@@ -3,6 +3,7 @@
 
 use kilnyard_ecosystem::OutputBounds;
 use kilnyard_mirror::{DistfileStore, Limits as MirrorLimits, Sha256Hex};
+use kilnyard_model::artifact::Artifact;
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::{
     Account, BuildOrder, CommandOrder, FamilyOrder, Input, Key, Output, RootOrder, SharedFolder, Stage,
@@ -14,15 +15,15 @@ use kilnyard_process::{LimitRules, LogLimits, read_log};
 use kilnyard_protocol::{Answer, BuildResult, Built, Lease, Progress, Test, decode, encode};
 use kilnyard_root::{IdMap, Making, Roots, probe};
 use kilnyard_schedule::Files;
-use kilnyard_worker::{BUILDER_ID, JobserverStyle, Link, Settings, Share, Worker};
+use kilnyard_worker::{BUILDER_ID, JobserverStyle, Link, Network, Settings, Share, Worker};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 type Outcome = Result<(), Failed>;
 
@@ -70,6 +71,9 @@ fn missing() -> Option<String> {
         .or_else(|| (!Path::new("/usr/bin/dpkg-deb").exists()).then(|| "there is no dpkg-deb".to_owned()))
 }
 
+/// The base root of all trials.
+static BASE: OnceLock<Artifact> = OnceLock::new();
+
 struct Trying {
     folder: tempfile::TempDir,
     worker: Worker,
@@ -81,7 +85,7 @@ struct Trying {
 impl Trying {
     fn new() -> Trying {
         let (folder, (ids, _)) = (open_folder(), ids());
-        let base = folder.path().join("layers/base");
+        let base = folder.path().join("layers/made");
         for part in ["", "build", "dev", "etc", "kilnyard", "proc", "run", "sys", "tmp", "usr"] {
             fs::create_dir_all(base.join(part)).unwrap();
             probe::give_to_root(&base.join(part), &ids).unwrap();
@@ -97,6 +101,7 @@ impl Trying {
         let settings = Settings {
             yard: folder.path().to_owned(),
             ids,
+            folders: [("usr".to_owned(), "/usr".into())].into(),
             limits: LimitRules {
                 wall_seconds_max: 60.0,
                 cpu_seconds_min: 60.0,
@@ -118,9 +123,14 @@ impl Trying {
             failed_roots_max: 1,
             nesting: BTreeSet::new(),
             jobserver: JobserverStyle::Off,
+            jobs: 3,
+            network: Network::default(),
         };
         let worker = Worker::new(settings, store.clone());
         worker.sweep().unwrap();
+        // The same tree is the same artifact, whenever it is made.
+        let packed = worker.trees().pack("layers/made", Some(0)).unwrap();
+        assert_eq!(BASE.get_or_init(|| packed.clone()), &packed);
         Trying { folder, worker, store, build: Cell::new(6) }
     }
 
@@ -214,7 +224,7 @@ printf 'Package: one\\nVersion: 1+bk1\\nArchitecture: all\\nMaintainer: A <a@b.c
 dpkg-deb --root-owner-group --build p one_1+bk1_all.deb";
 
 fn lease(script: &str) -> Lease {
-    let usr = SharedFolder { source: "/usr".into(), inside: "/usr".to_owned() };
+    let usr = SharedFolder { name: "usr".to_owned(), inside: "/usr".to_owned(), names: None, content: None };
     Lease {
         build: 7,
         attempt: Attempt::from_bytes([7; 16]),
@@ -232,7 +242,7 @@ fn lease(script: &str) -> Lease {
             },
             key: Key { digest: "k".to_owned(), lines: Vec::new() },
             root: RootOrder {
-                layers: vec!["layers/base".to_owned()],
+                layers: BASE.get().cloned().into_iter().collect(),
                 folders: vec![usr],
                 ..RootOrder::default()
             },

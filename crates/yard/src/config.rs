@@ -1,7 +1,7 @@
 //! `kilnyard.toml`: what a person says of a yard.
 
 pub mod edit;
-mod limits;
+pub mod limits;
 mod roots;
 
 use roots::Root;
@@ -164,6 +164,22 @@ impl Default for Build {
             mirror_bytes_per_second_min: 10_000,
         }
     }
+}
+
+/// From what limits of each command follow, by these two tables.
+pub(crate) fn rules(build: &Build, limits: &limits::Limits) -> LimitRules {
+    limits.rules(LimitRules {
+        wall_seconds_max: build.wall_minutes_max * 60.0,
+        cpu_seconds_min: build.cpu_minutes_min.unwrap_or(CPU_MINUTES_MIN) * 60.0,
+        cpu_seconds_unknown_max: build.cpu_minutes_min.map(|minutes| minutes * 60.0),
+        hung_seconds_min: build.hung_minutes_min * 60.0,
+        silent_seconds_min: build.silent_minutes_min * 60.0,
+        processes_max: build.processes_max,
+        memory_bytes_min: 0,
+        memory_bytes_max: None,
+        written_bytes_min: 0,
+        open_files_max: 0,
+    })
 }
 
 /// How builds find their jobserver.
@@ -419,19 +435,7 @@ impl Config {
 
     /// From what limits of each command follow; how much memory there is is not the configuration's to say.
     pub fn limits(&self) -> LimitRules {
-        let rules = LimitRules {
-            wall_seconds_max: self.build.wall_minutes_max * 60.0,
-            cpu_seconds_min: self.build.cpu_minutes_min.unwrap_or(CPU_MINUTES_MIN) * 60.0,
-            cpu_seconds_unknown_max: self.build.cpu_minutes_min.map(|minutes| minutes * 60.0),
-            hung_seconds_min: self.build.hung_minutes_min * 60.0,
-            silent_seconds_min: self.build.silent_minutes_min * 60.0,
-            processes_max: self.build.processes_max,
-            memory_bytes_min: 0,
-            memory_bytes_max: None,
-            written_bytes_min: 0,
-            open_files_max: 0,
-        };
-        self.limits_of_builds.rules(rules)
+        rules(&self.build, &self.limits_of_builds)
     }
 
     /// Limits of each log.

@@ -40,11 +40,12 @@ impl Known<'_> {
         }
     }
 
-    /// What is to be done, by the key of a build now and the key of what is kept, with its lines.
-    pub fn with_key(&self, key: &Key) -> Due {
+    /// What is to be done, by the key of a build now and the key of what is kept, with its lines. `former_root` is what keys of
+    /// version 1 say of the root.
+    pub fn with_key(&self, key: &Key, former_root: &str) -> Due {
         match (self.without_key(), self.kept) {
             (Some(reason), _) => Due::Build(reason),
-            (None, Some(kept)) if kept.key.digest == key.digest => Due::UpToDate,
+            (None, Some(kept)) if key.is_met_by(&kept.key, former_root) => Due::UpToDate,
             (None, Some(kept)) => Due::Build(Reason::changed(key.differences(&kept.key))),
             (None, None) => Due::Build(Reason::FirstBuild),
         }
@@ -72,7 +73,7 @@ mod tests {
         };
         let last = LastBuild { package: "a".to_owned(), number: 7, run: 3, outcome: BuildOutcome::Failed };
         let of = |is_forced, kept, broken, last, digest| match (Known { is_forced, kept, broken, last })
-            .with_key(&key(digest))
+            .with_key(&key(digest), "")
         {
             Due::UpToDate => "up to date".to_owned(),
             Due::Build(reason) => reason.to_string(),

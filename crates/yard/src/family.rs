@@ -14,6 +14,7 @@ use crate::yard::Yard;
 use clap::{ArgMatches, Command};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_mirror::DistfileStore;
+use kilnyard_model::artifact::Artifact;
 use kilnyard_model::graph::Graph;
 use kilnyard_model::order::{Output, RootOrder};
 use kilnyard_model::target::{Target, TargetError};
@@ -22,10 +23,10 @@ use kilnyard_root::IdMap;
 use kilnyard_store::{Current, Store};
 use serde_json::json;
 use std::any::Any;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::fmt::Debug;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -139,8 +140,13 @@ pub trait Family: Any + Debug + Send + Sync {
     /// Makes the layers that roots begin with, if they are not there.
     fn ensure_layers(&self, yard: &Yard, ids: &IdMap, cancel: &AtomicBool, say: &dyn Fn(&str)) -> Result<()>;
 
-    /// The layers that roots begin with, the uppermost first; none if they are not all there.
-    fn layers(&self, yard: &Yard) -> Option<Vec<String>>;
+    /// The trees that roots begin with, the uppermost first; none if they are not all there.
+    fn trees(&self, yard: &Yard) -> Option<Vec<Artifact>>;
+
+    /// The folders of this machine that orders of the yard show, by their names.
+    fn folders(&self) -> BTreeMap<String, PathBuf> {
+        BTreeMap::new()
+    }
 
     /// What every root of a build shows besides its layers and inputs.
     fn shown(&self, yard: &Yard) -> Result<RootOrder>;
@@ -343,14 +349,4 @@ pub fn ensure_scanned(yard: &Yard, cancel: &AtomicBool, say: &(dyn Fn(&str) + Sy
     }
     let _lock = yard.lock()?;
     yard.config.family.scan(yard, cancel, say).map(|_| ())
-}
-
-/// Makes a layer that was found damaged anew. An error where that makes another one, since the archive has other packages now.
-pub fn remake_layer(yard: &Yard, layer: &str, cancel: &AtomicBool) -> Result<()> {
-    let family = &yard.config.family;
-    family.ensure_layers(yard, &yard.ids(), cancel, &|_| {})?;
-    match family.layers(yard).is_some_and(|layers| layers.iter().any(|other| other == layer)) {
-        true => Ok(()),
-        false => Err(Error::new(Kind::Machine, "the archive has other packages for it now")),
-    }
 }

@@ -2,18 +2,99 @@
 
 use crate::error::{Context, Error, Kind, Result};
 use crate::yard::Yard;
+use kilnyard_model::artifact::Artifact;
 use kilnyard_root::sandbox::Task;
 use kilnyard_root::{Flushes, IdMap, Nesting, Sandbox, User, View, probe, remove_folder};
 use kilnyard_worker::remove_or_set_aside;
+use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::slice;
 
 /// The builder's user and group in a root.
 const BUILDER: u32 = kilnyard_worker::BUILDER_ID;
 
-/// Whether a layer is there, and was not found damaged.
-pub fn is_whole(yard: &Yard, layer: &str) -> bool {
-    yard.path(layer).is_dir() && !kilnyard_worker::is_marked_damaged(&yard.folder, layer)
+/// The files of a layer, as a record of it names them.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct RecordedTree {
+    /// The tree; none of a layer that a version made which packed none.
+    #[serde(default)]
+    pub tree: Option<Artifact>,
+    /// Such a layer, relative to the yard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    layer: Option<String>,
+}
+
+impl RecordedTree {
+    /// Of a tree.
+    pub fn new(tree: Artifact) -> RecordedTree {
+        RecordedTree { tree: Some(tree), layer: None }
+    }
+
+    /// Whether its files are there, or in an archive.
+    pub fn is_there(&self, yard: &Yard) -> bool {
+        match (&self.tree, &self.layer) {
+            (Some(tree), _) => yard.trees().has(tree),
+            (None, Some(layer)) => yard.path(layer).is_dir(),
+            (None, None) => false,
+        }
+    }
+
+    /// The layer, relative to the yard, if it is there now.
+    fn layer(&self, yard: &Yard) -> Option<String> {
+        let layer = self.tree.as_ref().map(|tree| yard.trees().layer(tree)).or_else(|| self.layer.clone());
+        layer.filter(|layer| yard.path(layer).is_dir())
+    }
+
+    /// The same with its layer unpacked; none where it has to be made anew. `what` names it for people.
+    pub fn unpacked(
+        self,
+        yard: &Yard,
+        ids: &IdMap,
+        what: &str,
+        say: &dyn Fn(&str),
+    ) -> Result<Option<RecordedTree>> {
+        let trees = yard.trees();
+        if let Some(layer) = self.layer(yard) {
+            check_owners(yard, &layer, ids)?;
+        }
+        match (&self.tree, &self.layer) {
+            (Some(tree), _) => match trees.ensure(slice::from_ref(tree)) {
+                Ok(_) => Ok(Some(self)),
+                Err(error) => {
+                    say(&format!(
+                        "the archive of the {what} cannot be unpacked, so that it is made anew: {error}"
+                    ));
+                    let removed = trees.archives().and_then(|archives| archives.remove(&tree.sha256));
+                    removed.context(Kind::Machine, format!("make the {what} anew")).map(|()| None)
+                }
+            },
+            (None, Some(layer)) if kilnyard_worker::find_damage(&yard.folder, layer).is_none() => {
+                say(&format!("packing the {what} that an earlier version made, once"));
+                Ok(Some(RecordedTree::new(keep_tree(yard, ids, layer, None)?)))
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Packs a folder of the yard as a tree, and has the tree as a layer in its place. `made_since_seconds` is when its making began,
+/// where times since then are to say nothing.
+pub fn keep_tree(
+    yard: &Yard,
+    ids: &IdMap,
+    folder: &str,
+    made_since_seconds: Option<u64>,
+) -> Result<Artifact> {
+    let trees = yard.trees();
+    let kept = trees.pack(folder, made_since_seconds).and_then(|tree| {
+        // What this machine builds on is what others get.
+        trees.ensure(slice::from_ref(&tree))?;
+        Ok(tree)
+    });
+    let tree = kept.context(Kind::Machine, format!("keep {folder}"))?;
+    remove(yard, ids, folder)?;
+    Ok(tree)
 }
 
 /// Whose files those of a layer are, as far as that differs from what its packages say: such a layer is another one.
@@ -21,8 +102,7 @@ pub fn owners(ids: &IdMap) -> &'static str {
     if ids.is_alone() { "-alone" } else { "" }
 }
 
-/// An error if the files of the lowest layer, which has the folder that packages are built in, belong to nobody whom a root has now: who changes `/etc/subuid` changes
-/// which ids these are.
+/// An error if the files of a layer belong to ids that no root has now: who changes `/etc/subuid` changes which ids these are.
 pub fn check_owners(yard: &Yard, layer: &str, ids: &IdMap) -> Result<()> {
     match strangers(&yard.path(layer), ids) {
         None => Ok(()),
@@ -80,27 +160,6 @@ pub fn make_layer(yard: &Yard, ids: &IdMap, layer: &str) -> Result<()> {
     let path = yard.path(layer);
     let made = fs_err::create_dir(&path).and_then(|()| probe::give_to_root(&path, ids));
     made.context(Kind::Machine, "make the folder of a layer")
-}
-
-/// Gives a layer that is whole its name.
-pub fn put_layer(yard: &Yard, ids: &IdMap, part: &str, layer: &str) -> Result<()> {
-    let failed = format!("keep {layer}");
-    // A record that says that the layer is there must not reach the disk before the layer.
-    let folder = fs_err::File::open(yard.path(part)).context(Kind::Machine, &failed)?;
-    rustix::fs::syncfs(folder.file()).context(Kind::Machine, &failed)?;
-    if yard.path(layer).exists() {
-        let is_known = kilnyard_worker::has_manifest(&yard.folder, layer);
-        if is_known && is_whole(yard, layer) && kilnyard_worker::find_damage(&yard.folder, layer).is_none() {
-            // Made before for another configuration with the same result.
-            return remove(yard, ids, part);
-        }
-        // Roots of running builds may show its files: the next search for parts removes it.
-        let aside = format!("{layer}.damaged.part");
-        remove_or_set_aside(&yard.folder, Path::new(&aside), ids);
-        fs_err::rename(yard.path(layer), yard.path(&aside)).context(Kind::Machine, &failed)?;
-    }
-    kilnyard_worker::write_manifest(&yard.folder, layer, part).context(Kind::Machine, &failed)?;
-    fs_err::rename(yard.path(part), yard.path(layer)).context(Kind::Machine, &failed)
 }
 
 /// A sandbox in which the root's ids reach the machine's own files, for what roots are made of.

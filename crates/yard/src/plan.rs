@@ -297,7 +297,7 @@ fn compare(
     };
     // Here are the lines of its key too.
     let kept = store.current(workshop.graph().name(id)).map_err(store_error)?;
-    Ok(match (Known { kept: kept.as_ref(), ..known }).with_key(&key) {
+    Ok(match (Known { kept: kept.as_ref(), ..known }).with_key(&key, workshop.former_root()) {
         Due::UpToDate => (PackageState::UpToDate, Reason::NothingChanged),
         Due::Build(reason) => (PackageState::Ready, reason),
     })

@@ -13,6 +13,7 @@ use kilnyard_model::target::Target;
 use kilnyard_root::{Form, IdMap, block};
 use kilnyard_store::{BuildRow, StoreError};
 use kilnyard_store_sqlite::Sqlite;
+use kilnyard_worker::{Network, Trees};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
@@ -22,6 +23,18 @@ pub const CONFIG: &str = "kilnyard.toml";
 /// Whoever asks whether the yard is locked holds the lock for an instant, so that one refusal is not believed.
 const LOCK_TRIES: u32 = 10;
 const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
+
+/// Variables that commands which fetch are given from the environment.
+const FETCH_VARIABLES: [&str; 8] = [
+    "http_proxy",
+    "https_proxy",
+    "ftp_proxy",
+    "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "FTP_PROXY",
+    "NO_PROXY",
+];
 
 /// The store.
 pub const STORE: &str = "state/kilnyard.db";
@@ -258,6 +271,21 @@ impl Yard {
         folders::ids(&self.folder)
     }
 
+    /// The trees that roots of the yard begin with.
+    pub fn trees(&self) -> Trees {
+        Trees::new(&self.folder, &self.ids())
+    }
+
+    /// How commands that fetch reach others from this machine.
+    pub fn network(&self) -> Network {
+        network(&self.environment)
+    }
+
+    /// The ids that roots of a folder have, for the user who runs this: it is a yard, or a worker's own.
+    pub fn ids_of(folder: &Path) -> IdMap {
+        folders::ids(folder)
+    }
+
     /// Whether this machine has what roots need that are made as the configuration says, as far as it is seen without trying.
     pub fn check_roots(&self) -> Result<()> {
         let Form::Image(device) = self.config.roots.of_build().form else { return Ok(()) };
@@ -319,4 +347,13 @@ pub fn store_error(error: StoreError) -> Error {
         error.hints.push(hint);
     }
     error
+}
+
+/// How commands that fetch reach others from this machine.
+pub(crate) fn network(environment: &Environment) -> Network {
+    let variable = |name: &&str| Some(((*name).to_owned(), environment.get(name)?.to_owned()));
+    Network {
+        resolv_conf: fs_err::read_to_string("/etc/resolv.conf").unwrap_or_default(),
+        environment: FETCH_VARIABLES.iter().filter_map(variable).collect(),
+    }
 }

@@ -4,7 +4,7 @@ use super::super::subject::Subject;
 use super::clock::{Clock, Spent};
 use crate::error::{Context, Error, Kind, Result};
 use crate::interrupt;
-use crate::shape::jobserver_style;
+use crate::worker;
 use crate::yard::Yard;
 use kilnyard_mirror::DistfileStore;
 use kilnyard_model::attempt::Attempt;
@@ -75,20 +75,15 @@ impl Ways {
 
 impl Maker {
     fn new(yard: &Yard, ids: &IdMap, subject: &Subject) -> Result<Maker> {
-        let config = &yard.config;
+        let own = worker::settings(yard);
         let settings = Settings {
-            yard: yard.folder.clone(),
             ids: ids.clone(),
-            limits: config.limits(),
-            package_limits: config.limits_of_builds.of_packages(config.limits()),
-            output_bounds: config.limits_of_builds.output_bounds(),
-            log_limits: config.log_limits(),
-            roots: Roots { flushes: config.roots.flushes, ..Roots::default() },
+            roots: Roots { flushes: own.roots.flushes, ..Roots::default() },
             works_in_memory: false,
             layers_bytes_max: LAYERS_BYTES_MAX,
             failed_roots_max: 0,
             nesting: BTreeSet::new(),
-            jobserver: jobserver_style(yard),
+            ..own
         };
         let lease = Lease {
             build: 1,

@@ -14,6 +14,8 @@ use std::path::Path;
 
 /// The family's name.
 pub const FAMILY: &str = "debian";
+/// Raised when the commands of stages do something else, so that what was built before is built again.
+pub(super) const VERSION: u32 = 1;
 /// What is put behind a rebuilt package's version: by it the number of a rebuild is left out of content.
 const SUFFIX: &str = "suffix";
 

@@ -3,6 +3,8 @@
 use super::ownership::Takeovers;
 use super::relation::Context;
 use super::source::Parts;
+use kilnyard_model::artifact::Artifact;
+use kilnyard_model::target::Target;
 
 /// Settings of a set of Debian packages.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +13,8 @@ pub struct Settings {
     pub release: String,
     /// The architecture that is built on and for.
     pub architecture: String,
+    /// What is built for.
+    pub target: Target,
     /// Base addresses of the archive, tried in order; pool paths are below them.
     pub mirrors: Vec<String>,
     /// What is built.
@@ -52,8 +56,8 @@ impl Settings {
 /// The base root that builds start from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Base {
-    /// Its layer, relative to the yard.
-    pub layer: String,
+    /// Its files; none where they are still to be made, or were made by a version that did not pack them.
+    pub tree: Option<Artifact>,
     /// A hash of what is installed in it.
     pub digest: String,
     /// Name and version of each installed package.

@@ -7,7 +7,7 @@
 use super::settings::Settings;
 use super::source::{Parts, Source};
 use super::version;
-use kilnyard_model::order::{Account, CommandOrder, InputText, RootOrder, Stage, StageOrder};
+use kilnyard_model::order::{Account, CommandOrder, InputText, JOBS, RootOrder, Stage, StageOrder};
 
 /// Where inputs are seen in a root.
 pub const INPUTS: &str = "/kilnyard/inputs";
@@ -139,11 +139,10 @@ pub(super) struct BuildOptions<'a> {
     pub all_parts: bool,
     pub runs_checks: bool,
     pub profiles: &'a [String],
-    pub jobs: u32,
 }
 
 pub(super) fn build(source: &Source, options: &BuildOptions) -> StageOrder {
-    let mut build_options = format!("parallel={}", options.jobs);
+    let mut build_options = format!("parallel={JOBS}");
     if !options.runs_checks {
         build_options.push_str(" nocheck");
     }

@@ -3,19 +3,18 @@
 use super::admission;
 use super::deb822::Stanza;
 use super::published::{Published, maker};
-use super::rules::{FAMILY, Rules};
+use super::rules::{self, FAMILY, Rules};
 use super::set::{self, Resolved};
 use super::settings::{Base, Settings};
 use super::source::{self, OutputKind, Parts, Source, Sources};
 use super::stages::{self, BuildOptions, Group, POOL};
 use super::universe::{Origin, Request, Universe, View};
 use super::{explain, relation};
-use crate::{Admitted, CollectError, Ecosystem, Impossible, LeftOut, hex};
+use crate::{Admitted, CollectError, Ecosystem, Impossible, LeftOut};
 use kilnyard_model::graph::{Cut, Graph, PackageId};
 use kilnyard_model::order::{BuildOrder, Dependency, Input, Key, Output, RootOrder, TestOrder};
 use kilnyard_model::solver::{Candidate, Solver};
 use kilnyard_model::text;
-use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard};
 
@@ -177,15 +176,12 @@ impl Workshop {
             Parts::All => "all",
         };
         let mut lines = vec![
-            "format kilnyard-key 1".to_owned(),
-            format!("ecosystem debian {}", settings.architecture),
             format!("recipe {} {}", source.name(), source.version()),
             format!("option checks {}", settings.runs_checks),
             format!("option maintainer {}", settings.maintainer),
             format!("option parts {parts}"),
             format!("option profiles {}", self.profiles(package).join(",")),
             format!("option suffix {}", settings.version_suffix),
-            format!("root {}", self.base.digest),
         ];
         for file in source.files().unwrap_or_default() {
             lines.push(format!("source {} {}", file.name, file.sha256));
@@ -200,13 +196,8 @@ impl Workshop {
                 }
             }
         }
-        lines[1..].sort_unstable();
-        let mut hash = Sha256::new();
-        for line in &lines {
-            hash.update(line.as_bytes());
-            hash.update(b"\n");
-        }
-        Key { digest: hex(&hash.finalize()), lines }
+        let root = self.base.tree.as_ref().map_or("", |tree| tree.sha256.as_str());
+        Key::new(lines, &settings.target, rules::VERSION, root)
     }
 
     fn urls(&self, path: &str) -> Vec<String> {
@@ -322,6 +313,10 @@ impl Ecosystem for Workshop {
         self.source(package).version().to_owned()
     }
 
+    fn former_root(&self) -> &str {
+        &self.base.digest
+    }
+
     fn published_revision(&self, package: PackageId) -> u32 {
         let source = self.source(package);
         self.published.revision(source.name(), source.version(), &self.settings.version_suffix)
@@ -337,7 +332,7 @@ impl Ecosystem for Workshop {
         Ok(self.key_of(&stock, package, &closure))
     }
 
-    fn order(&self, package: PackageId, revision: u32, jobs: u32) -> Result<BuildOrder, Impossible> {
+    fn order(&self, package: PackageId, revision: u32) -> Result<BuildOrder, Impossible> {
         let source = self.source(package);
         let mut stock = self.stock();
         let closure = self.build_closure(&mut stock, package)?;
@@ -364,14 +359,13 @@ impl Ecosystem for Workshop {
             all_parts: self.settings.parts == Parts::All,
             runs_checks: self.settings.runs_checks && !profiles.iter().any(|profile| profile == "nocheck"),
             profiles: &profiles,
-            jobs,
         };
         Ok(BuildOrder {
             package: source.name().to_owned(),
             family: Rules::order(&self.settings),
             key,
             root: RootOrder {
-                layers: vec![self.base.layer.clone()],
+                layers: self.base.tree.iter().cloned().collect(),
                 inputs,
                 texts: stages::apt_texts(provisions.index),
                 depends: provisions.depends,
@@ -565,7 +559,7 @@ impl Workshop {
             // Nothing else is to be had there: what apt takes beyond what is asked for would be in a layer that others
             // begin with.
             root: RootOrder {
-                layers: vec![self.base.layer.clone()],
+                layers: self.base.tree.iter().cloned().collect(),
                 inputs: before.inputs,
                 texts: stages::apt_texts(before.index),
                 depends: before.depends,

@@ -33,4 +33,4 @@ mod workshop;
 pub use rules::{FAMILY, Rules};
 pub use settings::Settings;
 pub use stages::source_pattern;
-pub use workshop::{LeftOutStanza, Scan, Workshop, shown};
+pub use workshop::{DISTFILES_FOLDER, LeftOutStanza, Scan, TREE_FOLDER, Workshop, shown};

@@ -13,6 +13,8 @@ use std::path::Path;
 
 /// The family's name.
 pub const FAMILY: &str = "pkgsrc";
+/// Raised when the commands of stages do something else, so that what was built before is built again.
+pub(super) const VERSION: u32 = 1;
 /// What outputs are for, as the tree names it.
 const ARCHITECTURE: &str = "architecture";
 /// The environment of the package tools: `NAME=VALUE`, one a line.

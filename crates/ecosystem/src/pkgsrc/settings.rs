@@ -1,5 +1,7 @@
 //! What a yard's configuration says of pkgsrc.
 
+use kilnyard_model::artifact::Artifact;
+use kilnyard_model::target::Target;
 use std::path::PathBuf;
 
 /// Settings of a set of pkgsrc packages.
@@ -10,8 +12,8 @@ pub struct Settings {
     /// Where the tree's distfiles are kept, on this machine.
     pub distfiles: PathBuf,
     /// The layers of every root: the bootstrap kit's and the system's.
-    pub layers: Vec<String>,
-    /// A hash of what these layers hold.
+    pub layers: Vec<Artifact>,
+    /// A hash of what these layers were made from.
     pub layers_digest: String,
     /// Where packages are installed.
     pub prefix: String,
@@ -21,8 +23,6 @@ pub struct Settings {
     pub mk_conf: String,
     /// The architecture, as the family names it.
     pub architecture: String,
-    /// How names are resolved where files are fetched: the text of `resolv.conf`. No part of a key.
-    pub resolv_conf: String,
-    /// Variables for commands that fetch, such as a proxy. No part of a key.
-    pub fetch_environment: Vec<(String, String)>,
+    /// What is built for.
+    pub target: Target,
 }

@@ -4,7 +4,8 @@
 //! begins with an untouched prefix and nothing has to be torn down. What is written goes below `/build`.
 
 use super::settings::Settings;
-use kilnyard_model::order::{Account, CommandOrder, InputText, Stage, StageOrder};
+use crate::RESOLV_CONF;
+use kilnyard_model::order::{Account, CommandOrder, InputText, JOBS, Stage, StageOrder};
 use std::path::Path;
 
 /// Where the tree is seen in a root.
@@ -51,7 +52,6 @@ if [ -n "$left" ]; then
 fi"#;
 
 const MK_CONF: &str = "mk.conf";
-const RESOLV_CONF: &str = "resolv.conf";
 
 /// What commands of one package need to know of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -143,8 +143,6 @@ pub(super) fn install<'a>(
 pub(super) struct Commands<'a> {
     pub settings: &'a Settings,
     pub recipe: &'a Recipe,
-    /// Processes of a build at once.
-    pub jobs: u32,
 }
 
 impl Commands<'_> {
@@ -156,7 +154,7 @@ impl Commands<'_> {
             format!("WRKOBJDIR={WORK}"),
             format!("PACKAGES={BUILD}/packages"),
             format!("DISTDIR={DISTFILES}"),
-            format!("MAKE_JOBS={}", self.jobs),
+            format!("MAKE_JOBS={JOBS}"),
         ]);
         arguments.extend(self.recipe.selection.iter().cloned());
         if targets == [UNPACK] {
@@ -180,8 +178,7 @@ impl Commands<'_> {
     /// check may be of it. `depends` are file names of inputs.
     pub fn fetch(&self, depends: &[String]) -> StageOrder {
         let copy = [format!("{TEXTS}/{RESOLV_CONF}"), "/etc/resolv.conf".to_owned()];
-        let mut checksum = self.make(Account::Root, &["checksum"]);
-        checksum.environment.extend(self.settings.fetch_environment.iter().cloned());
+        let checksum = self.make(Account::Root, &["checksum"]);
         let mut commands = vec![self.as_root("cp", copy)];
         commands.extend(install(environment(self.settings), depends));
         commands.push(checksum);
@@ -242,9 +239,4 @@ impl Commands<'_> {
 /// The small file that building needs besides those of every root.
 pub(super) fn unpack_mk() -> InputText {
     InputText { name: UNPACK_MK.to_owned(), text: UNPACK_TEXT.to_owned() }
-}
-
-/// The small file that fetching needs besides those of every root.
-pub(super) fn resolv_conf(settings: &Settings) -> InputText {
-    InputText { name: RESOLV_CONF.to_owned(), text: settings.resolv_conf.clone() }
 }

@@ -5,7 +5,7 @@ mod names;
 
 use super::package_file;
 use super::recipe_files::RecipeFiles;
-use super::rules::{FAMILY, Rules, output_of, split};
+use super::rules::{self, FAMILY, Rules, output_of, split};
 use super::scan_file::ScanFile;
 use super::settings::Settings;
 use super::stages::{self, Commands, Recipe};
@@ -83,6 +83,8 @@ struct Stocked {
 #[derive(Debug)]
 pub struct Workshop {
     settings: Settings,
+    /// The layers of every root, as one hash.
+    root_digest: String,
     scan: Scan,
     packages: Vec<Package>,
     graph: Graph,
@@ -154,13 +156,10 @@ impl Workshop {
             lines
         });
         let mut lines = vec![
-            "format kilnyard-key 1".to_owned(),
-            format!("ecosystem pkgsrc {}", settings.architecture),
             format!("recipe {} {}", recipe.location, known.name),
             format!("option prefix {}", settings.prefix),
             format!("option make {}", settings.make),
             format!("option selection {}", recipe.selection.join(" ")),
-            format!("root {}", settings.layers_digest),
         ];
         lines.extend(files.iter().cloned());
         for id in installed {
@@ -168,13 +167,7 @@ impl Workshop {
             let content = stock[id.index()].as_ref().map_or("", |stocked| &stocked.output.content);
             lines.push(format!("depends {} set {content}", self.packages[id.index()].name));
         }
-        lines[1..].sort_unstable();
-        let mut hash = Sha256::new();
-        for line in &lines {
-            hash.update(line.as_bytes());
-            hash.update(b"\n");
-        }
-        Key { digest: hex(&hash.finalize()), lines }
+        Key::new(lines, &settings.target, rules::VERSION, &self.root_digest)
     }
 
     /// A root in which these are installed.
@@ -189,8 +182,8 @@ impl Workshop {
         }
     }
 
-    fn commands(&self, package: PackageId, jobs: u32) -> Commands<'_> {
-        Commands { settings: &self.settings, recipe: &self.packages[package.index()].recipe, jobs }
+    fn commands(&self, package: PackageId) -> Commands<'_> {
+        Commands { settings: &self.settings, recipe: &self.packages[package.index()].recipe }
     }
 
     /// What has to be fetched by the tree's own means; nothing where every distfile is there. Whether each is right is
@@ -202,11 +195,8 @@ impl Workshop {
             metadata.is_ok_and(|metadata| file.size_bytes.is_none_or(|size| size == metadata.len()))
         };
         (!distfiles.iter().all(is_there)).then(|| FetchOrder {
-            stage: self.commands(package, 1).fetch(depends),
-            folder: SharedFolder {
-                source: self.settings.distfiles.clone(),
-                inside: stages::DISTFILES.to_owned(),
-            },
+            stage: self.commands(package).fetch(depends),
+            folder: distfiles_folder(None),
             files: distfiles
                 .into_iter()
                 .map(|file| FetchFile { name: file.name, size_bytes: file.size_bytes })
@@ -287,12 +277,29 @@ impl Workshop {
     }
 }
 
+/// The name of the folder with the tree.
+pub const TREE_FOLDER: &str = "tree";
+/// The name of the folder with the distfiles.
+pub const DISTFILES_FOLDER: &str = "distfiles";
+
+/// The folder of distfiles, with the names of those that are needed; all where none are given.
+fn distfiles_folder(names: Option<Vec<String>>) -> SharedFolder {
+    SharedFolder {
+        name: DISTFILES_FOLDER.to_owned(),
+        inside: stages::DISTFILES.to_owned(),
+        names,
+        content: None,
+    }
+}
+
+fn tree_folder() -> SharedFolder {
+    SharedFolder { name: TREE_FOLDER.to_owned(), inside: stages::TREE.to_owned(), names: None, content: None }
+}
+
 /// What every root of this family shows besides its layers and inputs.
 pub fn shown(settings: &Settings) -> RootOrder {
-    let shared =
-        |source: &Path, inside: &str| SharedFolder { source: source.to_owned(), inside: inside.to_owned() };
     RootOrder {
-        folders: vec![shared(&settings.tree, stages::TREE), shared(&settings.distfiles, stages::DISTFILES)],
+        folders: vec![tree_folder(), distfiles_folder(None)],
         sealed: stages::sealed(settings),
         ..RootOrder::default()
     }
@@ -363,7 +370,11 @@ impl Ecosystem for Workshop {
         Ok(self.key_of(package, &self.installed_for(package, &stock)?, &stock))
     }
 
-    fn order(&self, package: PackageId, _revision: u32, jobs: u32) -> Result<BuildOrder, Impossible> {
+    fn former_root(&self) -> &str {
+        &self.settings.layers_digest
+    }
+
+    fn order(&self, package: PackageId, _revision: u32) -> Result<BuildOrder, Impossible> {
         let stock = self.stock();
         let known = &self.packages[package.index()];
         let installed = self.installed_for(package, &stock)?;
@@ -375,23 +386,24 @@ impl Ecosystem for Workshop {
             .filter_map(|id| Some(stock[id.index()].as_ref()?.output.file.clone()))
             .collect();
         let fetch = self.fetch(package, &direct);
+        let distfiles = self.distfiles(package).into_iter().map(|file| file.name).collect();
         let mut texts = stages::texts(&self.settings);
         texts.push(stages::unpack_mk());
-        if fetch.is_some() {
-            texts.push(stages::resolv_conf(&self.settings));
-        }
         Ok(BuildOrder {
             package: self.graph.name(package).to_owned(),
             version: split(&known.name).1.to_owned(),
             family: Rules::order(&self.settings),
             key,
-            root: self.root(&installed, &stock, texts),
+            root: RootOrder {
+                folders: vec![tree_folder(), distfiles_folder(Some(distfiles))],
+                ..self.root(&installed, &stock, texts)
+            },
             work: Some(WorkOrder {
                 inside: stages::BUILD.to_owned(),
                 expected_bytes: self.source_bytes(package).saturating_mul(WORK_BYTES_OF_SOURCE),
             }),
             fetch,
-            stages: self.commands(package, jobs).build(),
+            stages: self.commands(package).build(),
             clients: stages::clients(&self.settings.prefix),
             // What root installs is packed by root.
             fakeroots: Vec::new(),
@@ -426,7 +438,7 @@ impl Ecosystem for Workshop {
             root: self.root(&needed, &stock, stages::texts(&self.settings)),
             inputs: vec![input_of(output)],
             texts: Vec::new(),
-            stage: self.commands(package, 1).test(&output.file, self.package_name(package)),
+            stage: self.commands(package).test(&output.file, self.package_name(package)),
         })
     }
 

@@ -6,11 +6,12 @@ use super::config::DebianRoot;
 use kilnyard_ecosystem::debian::Base;
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::order::{Account, CommandOrder};
+use kilnyard_process::now_seconds;
 use kilnyard_root::IdMap;
 use kilnyard_worker::remove_or_set_aside;
 use kilnyard_yard::error::{Context, Kind, Result};
 use kilnyard_yard::files::write_whole;
-use kilnyard_yard::layers::{check_owners, is_whole, owners, put_layer, remove_parts};
+use kilnyard_yard::layers::{RecordedTree, keep_tree, owners, remove_parts};
 use kilnyard_yard::yard::Yard;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -19,20 +20,39 @@ use std::sync::atomic::AtomicBool;
 /// Where a base is worked on.
 const WORK: &str = "roots/base";
 
+/// The record of the base that is there.
+const RECORD: &str = "layers/base.json";
+
 /// What is written about the base that is there.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Made {
     asked: String,
-    layer: String,
+    #[serde(flatten)]
+    files: RecordedTree,
     digest: String,
     packages: Vec<(String, String)>,
 }
 
+impl Made {
+    fn find(yard: &Yard, root: &DebianRoot) -> Option<Made> {
+        let made: Made = serde_json::from_slice(&fs_err::read(yard.path(RECORD)).ok()?).ok()?;
+        (made.asked == asked(yard, root) && made.files.is_there(yard)).then_some(made)
+    }
+
+    fn keep(self, yard: &Yard) -> Result<Base> {
+        let text = serde_json::to_vec_pretty(&self).or_internal("write about the base root")?;
+        write_whole(&yard.path(RECORD), &text)?;
+        Ok(self.base())
+    }
+
+    fn base(self) -> Base {
+        Base { tree: self.files.tree, digest: self.digest, packages: self.packages }
+    }
+}
+
 /// The base as it is; none where there is none for this configuration.
 pub fn find(yard: &Yard, root: &DebianRoot) -> Option<Base> {
-    let made: Made = serde_json::from_slice(&fs_err::read(yard.path("layers/base.json")).ok()?).ok()?;
-    let is_right = made.asked == asked(yard, root) && is_whole(yard, &made.layer);
-    is_right.then_some(Base { layer: made.layer, digest: made.digest, packages: made.packages })
+    Made::find(yard, root).map(Made::base)
 }
 
 /// What a base is made from: a change asks for a new one.
@@ -57,26 +77,24 @@ pub fn ensure(
     cancel: &AtomicBool,
     say: &dyn Fn(&str),
 ) -> Result<Base> {
-    if let Some(base) = find(yard, root) {
-        check_owners(yard, &base.layer, ids)?;
-        return Ok(base);
+    remove_parts(yard, ids)?;
+    if let Some(made) = Made::find(yard, root)
+        && let Some(files) = made.files.clone().unpacked(yard, ids, "base root", say)?
+    {
+        return Made { files, ..made }.keep(yard);
     }
     say("making the base root, once (half a minute of CPU)");
-    let failed = "make the base root";
-    remove_parts(yard, ids)?;
+    let made_since_seconds = now_seconds() as u64;
     let layer_part = format!("layers/base-{}.part", std::process::id());
     bootstrap::bootstrap(yard, root, ids, &layer_part, cancel, say)?;
     let list = set_up(yard, ids, &layer_part)?;
     remove_or_set_aside(&yard.folder, Path::new(WORK), ids);
     let digest = Sha256Hex::of(list.as_bytes()).as_str().to_owned();
-    let layer = format!("layers/base-{}-{}{}", root.release, &digest[..12], owners(ids));
-    put_layer(yard, ids, &layer_part, &layer)?;
+    let files = RecordedTree::new(keep_tree(yard, ids, &layer_part, Some(made_since_seconds))?);
     let packages =
         list.lines().filter_map(|line| line.split_once(' ')).map(|(n, v)| (n.to_owned(), v.to_owned()));
-    let made = Made { asked: asked(yard, root), layer, digest, packages: packages.collect() };
-    let text = serde_json::to_vec_pretty(&made).or_internal(failed)?;
-    write_whole(&yard.path("layers/base.json"), &text)?;
-    Ok(Base { layer: made.layer, digest: made.digest, packages: made.packages })
+    let packages = packages.collect();
+    Made { asked: asked(yard, root), files, digest, packages }.keep(yard)
 }
 
 /// The builder's account, no services, no manual index; prints what is installed.
@@ -86,6 +104,8 @@ useradd --uid 1000 --gid 1000 --home-dir /nonexistent --no-create-home --shell /
 echo 'man-db man-db/auto-update boolean false' | debconf-set-selections
 printf '127.0.0.1 localhost kilnyard\n::1 localhost kilnyard\n' > /etc/hosts
 rm -f /etc/apt/sources.list /etc/apt/sources.list.d/* /etc/resolv.conf /var/lib/apt/lists/*_* /var/cache/apt/archives/*.deb
+# They have times of this machine.
+rm -f /var/cache/apt/*.bin
 mkdir -p /build /kilnyard/inputs /kilnyard/texts
 chown builder:builder /build
 dpkg-query --show --showformat '${Package} ${Version}\n'

@@ -4,7 +4,7 @@ pub mod root;
 
 pub use root::{DebianRoot, Mirrors};
 
-use kilnyard_ecosystem::debian::{Cycles, Settings, relation, source::Parts};
+use kilnyard_ecosystem::debian::{Cycles, FAMILY, Settings, relation, source::Parts};
 use kilnyard_yard::config::{ALL, COMMON_TEMPLATE, list_of, quoted};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -123,6 +123,8 @@ impl Debian {
         Settings {
             release: self.release.clone(),
             architecture: self.architecture(),
+            // `check` refuses a configuration where it is none.
+            target: self.root().target(FAMILY).expect("a checked release and architecture"),
             mirrors: self.mirror.all(),
             parts: self.parts,
             runs_checks: self.checks,

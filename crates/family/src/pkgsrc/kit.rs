@@ -13,25 +13,30 @@ use crate::pkgsrc::Pkgsrc;
 use kilnyard_ecosystem::debian::Base;
 use kilnyard_ecosystem::pkgsrc::stages::TREE;
 use kilnyard_mirror::Sha256Hex;
-use kilnyard_model::order::{Account, CommandOrder, SharedFolder};
+use kilnyard_model::artifact::Artifact;
+use kilnyard_model::order::{Account, CommandOrder};
 use kilnyard_process::{End, Limits, Log};
 use kilnyard_root::IdMap;
 use kilnyard_root::sandbox::Task;
-use kilnyard_worker::RootFolder;
+use kilnyard_worker::{RootFolder, ShownFolder};
 use kilnyard_yard::error::{Context, Error, Kind, Result};
 use kilnyard_yard::files::write_whole;
-use kilnyard_yard::layers::{self, machine_sandbox};
+use kilnyard_yard::layers::{self, RecordedTree, keep_tree, machine_sandbox};
 use kilnyard_yard::yard::Yard;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
+/// The record of the kit that is there.
+const RECORD: &str = "layers/kit.json";
+
 /// What is written about the kit that is there.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Made {
     asked: String,
-    layer: String,
+    #[serde(flatten)]
+    files: RecordedTree,
     digest: String,
     /// The base that a bootstrapped kit was made in, or was found to run in.
     #[serde(default)]
@@ -39,37 +44,41 @@ struct Made {
 }
 
 impl Made {
-    fn read(yard: &Yard) -> Option<Made> {
-        serde_json::from_slice(&fs_err::read(yard.path("layers/kit.json")).ok()?).ok()
+    /// The one that was made from what the configuration asks for, in whichever base.
+    fn find(yard: &Yard, pkgsrc: &Pkgsrc) -> Option<Made> {
+        let made: Made = serde_json::from_slice(&fs_err::read(yard.path(RECORD)).ok()?).ok()?;
+        (made.asked == asked(yard, pkgsrc) && made.files.is_there(yard)).then_some(made)
+    }
+
+    /// Whether it runs in a base, as far as that is known.
+    fn is_for(&self, pkgsrc: &Pkgsrc, base: &Base) -> bool {
+        pkgsrc.bootstrap_kit.is_some() || self.base == base.digest
     }
 
     /// Writes that this is the kit.
     fn keep(self, yard: &Yard) -> Result<KitLayer> {
         let text = serde_json::to_vec_pretty(&self).or_internal("write about the bootstrap kit")?;
-        write_whole(&yard.path("layers/kit.json"), &text)?;
-        Ok(KitLayer { layer: self.layer, digest: self.digest })
+        write_whole(&yard.path(RECORD), &text)?;
+        Ok(self.kit())
     }
 
-    /// Whether it was made from what the configuration asks for, in whichever base.
-    fn is_of(&self, yard: &Yard, pkgsrc: &Pkgsrc) -> bool {
-        self.asked == asked(yard, pkgsrc) && layers::is_whole(yard, &self.layer)
+    fn kit(self) -> KitLayer {
+        KitLayer { tree: self.files.tree, digest: self.digest }
     }
 }
 
 /// A kit as it is.
 #[derive(Clone, Debug)]
 pub struct KitLayer {
-    /// The layer's folder, relative to the yard.
-    pub layer: String,
+    /// Its files; none where a version made them that did not pack them.
+    pub tree: Option<Artifact>,
     /// A hash of what it was made from.
     pub digest: String,
 }
 
 /// The kit as it is; none where there is none for this configuration.
 pub fn find(yard: &Yard, pkgsrc: &Pkgsrc, base: &Base) -> Option<KitLayer> {
-    let made = Made::read(yard).filter(|made| made.is_of(yard, pkgsrc))?;
-    let is_of_base = pkgsrc.bootstrap_kit.is_some() || made.base == base.digest;
-    is_of_base.then_some(KitLayer { layer: made.layer, digest: made.digest })
+    Made::find(yard, pkgsrc).filter(|made| made.is_for(pkgsrc, base)).map(Made::kit)
 }
 
 /// What a kit is made from: a change asks for a new one.
@@ -98,11 +107,16 @@ pub fn ensure(
     cancel: &AtomicBool,
     say: &dyn Fn(&str),
 ) -> Result<KitLayer> {
-    if let Some(kit) = find(yard, pkgsrc, base) {
-        return Ok(kit);
-    }
-    if let Some(kit) = adopt(yard, pkgsrc, base, ids, cancel, say)? {
-        return Ok(kit);
+    if let Some(made) = Made::find(yard, pkgsrc)
+        && let Some(files) = made.files.clone().unpacked(yard, ids, "bootstrap kit", say)?
+    {
+        let made = Made { files, ..made };
+        if made.is_for(pkgsrc, base) {
+            return made.keep(yard);
+        }
+        if let Some(kit) = adopt(yard, pkgsrc, base, made, ids, cancel, say)? {
+            return Ok(kit);
+        }
     }
     let part = format!("layers/kit-{}.part", std::process::id());
     layers::remove_parts(yard, ids)?;
@@ -116,10 +130,9 @@ pub fn ensure(
             bootstrap(yard, pkgsrc, base, ids, cancel, &part)?
         }
     };
-    let layer = format!("layers/kit-{}", &digest[..12]);
-    layers::put_layer(yard, ids, &part, &layer)?;
-    check(yard, pkgsrc, base, &layer)?;
-    Made { asked: asked(yard, pkgsrc), layer, digest, base: base.digest.clone() }.keep(yard)
+    check(yard, pkgsrc, base, &part)?;
+    let files = RecordedTree::new(keep_tree(yard, ids, &part, None)?);
+    Made { asked: asked(yard, pkgsrc), files, digest, base: base.digest.clone() }.keep(yard)
 }
 
 /// Prints what programs and libraries of the prefix lack of the system.
@@ -134,16 +147,17 @@ fn adopt(
     yard: &Yard,
     pkgsrc: &Pkgsrc,
     base: &Base,
+    made: Made,
     ids: &IdMap,
     cancel: &AtomicBool,
     say: &dyn Fn(&str),
 ) -> Result<Option<KitLayer>> {
     let failed = "check the bootstrap kit in the base root";
-    let made = Made::read(yard).filter(|made| pkgsrc.bootstrap_kit.is_none() && made.is_of(yard, pkgsrc));
-    let Some(made) = made else { return Ok(None) };
-    check(yard, pkgsrc, base, &made.layer)?;
+    let trees: Vec<Artifact> = made.files.tree.iter().chain(&base.tree).cloned().collect();
+    let layers = yard.trees().ensure(&trees).context(Kind::Machine, failed)?;
+    let Some(kit) = layers.first() else { return Ok(None) };
+    check(yard, pkgsrc, base, kit)?;
     RootFolder::at(&yard.folder, "kit", ids, &[]).remove_or_set_aside();
-    let layers = [made.layer.clone(), base.layer.clone()];
     let root = RootFolder::create(&yard.folder, "kit", ids, &layers, &yard.config.roots.on_disk());
     let root = root.context(Kind::Machine, failed)?;
     let order = CommandOrder {
@@ -185,7 +199,8 @@ fn check(yard: &Yard, pkgsrc: &Pkgsrc, base: &Base, layer: &str) -> Result<()> {
     // Links are not followed: an absolute one would lead out of the layer.
     let is_in =
         |layer: &str| fs_err::symlink_metadata(yard.path(layer).join(make.trim_start_matches('/'))).is_ok();
-    if !is_in(layer) && !is_in(&base.layer) {
+    let base_layer = base.tree.as_ref().map(|tree| yard.trees().layer(tree));
+    if !is_in(layer) && !base_layer.is_some_and(|layer| is_in(&layer)) {
         return Err(Error::usage(format!("neither the bootstrap kit nor the base root has {make}"))
             .hint("make in kilnyard.toml: the make program inside a root, such as /usr/bin/bmake"));
     }
@@ -242,11 +257,12 @@ fn bootstrap(
         return Err(Error::usage(format!("there is no {}", script.display()))
             .hint("bootstrap-kit in kilnyard.toml, with an archive of a bootstrapped prefix"));
     }
-    let tree = SharedFolder { source: pkgsrc.tree.clone(), inside: TREE.to_owned() };
+    let tree = ShownFolder { source: pkgsrc.tree.clone(), inside: TREE.to_owned() };
     // What an earlier process was killed over.
     RootFolder::at(&yard.folder, "kit", ids, &[]).remove_or_set_aside();
     let making = yard.config.roots.on_disk();
-    let root = RootFolder::create(&yard.folder, "kit", ids, std::slice::from_ref(&base.layer), &making);
+    let layers = yard.trees().ensure(base.tree.as_slice()).context(Kind::Machine, failed)?;
+    let root = RootFolder::create(&yard.folder, "kit", ids, &layers, &making);
     let root = root.context(Kind::Machine, failed)?.showing(&[tree]);
     let jobs = kilnyard_yard::shape::Shape::of(yard).jobs;
     let text = fs_err::read(&script).context(Kind::Usage, failed)?;

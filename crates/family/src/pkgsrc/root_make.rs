@@ -4,10 +4,10 @@ use crate::pkgsrc::Pkgsrc;
 use kilnyard_ecosystem::pkgsrc::Settings;
 use kilnyard_ecosystem::pkgsrc::stages::{OPTION_CACHE, TREE, environment, sealed, texts};
 use kilnyard_ecosystem::pkgsrc::tree::{Make, OPTION_CACHE_VARIABLE, OUTPUT_BYTES_MAX, TimeLimit};
-use kilnyard_model::order::{Account, CommandOrder, SharedFolder};
+use kilnyard_model::order::{Account, CommandOrder};
 use kilnyard_process::{CaptureEnd, Captured, End, Limits};
 use kilnyard_root::IdMap;
-use kilnyard_worker::RootFolder;
+use kilnyard_worker::{RootFolder, ShownFolder};
 use kilnyard_yard::config::seconds_of;
 use kilnyard_yard::error::{Context, Kind, Result};
 use kilnyard_yard::yard::Yard;
@@ -41,18 +41,19 @@ impl RootMake {
         count: u32,
     ) -> Result<RootMake> {
         let failed = "make the roots that the tree is scanned in";
-        let cache = SharedFolder { source: yard.path("roots/scan-options"), inside: OPTION_CACHE.to_owned() };
-        let tree = SharedFolder { source: pkgsrc.tree.clone(), inside: TREE.to_owned() };
+        let cache = ShownFolder { source: yard.path("roots/scan-options"), inside: OPTION_CACHE.to_owned() };
+        let tree = ShownFolder { source: pkgsrc.tree.clone(), inside: TREE.to_owned() };
         let options = RootFolder::at(&yard.folder, "scan-options", ids, &[]);
         options.remove_or_set_aside();
         fs_err::create_dir_all(&cache.source).context(Kind::Machine, failed)?;
         kilnyard_root::probe::give_to_root(&cache.source, ids).context(Kind::Machine, failed)?;
         let making = yard.config.roots.on_disk();
+        let layers = yard.trees().ensure(&settings.layers).context(Kind::Machine, failed)?;
         let mut roots = vec![];
         for number in 0..count {
             let name = format!("scan-{number}");
             RootFolder::at(&yard.folder, &name, ids, &[]).remove_or_set_aside();
-            let root = RootFolder::create(&yard.folder, &name, ids, &settings.layers, &making);
+            let root = RootFolder::create(&yard.folder, &name, ids, &layers, &making);
             let root = root.context(Kind::Machine, failed)?.showing(std::slice::from_ref(&tree));
             let root = root.sealing(&sealed(settings)).writing_to(&cache);
             root.provide(&[], &texts(settings), &|_| Default::default()).context(Kind::Machine, failed)?;

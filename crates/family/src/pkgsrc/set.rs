@@ -4,35 +4,22 @@ use super::kit;
 use super::scan::Index;
 use crate::pkgsrc::Pkgsrc;
 use kilnyard_ecosystem::debian::Base;
-use kilnyard_ecosystem::pkgsrc::{Settings, Workshop};
+use kilnyard_ecosystem::pkgsrc::{FAMILY, Settings, Workshop};
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_yard::error::{Context, Kind, Result};
 use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::yard::Yard;
 
-/// Variables that commands which fetch are given from the environment, which this floor alone reads.
-const FETCH_VARIABLES: [&str; 8] = [
-    "http_proxy",
-    "https_proxy",
-    "ftp_proxy",
-    "no_proxy",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "FTP_PROXY",
-    "NO_PROXY",
-];
-
 /// The settings of the pkgsrc module.
 pub fn settings(yard: &Yard, pkgsrc: &Pkgsrc, base: &Base) -> Result<Settings> {
     let kit = kit::find(yard, pkgsrc, base);
     let digest = kit.as_ref().map_or("", |kit| &kit.digest);
-    let layers = kit.iter().map(|kit| kit.layer.clone()).chain([base.layer.clone()]);
+    let layers = kit.iter().filter_map(|kit| kit.tree.clone()).chain(base.tree.clone());
     let mk_conf = match &pkgsrc.mk_conf {
         Some(path) => fs_err::read_to_string(path).context(Kind::Usage, "read mk-conf")?,
         None => String::new(),
     };
     fs_err::create_dir_all(&pkgsrc.distfiles).context(Kind::Machine, "make the folder of distfiles")?;
-    let variable = |name: &&str| Some(((*name).to_owned(), yard.environment.get(name)?.to_owned()));
     Ok(Settings {
         tree: pkgsrc.tree.clone(),
         distfiles: pkgsrc.distfiles.clone(),
@@ -42,8 +29,7 @@ pub fn settings(yard: &Yard, pkgsrc: &Pkgsrc, base: &Base) -> Result<Settings> {
         make: pkgsrc.make(),
         mk_conf,
         architecture: pkgsrc.root.architecture.clone(),
-        resolv_conf: fs_err::read_to_string("/etc/resolv.conf").unwrap_or_default(),
-        fetch_environment: FETCH_VARIABLES.iter().filter_map(variable).collect(),
+        target: pkgsrc.root.target(FAMILY).or_internal("name what is built for")?,
     })
 }
 

@@ -90,7 +90,8 @@ pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
     }
     let run_options = Options { forced, checks_reproducible };
     let mut view: Box<dyn View> = if options.json {
-        Box::new(Events)
+        let events = Events::new(Box::new(yard.store()?), Box::new(std::io::stdout()));
+        Box::new(events.map_err(store_error)?)
     } else if let Some(live) = Live::open() {
         Box::new(live)
     } else {
@@ -148,7 +149,7 @@ fn report_left_over(yard: &Yard) {
 /// as soon.
 fn check_names(yard: &Yard, names: &[String]) -> Result<()> {
     if names.is_empty()
-        || yard.config.family.layers(yard).is_some()
+        || yard.config.family.trees(yard).is_some()
         || yard.config.family.check_scanned(yard).is_err()
     {
         return Ok(());

@@ -5,9 +5,11 @@ use crate::cli;
 use crate::error::{Context, Kind, Result};
 use crate::yard::{Yard, store_error};
 use crate::{layers, words};
+use kilnyard_model::artifact::Artifact;
 use kilnyard_publish::Operation;
 use kilnyard_root::{FileType, remove_folder, tree};
 use kilnyard_store::Store;
+use kilnyard_worker::ARCHIVES;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -134,14 +136,22 @@ fn plan(yard: &Yard, options: &cli::Clean) -> Result<Vec<Removal>> {
             }
         }
     }
-    let layers: Vec<PathBuf> =
-        yard.config.family.layers(yard).unwrap_or_default().into_iter().map(PathBuf::from).collect();
+    let trees = yard.config.family.trees(yard).unwrap_or_default();
+    let layers: Vec<PathBuf> = trees.iter().map(|tree| PathBuf::from(yard.trees().layer(tree))).collect();
     for (path, kind) in entries(yard, Path::new("layers"))? {
         let is_folder = kind == FileType::Directory;
+        if path == Path::new(ARCHIVES) && !options.base {
+            for file in old_archives(yard, &trees)? {
+                add(file, "the archive of a layer of roots", false);
+            }
+            continue;
+        }
         // Those of dependencies have a bound of their own.
         let is_bounded = path.ends_with("dependencies");
         let is_old = is_folder && !layers.contains(&path) && !is_bounded;
-        if is_old || (options.base && is_folder) {
+        if path == Path::new(ARCHIVES) {
+            add(path, "archives of layers of roots", false);
+        } else if is_old || (options.base && is_folder) {
             add(path, "a layer of roots", true);
         } else if options.base || is_beside_none(yard, &path) {
             add(path, "says which layers there are", false);
@@ -153,6 +163,24 @@ fn plan(yard: &Yard, options: &cli::Clean) -> Result<Vec<Removal>> {
         }
     }
     Ok(removals)
+}
+
+/// Archives of trees that no root begins with any more, and what interrupted packing left.
+fn old_archives(yard: &Yard, trees: &[Artifact]) -> Result<Vec<PathBuf>> {
+    let mut old = Vec::new();
+    for (path, kind) in entries(yard, Path::new(ARCHIVES))? {
+        if kind != FileType::Directory {
+            old.push(path);
+            continue;
+        }
+        for (file, _) in entries(yard, &path)? {
+            let name = file.file_name().unwrap_or_default().to_string_lossy();
+            if !trees.iter().any(|tree| name.starts_with(tree.sha256.as_str())) {
+                old.push(file);
+            }
+        }
+    }
+    Ok(old)
 }
 
 /// Whether a file says something of a layer that is not there.

@@ -3,9 +3,9 @@
 use super::{print, print_json};
 use crate::cli;
 use crate::error::{Error, Result};
-use crate::mirror;
 use crate::plan::{self, Forced};
 use crate::yard::{Yard, store_error};
+use crate::{mirror, worker};
 use kilnyard_root::Operation;
 use kilnyard_store::Store;
 use kilnyard_worker::RootFolder;
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 pub fn plan(yard: &Yard, options: &cli::RootPlan) -> Result<ExitCode> {
     let name = &options.package;
-    if yard.config.family.layers(yard).is_none() {
+    if yard.config.family.trees(yard).is_none() {
         return Err(Error::usage("there is no base root yet").hint(Remedy::command("build")));
     }
     let mut store = yard.store()?;
@@ -26,13 +26,14 @@ pub fn plan(yard: &Yard, options: &cli::RootPlan) -> Result<ExitCode> {
         return Err(super::unknown_package(name, &known));
     };
     // No root depends on which of a package's revisions it is.
-    let order = planned.workshop.order(id, 1, planned.shape.jobs);
+    let order = planned.workshop.order(id, 1);
     let order = order.map_err(|impossible| Error::usage(impossible.explanation))?;
     let build = store.next_build().map_err(store_error)?;
     let facts = (yard.config.roots, yard.config.build.work_in_memory, planned.written_bytes(id));
-    let root = RootFolder::planned(&yard.folder, &build.to_string(), &yard.ids(), &order, facts);
+    let local = worker::local(yard, &order.root, false)?;
+    let root = RootFolder::planned(&yard.folder, &build.to_string(), &yard.ids(), (&order, &local), facts);
     let plan = root.plan();
-    let image = RootFolder::planned_image(&yard.folder, &order, yard.config.roots);
+    let image = RootFolder::planned_image(&yard.folder, &local.layers, yard.config.roots);
     let parts = [
         ("image", "once for all roots of these layers", image.map_or(Vec::new(), |plan| plan.operations)),
         ("once", "once, by Kilnyard", plan.make.clone()),

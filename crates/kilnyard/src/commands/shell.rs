@@ -3,9 +3,9 @@
 use crate::cli;
 use crate::environment_of_process;
 use crate::error::{Context, Error, Kind, Result};
-use crate::layers;
 use crate::yard::{Yard, store_error};
-use kilnyard_model::order::{Account, CommandOrder};
+use crate::{layers, worker};
+use kilnyard_model::order::{Account, CommandOrder, RootOrder};
 use kilnyard_root::Nesting;
 use kilnyard_store::Store;
 use kilnyard_worker::RootFolder;
@@ -31,13 +31,15 @@ pub fn run(yard: &Yard, options: &cli::Shell) -> Result<ExitCode> {
     let layers = yard
         .config
         .family
-        .layers(yard)
+        .trees(yard)
         .ok_or_else(|| Error::usage("there is no base root yet").hint(Remedy::command("build")))?;
-    if let Some(lowest) = layers.last() {
+    let order = RootOrder { layers, ..yard.config.family.shown(yard)? };
+    let local = worker::local(yard, &order, true)?;
+    if let Some(lowest) = local.layers.last() {
         layers::check_owners(yard, lowest, &ids)?;
     }
-    let root = RootFolder::of_failed(&yard.folder, package, &ids, &layers)
-        .of_root_order(&yard.config.family.shown(yard)?);
+    let root =
+        RootFolder::of_failed(&yard.folder, package, &ids, &local.layers).of_root_order(&order, &local);
     let build = store.builds_of(package, 1).map_err(store_error)?.into_iter().next();
     if !root.path().is_dir() {
         let error = Error::usage(format!("no root of a failed build of {package} is kept"));

@@ -11,7 +11,7 @@ pub use plain::Plain;
 
 use kilnyard_model::order::Stage;
 use kilnyard_model::reason::Reason;
-use kilnyard_model::result::{PackageState, StageResult};
+use kilnyard_model::result::PackageState;
 use kilnyard_protocol::BuildResult;
 use kilnyard_store::{Number, Request, RunState};
 use std::time::Instant;
@@ -97,8 +97,6 @@ pub enum Seen<'a> {
     },
     /// A stage began.
     StageBegan(&'a BuildSeen, Stage),
-    /// A stage ended.
-    StageEnded(&'a BuildSeen, &'a StageResult),
     /// A build ended.
     BuildEnded(&'a BuildSeen, &'a BuildResult),
     /// Somebody asked for something.

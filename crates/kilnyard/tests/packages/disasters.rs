@@ -67,6 +67,13 @@ fn control_groups_of(makers: &[u32]) -> Vec<PathBuf> {
 
 fn a_killed_bootstrap(shared: &Shared) {
     let yard = shared.yard("bootstrap", &[]);
+    let tree = || {
+        let made: serde_json::Value =
+            serde_json::from_slice(&fs::read(yard.path("layers/base.json")).unwrap()).unwrap();
+        assert!(made["tree"]["sha256"].is_string(), "{made}");
+        made["tree"].clone()
+    };
+    let before = tree();
     fs::remove_file(yard.path("layers/base.json")).unwrap();
     let mut child = yard.begin(&[]);
     let path = yard.folder.display().to_string();
@@ -80,6 +87,8 @@ fn a_killed_bootstrap(shared: &Shared) {
     until("no process is left", || !processes().iter().any(|(_, line)| line.contains(&path)));
     assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(&path));
     yard.build().exits(0);
+    // The same packages make the same artifact, at another time.
+    assert_eq!(tree(), before);
     assert!(yard.is_clean());
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The base root comes from the mirror that this machine's apt uses, once for all trials. `builds` has what a
 //! package may do to itself and to others, `block` roots on devices of their own, `disasters` what may happen to
-//! Kilnyard meanwhile, `ordinary` who may build,
+//! Kilnyard meanwhile, `ordinary` who may build, `elsewhere` leases without their yard,
 //! `traps` what is laid for later builds.
 
 #[path = "../support/mod.rs"]
@@ -12,6 +12,7 @@ mod archive;
 mod block;
 mod builds;
 mod disasters;
+mod elsewhere;
 mod fixtures;
 mod ordinary;
 mod traps;
@@ -23,8 +24,15 @@ fn main() {
     let shared = Shared::prepare();
     let missing = shared.as_ref().err().cloned();
     let shared: &'static Option<Shared> = Box::leak(Box::new(shared.ok()));
-    let groups =
-        [archive::CASES, builds::CASES, block::CASES, disasters::CASES, ordinary::CASES, traps::CASES];
+    let groups = [
+        archive::CASES,
+        builds::CASES,
+        block::CASES,
+        disasters::CASES,
+        elsewhere::CASES,
+        ordinary::CASES,
+        traps::CASES,
+    ];
     let cases = groups.iter().flat_map(|group| group.iter()).map(|(name, run)| {
         case(name, move || run(shared.as_ref().expect("the trial is skipped without it"))).unless(&missing)
     });
@@ -37,6 +45,9 @@ fn main() {
         | "a_run_that_waits_for_room_says_so_in_one_line"
         | "what_the_disk_has_after_a_power_cut_is_consistent" => {
             case.needs(support::is_root(), "only root can mount a disk")
+        }
+        "a_lease_and_artifacts_are_enough_for_libmd" => {
+            case.needs(support::is_root(), "only root can hide folders")
         }
         "what_cannot_be_removed_is_set_aside_and_reported" => {
             case.needs(support::is_root(), "only root can make files immutable")

@@ -5,6 +5,7 @@
 #![allow(dead_code)]
 
 pub mod archive;
+pub mod elsewhere;
 pub mod ordinary;
 pub mod server;
 pub mod tiny;

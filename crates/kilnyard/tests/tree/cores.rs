@@ -2,6 +2,7 @@
 
 use crate::fixtures::{Packages, Shared, Trial};
 use crate::support::tree::MiniTree;
+use std::collections::BTreeSet;
 
 pub const CASES: &[Trial] = &[
     ("make_takes_its_jobs_from_the_jobserver_of_its_build", make_takes_its_jobs),
@@ -99,6 +100,28 @@ fn too_much_memory(shared: &Shared) {
     yard.is_clean();
 }
 
+/// Decisions are printed in their order, each with all that says what it is about.
+fn has_whole_envelopes(events: &[serde_json::Value]) {
+    let decisions: Vec<_> = events.iter().filter(|event| event["seq"].is_u64()).collect();
+    assert!(decisions.is_sorted_by_key(|event| event["seq"].as_u64()));
+    let kinds = |kind: &str| decisions.iter().filter(|event| event["type"] == kind).count();
+    assert_eq!((kinds("run-began"), kinds("run-ended")), (1, 1));
+    assert_eq!((kinds("build-began"), kinds("build-ended")), (3, 3));
+    assert!(decisions.iter().all(|event| event["epoch"] == decisions[0]["epoch"]));
+    let (mut workers, mut attempts) = (BTreeSet::new(), BTreeSet::new());
+    for ended in decisions.iter().filter(|event| event["type"] == "build-ended") {
+        let ids = &ended["ids"];
+        assert_eq!((&ids["package"], &ids["run"]), (&ended["package"], &ended["run"]));
+        assert!(ids["target"].as_str().unwrap().starts_with("pkgsrc/linux/"), "{ids}");
+        workers.insert(ids["worker"].as_str().unwrap().to_owned());
+        attempts.insert(ids["attempt"].as_str().unwrap().to_owned());
+    }
+    assert_eq!((workers.len(), attempts.len()), (1, 3));
+    assert!(
+        decisions.iter().any(|event| event["type"] == "stage-ended" && event["result"]["stage"] == "build")
+    );
+}
+
 fn what_somebody_wants_first(shared: &Shared) {
     let tree = MiniTree::new(&[("one/a", ""), ("one/b", ""), ("one/c", "DEPENDS= b-[0-9]*:../../one/b")]);
     let yard = shared.yard("first", &tree, &[]);
@@ -108,6 +131,9 @@ fn what_somebody_wants_first(shared: &Shared) {
         let ended = yard.run(&[&arguments[..], more].concat()).exits(0);
         let events =
             ended.stdout.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let events: Vec<_> = events.collect();
+        has_whole_envelopes(&events);
+        let events = events.iter();
         let building = events.filter(|event| event["event"] == "package" && event["state"] == "building");
         building.map(|event| event["package"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };

@@ -4,7 +4,7 @@
 //! every odd package that there is, `misbehaves` at one of all that do; `backends` goes over the ways to make roots; `changes` has what
 //! is built again and why, `cores` who has how many of them, `scans` how a tree is asked in a root,
 //! `terminal` what is shown on one, `refusals` what is wrong from the beginning, `ordinary` that
-//! root is not needed, and `disasters` what may happen to Kilnyard meanwhile.
+//! root is not needed, `elsewhere` a lease without its yard, and `disasters` what may happen to Kilnyard meanwhile.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -13,6 +13,7 @@ mod backends;
 mod changes;
 mod cores;
 mod disasters;
+mod elsewhere;
 mod fixtures;
 mod misbehaves;
 mod odd;
@@ -38,6 +39,7 @@ fn main() {
         terminal::CASES,
         refusals::CASES,
         disasters::CASES,
+        elsewhere::CASES,
         ordinary::CASES,
     ];
     let cases = groups.iter().flat_map(|group| group.iter()).map(|(name, run)| {
@@ -46,6 +48,9 @@ fn main() {
     let cases = cases.map(|case| match case.name() {
         "an_ordinary_user_builds_a_tree" | "a_user_with_one_id_builds_a_tree" => {
             case.needs(support::is_root(), "only root can become another user")
+        }
+        "a_lease_and_artifacts_are_enough_for_a_package_of_a_tree" => {
+            case.needs(support::is_root(), "only root can hide folders")
         }
         "roots_on_block_devices_build_a_tree" => case
             .needs(support::is_root(), "only root can mount a device")

@@ -38,7 +38,11 @@ fn an_ordinary_user(shared: &Shared) {
     let _server = serve(&tree);
     let yard = shared.yard("ordinary", &tree, &[]);
     // Root's builds have ids of their own. Who has just these can use the layers that are there.
-    let base = yard.names("layers").into_iter().find(|name| name.starts_with("base-")).unwrap();
+    let base = yard
+        .names("layers")
+        .into_iter()
+        .find(|name| yard.path("layers").join(name).join("usr").is_dir())
+        .unwrap();
     let id = fs::metadata(yard.path("layers").join(base)).unwrap().uid();
     let user = User::with_range(&shared.path("user"), id);
     user.own(&yard, "layers/");

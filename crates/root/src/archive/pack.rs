@@ -13,31 +13,77 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use tar::{Builder, EntryType, Header};
 
+/// Folders that version control keeps beside what it controls.
+const VERSION_CONTROL: [&str; 3] = [".git", ".hg", "CVS"];
+
 /// The longest list of attributes' names, and the longest value (`XATTR_LIST_MAX` and `XATTR_SIZE_MAX`, linux/limits.h).
 const ATTRIBUTE_BYTES_MAX: usize = 65_536;
 
-/// Writes the tree in a folder. Times later than `newest_seconds` (since the epoch) are written as that.
-pub(crate) fn pack(folder: &Path, newest_seconds: Option<u64>, to: impl Write) -> io::Result<()> {
-    let mut packer = Packer {
-        builder: Builder::new(to),
-        newest_seconds: newest_seconds.unwrap_or(u64::MAX),
-        first_names: HashMap::new(),
-        buffer: vec![0; ATTRIBUTE_BYTES_MAX],
-    };
-    let metadata = fs::symlink_metadata(folder)?;
-    packer.folder(folder, Path::new(""), &metadata)?;
-    packer.builder.into_inner()?.flush()
+/// Writes the tree in a folder. What has a time since its making began, in seconds since the epoch, gets the latest one before.
+pub(crate) fn pack(folder: &Path, made_since_seconds: Option<u64>, to: impl Write) -> io::Result<()> {
+    let newest_seconds = made_since_seconds.map(|since| latest_before(folder, since)).transpose()?;
+    let packer = Packer { newest_seconds: newest_seconds.unwrap_or(u64::MAX), ..Packer::new(to) };
+    packer.all(folder)
+}
+
+/// Writes a tree of this machine that roots are shown for reading, such as one of recipes: all of it is root's, is readable, and
+/// has no extended attributes; what version control keeps is left out.
+pub fn pack_shared(folder: &Path, to: impl Write) -> io::Result<()> {
+    Packer { is_shared: true, ..Packer::new(to) }.all(folder)
+}
+
+/// The latest time of what is in a folder, of those before a time; 0 where all is newer.
+fn latest_before(folder: &Path, before_seconds: u64) -> io::Result<u64> {
+    let mut latest = 0;
+    let mut open = vec![folder.to_owned()];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(&folder).map_err(|error| at(&folder, error))? {
+            let path = entry?.path();
+            let metadata = fs::symlink_metadata(&path).map_err(|error| at(&path, error))?;
+            let seconds = seconds_of(&metadata);
+            if seconds < before_seconds {
+                latest = latest.max(seconds);
+            }
+            if metadata.is_dir() {
+                open.push(path);
+            }
+        }
+    }
+    Ok(latest)
+}
+
+/// When it was changed; what was changed before the epoch was so at its beginning.
+fn seconds_of(metadata: &Metadata) -> u64 {
+    u64::try_from(metadata.mtime()).unwrap_or(0)
 }
 
 struct Packer<Target: Write> {
     builder: Builder<Target>,
     newest_seconds: u64,
+    /// Whether it is of this machine's users, and of no root.
+    is_shared: bool,
     /// The first name of each file that has several, by device and number.
     first_names: HashMap<(u64, u64), PathBuf>,
     buffer: Vec<u8>,
 }
 
 impl<Target: Write> Packer<Target> {
+    fn new(to: Target) -> Packer<Target> {
+        Packer {
+            builder: Builder::new(to),
+            newest_seconds: u64::MAX,
+            is_shared: false,
+            first_names: HashMap::new(),
+            buffer: vec![0; ATTRIBUTE_BYTES_MAX],
+        }
+    }
+
+    fn all(mut self, folder: &Path) -> io::Result<()> {
+        let metadata = fs::metadata(folder)?;
+        self.folder(folder, Path::new(""), &metadata)?;
+        self.builder.into_inner()?.flush()
+    }
+
     /// `inside` is the folder's path in the archive. How deep this goes is bounded by the length of a path.
     fn folder(&mut self, folder: &Path, inside: &Path, metadata: &Metadata) -> io::Result<()> {
         let shown = if inside.as_os_str().is_empty() { Path::new(".") } else { inside };
@@ -47,6 +93,9 @@ impl<Target: Write> Packer<Target> {
         let mut entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
         entries.sort_by(|one, other| one.file_name().as_bytes().cmp(other.file_name().as_bytes()));
         for entry in entries {
+            if self.is_shared && VERSION_CONTROL.iter().any(|name| entry.file_name() == *name) {
+                continue;
+            }
             let (path, inside) = (entry.path(), inside.join(entry.file_name()));
             let metadata = fs::symlink_metadata(&path).map_err(|error| at(&path, error))?;
             let packed = match metadata.is_dir() {
@@ -99,16 +148,25 @@ impl<Target: Write> Packer<Target> {
         let mut header = Header::new_gnu();
         header.set_entry_type(kind);
         // The mode of a link has no meaning, and differs between systems.
-        header.set_mode(if metadata.is_symlink() { 0o777 } else { metadata.mode() & 0o7777 });
-        header.set_uid(metadata.uid().into());
-        header.set_gid(metadata.gid().into());
-        header.set_mtime(u64::try_from(metadata.mtime()).unwrap_or(0).min(self.newest_seconds));
+        let mode = match (metadata.is_symlink(), self.is_shared) {
+            (true, _) => 0o777,
+            (false, true) => (metadata.mode() & 0o755) | 0o444 | if metadata.is_dir() { 0o111 } else { 0 },
+            (false, false) => metadata.mode() & 0o7777,
+        };
+        let (user, group) = if self.is_shared { (0, 0) } else { (metadata.uid(), metadata.gid()) };
+        header.set_mode(mode);
+        header.set_uid(user.into());
+        header.set_gid(group.into());
+        header.set_mtime(seconds_of(metadata).min(self.newest_seconds));
         header.set_size(0);
         header
     }
 
     /// Writes a record of pax with the extended attributes, if there are any.
     fn attributes(&mut self, path: &Path) -> io::Result<()> {
+        if self.is_shared {
+            return Ok(());
+        }
         let length = match rustix::fs::llistxattr(path, &mut self.buffer[..]) {
             Err(Errno::OPNOTSUPP) => 0,
             other => other?,

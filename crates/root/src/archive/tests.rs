@@ -5,9 +5,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use tar::{Builder, EntryType, Header};
 
-fn packed(folder: &Path, newest: Option<u64>) -> Vec<u8> {
+fn packed(folder: &Path, made_since: Option<u64>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    pack(folder, newest, &mut bytes).unwrap();
+    pack(folder, made_since, &mut bytes).unwrap();
     bytes
 }
 
@@ -55,7 +55,14 @@ fn tree() -> tempfile::TempDir {
 #[test]
 fn a_tree_is_the_same_bytes_wherever_it_lies() {
     let tree = tree();
-    let bytes = packed(tree.path(), Some(1_000_000_000));
+    let old = tree.path().join("usr/bin-x");
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_millis(1_000_000_000_500);
+    fs::File::options().write(true).open(&old).unwrap().set_modified(time).unwrap();
+    let bytes = packed(tree.path(), Some(1_000_000_001));
+    // Later, and made again.
+    fs::remove_file(tree.path().join("usr/link")).unwrap();
+    symlink("/nowhere", tree.path().join("usr/link")).unwrap();
+    assert_eq!(packed(tree.path(), Some(1_000_000_001)), bytes);
     let again = unpacked(&bytes).unwrap();
     let target = again.path().join("target");
     assert_eq!(packed(&target, None), bytes, "what was unpacked is another tree");
@@ -75,6 +82,48 @@ fn a_tree_is_the_same_bytes_wherever_it_lies() {
         assert_eq!(attribute("usr", "user.overlay.opaque").as_deref(), Some(&b"y"[..]));
         assert_eq!(attribute("usr", "user.overlay.origin"), None);
     }
+}
+
+#[test]
+fn a_tree_of_recipes_is_the_same_whose_it_is() {
+    let packed = |user: Option<u32>, mode: u32| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::create_dir_all(path("a/one/CVS")).unwrap();
+        fs::create_dir(path(".git")).unwrap();
+        fs::write(path(".git/HEAD"), format!("{mode}")).unwrap();
+        fs::write(path("a/one/Makefile"), "all:\n").unwrap();
+        fs::write(path("a/one/run.sh"), "#!/bin/sh\n").unwrap();
+        fs::set_permissions(path("a/one/Makefile"), fs::Permissions::from_mode(mode)).unwrap();
+        fs::set_permissions(path("a/one/run.sh"), fs::Permissions::from_mode(mode | 0o100)).unwrap();
+        if let Some(user) = user {
+            std::os::unix::fs::lchown(path("a/one/Makefile"), Some(user), Some(user)).unwrap();
+        }
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+        for name in ["a/one/Makefile", "a/one/run.sh", "a/one", "a", ""] {
+            fs::File::open(path(name)).unwrap().set_modified(time).unwrap();
+        }
+        let mut bytes = Vec::new();
+        super::pack_shared(folder.path(), &mut bytes).unwrap();
+        bytes
+    };
+    // SAFETY: it has no preconditions and cannot fail.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    let bytes = packed(None, 0o600);
+    assert_eq!(packed(is_root.then_some(1234), 0o644), bytes);
+    let again = unpacked(&bytes).unwrap();
+    let names = |folder: &Path| {
+        let entries = fs::read_dir(again.path().join("target").join(folder)).unwrap().flatten();
+        let mut names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(
+        (names(Path::new("")), names(Path::new("a/one"))),
+        (vec!["a".into()], vec!["Makefile".into(), "run.sh".into()])
+    );
+    let mode = fs::metadata(again.path().join("target/a/one/run.sh")).unwrap().mode() & 0o7777;
+    assert!(mode & 0o444 == 0o444 && mode & 0o100 != 0, "{mode:o}");
 }
 
 #[test]

@@ -52,8 +52,8 @@ fn start(sandbox: &Sandbox, bounds: Bounds, mut outer: Outer, becomes_root: bool
             at(format!("copy layers to {}", target.display()), copied).map(|()| 0)
         }
         Task::Measure(folders) => at("print what files take", measure(folders)).map(|()| 0),
-        Task::Pack { folder, newest_seconds } => {
-            let packed = archive::pack(folder, *newest_seconds, BufWriter::new(io::stdout().lock()));
+        Task::Pack { folder, made_since_seconds } => {
+            let packed = archive::pack(folder, *made_since_seconds, BufWriter::new(io::stdout().lock()));
             at(format!("pack {}", folder.display()), packed).map(|()| 0)
         }
         Task::Unpack { archive, target } => {

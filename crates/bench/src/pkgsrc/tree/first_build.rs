@@ -76,15 +76,14 @@ fn settings(tree: &ShamTree, distfiles: PathBuf) -> Settings {
     Settings {
         tree: tree.folder.clone(),
         distfiles,
-        // There is none, so that nothing is built.
-        layers: vec!["none".to_owned()],
+        // There are none, so that nothing is built.
+        layers: Vec::new(),
         layers_digest: String::new(),
         prefix: "/usr/pkg".to_owned(),
         make: "/usr/pkg/bin/bmake".to_owned(),
         mk_conf: String::new(),
         architecture: "amd64".to_owned(),
-        resolv_conf: String::new(),
-        fetch_environment: Vec::new(),
+        target: "pkgsrc/linux/none/amd64".parse().expect("a target"),
     }
 }
 

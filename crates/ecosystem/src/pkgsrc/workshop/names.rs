@@ -12,8 +12,9 @@ use crate::pkgsrc::resolve::{Outcome, Remark, Resolved, Rules, Scanned, Standing
 use crate::pkgsrc::scan_file::{ScanFile, ScanFileError, Stanza};
 use crate::pkgsrc::settings::Settings;
 use crate::pkgsrc::stages::Recipe;
-use crate::{LeftOut, WEIGHT_USUAL};
+use crate::{LeftOut, WEIGHT_USUAL, hex};
 use kilnyard_model::graph::{Graph, PackageId};
+use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, OnceLock};
 
@@ -74,7 +75,9 @@ impl Workshop {
         }
         let stock = Mutex::new(packages.iter().map(|_| None).collect());
         let distfiles = packages.iter().map(|_| OnceLock::new()).collect();
+        let trees: String = settings.layers.iter().map(|tree| format!("{}\n", tree.sha256)).collect();
         Ok(Workshop {
+            root_digest: hex(&Sha256::digest(trees)),
             settings,
             scan,
             packages,

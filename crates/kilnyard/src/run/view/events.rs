@@ -1,54 +1,108 @@
 //! Events for programs: a JSON object a line on standard output.
+//!
+//! What was decided is read from the store's events, so that a program that reads lines and one that reads the store see the same:
+//! each line has the whole envelope, and beside it the keys that lines had before there was one. Between these are lines without a
+//! number: what only this process knows, such as that a stage began.
 
 use super::{Seen, Snapshot, View};
 use crate::words::{json_text, now_seconds};
-use serde_json::{Value, json};
+use kilnyard_store::{Event, Happening, Number, Store, StoreError};
+use serde_json::{Map, Value, json};
 use std::io::Write;
 
+/// How many events are read at once.
+const EVENTS_MAX: usize = 256;
+
 /// See the module.
-#[derive(Debug, Default)]
-pub struct Events;
+pub struct Events {
+    store: Box<dyn Store>,
+    /// The last event that was printed.
+    seq: Number,
+    out: Box<dyn Write + Send>,
+}
+
+impl Events {
+    /// Prints what is decided from now on. The connection to the store is the view's own.
+    pub fn new(store: Box<dyn Store>, out: Box<dyn Write + Send>) -> Result<Events, StoreError> {
+        let seq = store.last_event()?;
+        Ok(Events { store, seq, out })
+    }
+
+    /// Prints what was decided since it was asked last. What cannot be read now is read the next time.
+    fn follow(&mut self, snapshot: &Snapshot) {
+        while let Ok(events) = self.store.events_since(self.seq, EVENTS_MAX) {
+            let Some(last) = events.last() else { return };
+            self.seq = last.seq;
+            // That an earlier run is closed, which was killed, is not this one's.
+            for event in events.iter().filter(|event| event.ids.run.is_none_or(|run| run == snapshot.run)) {
+                let line = line(event, snapshot);
+                self.print(&line);
+            }
+        }
+    }
+
+    fn print(&mut self, line: &Value) {
+        // Without a reader the run continues.
+        let _ = writeln!(self.out, "{}", json_text(line));
+    }
+}
+
+/// An event with the keys that its line had before there were envelopes.
+fn line(event: &Event, snapshot: &Snapshot) -> Value {
+    let ids = &event.ids;
+    let earlier = match &event.happening {
+        Happening::RunBegan { is_resumed, cores, expected_seconds, .. } => json!({
+            "resumed": is_resumed,
+            "cores": cores,
+            "slots": snapshot.slots,
+            "expected_seconds": expected_seconds,
+        }),
+        Happening::RunEnded { state } => json!({ "state": state }),
+        Happening::Package { state, reason, .. } => {
+            json!({ "package": ids.package, "state": state, "reason": reason.to_string() })
+        }
+        Happening::StageEnded { slot, result } => {
+            json!({ "package": ids.package, "build": ids.build, "slot": slot, "result": result })
+        }
+        Happening::BuildEnded { version, slot, outcome, failure, is_reproducible } => json!({
+            "package": ids.package,
+            "build": ids.build,
+            "slot": slot,
+            "version": version,
+            "ok": outcome.is_good(),
+            "failure": failure,
+            "reproducible": is_reproducible,
+        }),
+        Happening::BuildBegan { .. } | Happening::Requested { .. } | Happening::Unknown => json!({}),
+    };
+    let mut fields = fields(serde_json::to_value(event).unwrap_or_default());
+    let kind = fields.get("type").cloned().unwrap_or_default();
+    fields.insert("event".to_owned(), kind);
+    fields.insert("run".to_owned(), snapshot.run.into());
+    fields.insert("at_seconds".to_owned(), event.at.into());
+    for (key, value) in self::fields(earlier) {
+        fields.insert(key, value);
+    }
+    Value::Object(fields)
+}
+
+fn fields(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    }
+}
 
 impl View for Events {
     fn see(&mut self, seen: &Seen, snapshot: &Snapshot) {
-        let mut event = match seen {
-            Seen::Began => json!({
-                "event": "run-began",
-                "resumed": snapshot.is_resumed,
-                "cores": snapshot.cores,
-                "slots": snapshot.slots,
-                "expected_seconds": snapshot.expected_seconds,
-            }),
-            Seen::State { package, state, reason } => json!({
-                "event": "package",
-                "package": package,
-                "state": state,
-                "reason": reason.to_string(),
-                "why": reason,
-            }),
+        self.follow(snapshot);
+        let mut line = match seen {
             Seen::StageBegan(build, stage) => json!({
                 "event": "stage-began",
                 "package": build.package,
                 "build": build.build,
                 "slot": build.slot,
                 "stage": stage,
-            }),
-            Seen::StageEnded(build, result) => json!({
-                "event": "stage-ended",
-                "package": build.package,
-                "build": build.build,
-                "slot": build.slot,
-                "result": result,
-            }),
-            Seen::BuildEnded(build, result) => json!({
-                "event": "build-ended",
-                "package": build.package,
-                "build": build.build,
-                "slot": build.slot,
-                "version": build.version,
-                "ok": result.outcome.is_ok(),
-                "failure": result.outcome.as_ref().err(),
-                "reproducible": result.is_reproducible,
             }),
             Seen::Asked(request) => {
                 json!({ "event": "asked", "request": request.kind.as_str(), "package": request.package })
@@ -61,15 +115,130 @@ impl View for Events {
             }),
             Seen::DiskFull => json!({ "event": "disk-full" }),
             Seen::Stopping => json!({ "event": "stopping" }),
-            Seen::Ended(state) => json!({ "event": "run-ended", "state": state.as_str() }),
+            // The store has these.
+            Seen::Began | Seen::State { .. } | Seen::BuildEnded(..) | Seen::Ended(_) => return,
         };
-        if let Value::Object(fields) = &mut event {
+        if let Value::Object(fields) = &mut line {
             fields.insert("run".to_owned(), snapshot.run.into());
             fields.insert("at_seconds".to_owned(), now_seconds().into());
         }
-        // Nobody reads any more: the run goes on.
-        let _ = writeln!(std::io::stdout(), "{}", json_text(&event));
+        self.print(&line);
     }
 
-    fn tick(&mut self, _snapshot: &Snapshot) {}
+    fn tick(&mut self, snapshot: &Snapshot) {
+        self.follow(snapshot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kilnyard_model::reason::Reason;
+    use kilnyard_model::result::PackageState;
+    use kilnyard_store::{PackageRow, Record, RequestKind, RunRow, RunState};
+    use kilnyard_store_sqlite::Sqlite;
+    use std::sync::{Arc, Mutex};
+    use std::time::Instant;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn run_row() -> RunRow {
+        RunRow {
+            number: 0,
+            started_seconds: 100.0,
+            ended_seconds: None,
+            state: RunState::Running,
+            plan_digest: String::new(),
+            cores: 8,
+            slots: 3,
+            expected_seconds: 60.0,
+            bound_seconds: 50.0,
+            forced: None,
+        }
+    }
+
+    #[test]
+    fn lines_are_the_events_of_the_store_with_the_keys_of_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kilnyard.db");
+        let target = "any/linux/one/amd64".parse().unwrap();
+        let open = || Sqlite::open(&path, &target).unwrap();
+        let mut store = open();
+        store.lead().unwrap();
+        let before = store.begin_run(&run_row(), &[]).unwrap();
+        let lines = Lines::default();
+        let mut view = Events::new(Box::new(open()), Box::new(lines.clone())).unwrap();
+        // An earlier run was killed.
+        store
+            .record(&[Record::Run { run: before, state: RunState::Interrupted, at_seconds: 101.0 }])
+            .unwrap();
+        let row = PackageRow {
+            name: "a".to_owned(),
+            version: "1".to_owned(),
+            state: PackageState::Waiting,
+            reason: Reason::Undecided,
+            blamed: None,
+            estimate_seconds: 1.0,
+            rank_seconds: 1.0,
+        };
+        let run = store.begin_run(&run_row(), &[row]).unwrap();
+        let snapshot = Snapshot {
+            run,
+            is_resumed: false,
+            started: Instant::now(),
+            cores: 8,
+            slots: 4,
+            expected_seconds: 60.0,
+            counts: Vec::new(),
+            builds: Vec::new(),
+            remaining_path_seconds: 0.0,
+            bytes_fetched: 0,
+        };
+        view.see(&Seen::Began, &snapshot);
+        view.see(&Seen::DiskFull, &snapshot);
+        store.request(RequestKind::Skip, "a", 102.0).unwrap();
+        for at in 0..600 {
+            let change = Record::Package {
+                run,
+                name: "a".to_owned(),
+                state: PackageState::Waiting,
+                reason: Reason::FirstBuild,
+                blamed: None,
+                at_seconds: 103.0 + f64::from(at),
+            };
+            store.record(&[change]).unwrap();
+        }
+        view.tick(&snapshot);
+        store.record(&[Record::Run { run, state: RunState::Finished, at_seconds: 999.0 }]).unwrap();
+        view.see(&Seen::Ended(RunState::Finished), &snapshot);
+        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let kinds: Vec<_> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();
+        assert_eq!(kinds[..4], ["run-began", "disk-full", "requested", "package"]);
+        assert_eq!((kinds.len(), kinds.last()), (604, Some(&"run-ended")));
+        assert!(lines.iter().all(|line| line["run"] == run && line["at_seconds"].is_f64()));
+        assert!(lines[1].get("seq").is_none(), "that is no decision");
+        let seqs: Vec<_> = lines.iter().filter_map(|line| line["seq"].as_u64()).collect();
+        assert!(seqs.len() == 603 && seqs.is_sorted_by(|one, next| one < next));
+        let package = &lines[3];
+        assert_eq!((&package["package"], &package["state"]), (&"a".into(), &"waiting".into()));
+        assert_eq!((&package["reason"], &package["at"]), (&"first build".into(), &103.0.into()));
+        assert_eq!(package["body"]["reason"]["kind"], "first-build");
+        assert_eq!((&lines[0]["slots"], &lines[0]["resumed"]), (&4.into(), &false.into()));
+        assert_eq!(lines[603]["state"], "finished");
+        // A line is an event, whatever is beside it.
+        let event: Event = serde_json::from_value(package.clone()).unwrap();
+        assert_eq!(event.ids.package.as_deref(), Some("a"));
+    }
 }

@@ -112,7 +112,7 @@ impl View for Plain {
             Seen::Ended(RunState::Interrupted) => {
                 self.say("interrupted; the same command resumes it");
             }
-            Seen::Ended(_) | Seen::StageBegan(..) | Seen::StageEnded(..) => {}
+            Seen::Ended(_) | Seen::StageBegan(..) => {}
         }
     }
 

@@ -84,7 +84,7 @@ impl Teller {
             Seen::DiskFull => one("the disk is full; waiting for room".to_owned()),
             Seen::Stopping => one("stopping: builds are being cancelled; what is done is kept".to_owned()),
             Seen::Ended(RunState::Interrupted) => one("interrupted; the same command resumes it".to_owned()),
-            Seen::Ended(_) | Seen::StageBegan(..) | Seen::StageEnded(..) => Vec::new(),
+            Seen::Ended(_) | Seen::StageBegan(..) => Vec::new(),
         }
     }
 

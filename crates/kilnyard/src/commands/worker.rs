@@ -1,0 +1,170 @@
+//! `kilnyard worker --lease`: performs one build from its lease and a folder of artifacts, without a yard.
+
+use crate::cli;
+use crate::error::{Context, Error, Kind, Result};
+use crate::yard::Yard;
+use crate::{environment_of_process, lease, mirror, signals, worker};
+use kilnyard_artifacts::{Artifacts, Folder, Storage, copy};
+use kilnyard_mirror::{DistfileStore, Limits, Wanted};
+use kilnyard_model::artifact::Artifact;
+use kilnyard_model::order::{FolderContent, Stage};
+use kilnyard_process::weight::Weights;
+use kilnyard_protocol::{Answer, BuildResult, Built, Lease, Progress, Test, decode, encode};
+use kilnyard_worker::{Link, Share, Worker};
+use kilnyard_yard::remedy::Remedy;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub fn run(options: &cli::Worker) -> Result<ExitCode> {
+    signals::install();
+    let failed = format!("read the lease {}", options.lease.display());
+    let bytes = fs_err::read(&options.lease).context(Kind::Usage, &failed)?;
+    let lease: Lease = decode(&bytes).context(Kind::Usage, &failed)?;
+    let artifacts = Folder::open(&options.artifacts).context(Kind::Usage, "open the folder of artifacts")?;
+    let folder = std::path::absolute(&options.folder).context(Kind::Usage, "find the worker's folder")?;
+    Yard::make_folders(&folder)?;
+    let environment = environment_of_process();
+    let client = mirror::client_of(&[], Limits::default(), &environment);
+    let failed = format!("prepare {}", folder.display());
+    let distfiles =
+        DistfileStore::open_with(&folder.join("distfiles"), client).context(Kind::Machine, &failed)?;
+    let distfiles = Arc::new(distfiles);
+    let folders = fetched_folders(&folder, &lease)?;
+    let settings = worker::settings_without_yard(&folder, folders, &environment);
+    let worker = Worker::new(settings, distfiles.clone());
+    for left in worker.sweep().context(Kind::Machine, &failed)? {
+        tell!("note: {left}");
+    }
+    provide(&worker, &distfiles, &lease, &artifacts)?;
+    let told = Told { logs: Mutex::default() };
+    let mut weights = Weights::find_among("worker", &[]);
+    let share = Share { membership: weights.begin(lease.build), jobserver: None };
+    let result = worker.perform(&lease, &share, signals::cancel(), &told);
+    // At worst they are made again.
+    let _ = worker.keep_layers();
+    let logs = told.logs.into_inner().unwrap_or_else(PoisonError::into_inner);
+    keep(&folder, &distfiles, &artifacts, &lease, &result, &logs)?;
+    match &result.outcome {
+        Ok(_) => Ok(ExitCode::SUCCESS),
+        Err(failure) => {
+            let mut error =
+                Error::new(Kind::Packages, format!("{} failed in {}", lease.order.package, failure.stage));
+            error.causes.push(failure.message.clone());
+            error.causes.extend(failure.lines.iter().cloned());
+            Err(error)
+        }
+    }
+}
+
+/// Folders of the worker's own for those that the order names and has no content of: what it fetches goes there.
+fn fetched_folders(folder: &Path, lease: &Lease) -> Result<BTreeMap<String, PathBuf>> {
+    let order = &lease.order;
+    let lacking = order.root.folders.iter().filter(|shown| shown.content.is_none());
+    let mut folders = BTreeMap::new();
+    for shown in lacking {
+        if order.fetch.as_ref().is_none_or(|fetch| fetch.folder.name != shown.name) {
+            return Err(Error::usage(format!("the lease does not say what the folder `{}` has", shown.name))
+                .hint(Remedy::command("lease PACKAGE --to FOLDER").then(", which writes one that does")));
+        }
+        let path = folder.join("distfiles/fetched");
+        fs_err::create_dir_all(&path).context(Kind::Machine, "make a folder for what is fetched")?;
+        folders.insert(shown.name.clone(), path);
+    }
+    Ok(folders)
+}
+
+/// Brings all that the build needs to the worker's own folder, checked by its content.
+fn provide(worker: &Worker, distfiles: &DistfileStore, lease: &Lease, from: &Folder) -> Result<()> {
+    let failed = "get what the build needs";
+    let order = &lease.order;
+    let shown = order.root.folders.iter().filter_map(|folder| folder.content.as_ref());
+    let (mut trees, mut files) = (order.root.layers.clone(), Vec::new());
+    for content in shown {
+        match content {
+            FolderContent::Tree(tree) => trees.push(tree.clone()),
+            FolderContent::Files(listed) => files.extend(listed.iter().map(|file| file.artifact.clone())),
+        }
+    }
+    worker.trees().fetch(&trees, from).context(Kind::Machine, failed)?;
+    for file in &files {
+        copy(file, from, distfiles.artifacts(), Storage::Plain).context(Kind::Machine, failed)?;
+    }
+    for input in &order.root.inputs {
+        let artifact = lease::of_input(input)?;
+        let failed = format!("get {}", input.name);
+        match from.contains(&artifact.sha256).context(Kind::Machine, &failed)? || input.urls.is_empty() {
+            true => {
+                copy(&artifact, from, distfiles.artifacts(), Storage::Plain).context(Kind::Machine, failed)?
+            }
+            false => {
+                let Artifact { sha256, size_bytes, .. } = artifact;
+                let wanted =
+                    Wanted { urls: input.urls.clone(), sha256, size_bytes, name: input.name.clone() };
+                distfiles.ensure(&wanted, &|_| {}, signals::cancel()).context(Kind::Machine, failed)?;
+            }
+        }
+    }
+    if let Some(fetch) = order.fetch.as_ref().filter(|fetch| !worker.has_fetched(fetch)) {
+        let fetched = worker.fetch(order, fetch, "fetch", signals::cancel());
+        if let Some(failure) = fetched.failure {
+            let mut error = Error::new(Kind::Packages, "failed to fetch the distfiles");
+            error.causes.push(failure.message);
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+/// Puts outputs, logs and the result among the artifacts, and says where they are.
+fn keep(
+    folder: &Path,
+    distfiles: &DistfileStore,
+    to: &Folder,
+    lease: &Lease,
+    result: &BuildResult,
+    logs: &[(Stage, String)],
+) -> Result<()> {
+    let failed = "keep what the build made";
+    for (stage, log) in logs {
+        // The log is compressed when it has ended.
+        let path = folder.join(format!("{log}.zst"));
+        let mut file = fs_err::File::open(&path).context(Kind::Machine, failed)?;
+        let (sha256, _) = to.insert(&mut file, Storage::Plain).context(Kind::Machine, failed)?;
+        super::print(&format!("log {stage} {sha256}\n"))?;
+    }
+    for output in result.outcome.iter().flatten() {
+        let sha256 = output.sha256.parse().or_internal(failed)?;
+        let artifact =
+            Artifact { sha256, size_bytes: output.size_bytes, media: kilnyard_model::artifact::Media::Bytes };
+        copy(&artifact, distfiles.artifacts(), to, Storage::Plain).context(Kind::Machine, failed)?;
+        super::print(&format!("output {} {} {}\n", output.file, output.sha256, output.content))?;
+    }
+    let path = to.folder().join(format!("result-{}.json", lease.attempt));
+    fs_err::write(&path, encode(result).or_internal(failed)?).context(Kind::Machine, failed)?;
+    super::print(&format!("result {}\n", path.display())).map(drop)
+}
+
+/// Says how the build goes, and keeps all that it makes: nothing is published here.
+struct Told {
+    logs: Mutex<Vec<(Stage, String)>>,
+}
+
+impl Link for Told {
+    fn report(&self, progress: Progress) {
+        match progress {
+            Progress::StageBegan(stage) => tell!("{stage}"),
+            Progress::StageEnded(result) => {
+                if let Some(log) = result.log {
+                    self.logs.lock().unwrap_or_else(PoisonError::into_inner).push((result.stage, log));
+                }
+            }
+            Progress::Alive | Progress::Sample { .. } | Progress::Wants(_) => {}
+        }
+    }
+
+    fn built(&self, built: Built) -> std::result::Result<Answer, String> {
+        Ok(Answer { refused: None, outputs: built.outputs, notes: Vec::new(), test: Test::Skip })
+    }
+}

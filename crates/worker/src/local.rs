@@ -1,0 +1,136 @@
+//! What an order names, as this machine has it.
+
+use crate::Worker;
+use crate::roots::without_links;
+use crate::trees::{TreeError, Trees};
+use kilnyard_mirror::DistfileStore;
+use kilnyard_model::artifact::Artifact;
+use kilnyard_model::order::{FolderContent, FolderFile, RootOrder, SharedFolder};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+/// A folder of this machine that is shown in a root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShownFolder {
+    /// Where it is; absolute.
+    pub source: PathBuf,
+    /// Where it is shown, inside.
+    pub inside: String,
+}
+
+/// The layers and folders of an order, as this machine has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Local {
+    /// The layers, relative to the yard, the uppermost first.
+    pub layers: Vec<String>,
+    /// The folders that are there.
+    pub folders: Vec<ShownFolder>,
+    /// Folders that each root is given by links to files that are there.
+    pub(crate) composed: Vec<Composed>,
+}
+
+/// A folder of files that are there under their hashes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Composed {
+    /// Where it is shown, inside.
+    pub(crate) inside: String,
+    files: Vec<FolderFile>,
+}
+
+impl Local {
+    /// What an order names, by the folders that this machine has. Nothing is made: a layer may have to be unpacked.
+    pub fn of(
+        order: &RootOrder,
+        trees: &Trees,
+        yard: &Path,
+        folders: &BTreeMap<String, PathBuf>,
+    ) -> io::Result<Local> {
+        let mut local =
+            Local { layers: order.layers.iter().map(|tree| trees.layer(tree)).collect(), ..Local::default() };
+        for folder in &order.folders {
+            let inside = folder.inside.clone();
+            match &folder.content {
+                Some(FolderContent::Files(files)) => {
+                    local.composed.push(Composed { inside, files: files.clone() });
+                }
+                Some(FolderContent::Tree(tree)) => {
+                    local.folders.push(ShownFolder { source: yard.join(trees.layer(tree)), inside })
+                }
+                None => {
+                    let source = named(folders, folder)?.to_owned();
+                    local.folders.push(ShownFolder { source, inside });
+                }
+            }
+        }
+        Ok(local)
+    }
+
+    /// The same with other layers.
+    pub(crate) fn on(&self, layers: &[String]) -> Local {
+        Local { layers: layers.to_vec(), ..self.clone() }
+    }
+}
+
+/// A folder that this machine has by its name.
+pub(crate) fn named<'a>(
+    folders: &'a BTreeMap<String, PathBuf>,
+    folder: &SharedFolder,
+) -> io::Result<&'a Path> {
+    let lacks = || io::Error::other(format!("this machine has no folder `{}`", folder.name));
+    folders.get(&folder.name).map(PathBuf::as_path).ok_or_else(lacks)
+}
+
+impl Composed {
+    /// Makes the folder by links to files of the store, which are readable by all.
+    pub(crate) fn make(&self, folder: &Path, store: &DistfileStore) -> io::Result<()> {
+        fs_err::create_dir_all(folder)?;
+        for file in &self.files {
+            if !is_inside(&file.name) {
+                return Err(io::Error::other(format!("`{}` is no name of a file in a folder", file.name)));
+            }
+            let (source, target) = (store.path(&file.artifact.sha256), folder.join(&file.name));
+            fs_err::create_dir_all(target.parent().unwrap_or(folder))?;
+            without_links(folder, Path::new(&file.name).parent().unwrap_or(Path::new("")))?;
+            match fs_err::hard_link(&source, &target) {
+                // Another file system, or as many names as a file can have.
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    fs_err::copy(&source, &target)?;
+                }
+                linked => linked?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a name leads nowhere else than into its folder.
+pub(crate) fn is_inside(file: &str) -> bool {
+    !file.is_empty() && Path::new(file).components().all(|part| matches!(part, Component::Normal(_)))
+}
+
+impl Worker {
+    /// What an order names, with its trees unpacked.
+    pub(crate) fn local(&self, order: &RootOrder) -> Result<Local, TreeError> {
+        let shown = order.folders.iter().filter_map(|folder| match &folder.content {
+            Some(FolderContent::Tree(tree)) => Some(tree.clone()),
+            _ => None,
+        });
+        let trees: Vec<Artifact> = order.layers.iter().cloned().chain(shown).collect();
+        self.trees.ensure(&trees)?;
+        Ok(Local::of(order, &self.trees, &self.settings.yard, &self.settings.folders)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_leads_into_the_folder_or_nowhere() {
+        assert!(is_inside("a-1.tar.gz") && is_inside("dir/a-1.tar.gz"));
+        for name in ["", "/etc/passwd", "../x", "a/../../x", "./x/.."] {
+            assert!(!is_inside(name), "{name}");
+        }
+    }
+}

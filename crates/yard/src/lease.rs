@@ -1,0 +1,86 @@
+//! Leases that any machine can perform: what an order names by this machine's folders becomes artifacts.
+
+use crate::error::{Context, Error, Kind, Result};
+use crate::yard::Yard;
+use kilnyard_artifacts::{Artifacts, Folder, Storage, copy};
+use kilnyard_mirror::{DistfileStore, Sha256Hex};
+use kilnyard_model::artifact::{Artifact, Media};
+use kilnyard_model::order::{BuildOrder, FolderContent, FolderFile, Input, SharedFolder};
+use kilnyard_root::archive::pack_shared;
+use std::path::Path;
+
+/// Copies all that an order needs to a store of artifacts, and names it there by its content.
+pub fn complete(
+    yard: &Yard,
+    distfiles: &DistfileStore,
+    order: BuildOrder,
+    to: &Folder,
+) -> Result<BuildOrder> {
+    let failed = "copy what the build needs";
+    let archives = yard.trees().archives().context(Kind::Machine, failed)?;
+    for tree in &order.root.layers {
+        copy(tree, &archives, to, Storage::Compressed).context(Kind::Machine, failed)?;
+    }
+    for input in &order.root.inputs {
+        let artifact = of_input(input)?;
+        match copy(&artifact, distfiles.artifacts(), to, Storage::Plain) {
+            // Another machine has it from where this one would.
+            Err(_) if !input.urls.is_empty() => {}
+            copied => copied.context(Kind::Machine, format!("copy {}", input.name))?,
+        }
+    }
+    let mut order = order;
+    // Where something is still to be fetched, the machine that builds fetches it into a folder of its own.
+    let fetched = order.fetch.as_ref().map(|fetch| fetch.folder.name.clone());
+    for folder in &mut order.root.folders {
+        if fetched.as_deref() != Some(folder.name.as_str()) {
+            folder.content = Some(content(yard, folder, to)?);
+        }
+    }
+    Ok(order)
+}
+
+/// The artifact that an input is.
+pub fn of_input(input: &Input) -> Result<Artifact> {
+    let sha256 = Sha256Hex::parse(&input.sha256).context(Kind::Machine, format!("find {}", input.name))?;
+    Ok(Artifact { sha256, size_bytes: input.size_bytes, media: Media::Bytes })
+}
+
+fn content(yard: &Yard, folder: &SharedFolder, to: &Folder) -> Result<FolderContent> {
+    let folders = yard.config.family.folders();
+    let lacks = || Error::new(Kind::Internal, format!("this machine has no folder `{}`", folder.name));
+    let source = folders.get(&folder.name).ok_or_else(lacks)?;
+    let Some(names) = &folder.names else { return Ok(FolderContent::Tree(packed(source, to)?)) };
+    let file = |name: &String| {
+        let path = source.join(name);
+        let failed = || format!("copy {}", path.display());
+        let mut file = fs_err::File::open(&path).context(Kind::Machine, failed())?;
+        let (sha256, size_bytes) = to.insert(&mut file, Storage::Plain).context(Kind::Machine, failed())?;
+        let artifact = Artifact { sha256, size_bytes, media: Media::Bytes };
+        Ok(FolderFile { name: name.clone(), artifact })
+    };
+    Ok(FolderContent::Files(names.iter().map(file).collect::<Result<_>>()?))
+}
+
+/// Packs a tree of recipes.
+fn packed(source: &Path, to: &Folder) -> Result<Artifact> {
+    let failed = format!("pack {}", source.display());
+    let (mut reader, writer) = std::io::pipe().context(Kind::Machine, &failed)?;
+    let (sha256, size_bytes) = std::thread::scope(|scope| {
+        let packing = scope.spawn(|| pack_shared(source, std::io::BufWriter::new(writer)));
+        let kept = to.insert(&mut reader, Storage::Compressed);
+        // A writer whose reader failed ends with that.
+        drop(reader);
+        let packed = packing.join().unwrap_or_else(|_| Err(std::io::Error::other("a bug in Kilnyard")));
+        match (packed, kept) {
+            (Ok(()), Ok(kept)) => Ok(kept),
+            (Err(error), Ok((sha256, _))) => {
+                // Half of it, under the name of half of it.
+                let _ = to.remove(&sha256);
+                Err(error).context(Kind::Machine, &failed)
+            }
+            (_, Err(error)) => Err(error).context(Kind::Machine, &failed),
+        }
+    })?;
+    Ok(Artifact { sha256, size_bytes, media: Media::Tree })
+}

@@ -24,7 +24,7 @@ pub struct Arguments {
 }
 
 /// The commands in the order in which people meet them; what is missing here comes last.
-const ORDER: [&str; 27] = [
+const ORDER: [&str; 29] = [
     "demo",
     "init",
     "doctor",
@@ -43,6 +43,8 @@ const ORDER: [&str; 27] = [
     "bump",
     "shell",
     "root",
+    "lease",
+    "worker",
     "publish",
     "clean",
     "restore",

@@ -4,6 +4,8 @@
 //! here. The linker's flags and script are what makes an exec with the library cheap: as few segments, pages and relocations as can
 //! be, no library beside it, nothing to be done when it is loaded.
 
+#![allow(clippy::disallowed_methods, reason = "Cargo speaks to this script by variables")]
+
 use std::env;
 use std::path::PathBuf;
 use std::process::Command;

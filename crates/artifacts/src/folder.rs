@@ -26,7 +26,12 @@ impl Folder {
     /// A folder of artifacts, made if it is missing.
     pub fn open(folder: &Path) -> io::Result<Folder> {
         fs::create_dir_all(folder)?;
-        Ok(Folder { folder: folder.to_owned() })
+        Ok(Folder::at(folder))
+    }
+
+    /// The same, but made when it gets its first artifact.
+    pub fn at(folder: &Path) -> Folder {
+        Folder { folder: folder.to_owned() }
     }
 
     /// Where the folder is.
@@ -82,6 +87,7 @@ impl Artifacts for Folder {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let part = self.folder.join(format!("insert-{}-{count}.part", std::process::id()));
         let failed = |source| ArtifactError::io(format!("write {}", part.display()), source);
+        fs::create_dir_all(&self.folder).map_err(failed)?;
         // Left by an earlier process of the same number.
         let _ = fs::remove_file(&part);
         let file = File::create_new(&part).map_err(failed)?;

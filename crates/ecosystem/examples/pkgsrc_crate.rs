@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// Each way is timed so many times, in turns; the best counts.
+/// How often each way is timed, in turns; the best counts.
 const ROUNDS: u32 = 7;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::config::Size;
+use crate::environment_of_process;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use kilnyard_bench::BenchOptions;
 use kilnyard_family::FAMILIES;
@@ -23,7 +24,7 @@ pub struct Arguments {
 }
 
 /// The commands in the order in which people meet them; what is missing here comes last.
-const ORDER: [&str; 27] = [
+const ORDER: [&str; 29] = [
     "demo",
     "init",
     "doctor",
@@ -42,6 +43,8 @@ const ORDER: [&str; 27] = [
     "bump",
     "shell",
     "root",
+    "lease",
+    "worker",
     "publish",
     "clean",
     "restore",
@@ -87,7 +90,9 @@ impl Given {
     /// The yard, where a later command has to name it too: it is neither the current folder nor that of the
     /// environment.
     pub fn yard_to_name(&self) -> Option<PathBuf> {
-        let of_environment = std::env::var_os("KILNYARD_YARD").is_some_and(|yard| yard == self.yard);
+        let environment = environment_of_process();
+        let of_environment =
+            environment.get("KILNYARD_YARD").is_some_and(|yard| Path::new(yard) == self.yard);
         (self.yard != Path::new(HERE) && !of_environment).then(|| self.yard.clone())
     }
 }

@@ -56,6 +56,7 @@ fn told(error: error::Error) -> ExitCode {
 }
 
 /// The variables of the environment that are text.
+#[expect(clippy::disallowed_methods, reason = "the one door to the environment")]
 fn environment_of_process() -> environment::Environment {
     let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
         Some((name.into_string().ok()?, value.into_string().ok()?))

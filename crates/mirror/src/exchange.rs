@@ -181,7 +181,7 @@ struct Request {
 }
 
 impl Request {
-    /// Runs in its own thread. A send that fails means that nobody listens any more.
+    /// Runs in its own thread. A send fails when its receiver is gone.
     fn run(self, events: &SyncSender<Event>) {
         let mut request = self.agent.get(&self.url);
         for (name, value) in &self.headers {

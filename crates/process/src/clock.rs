@@ -6,6 +6,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 /// Seconds since 1970 that never go back and never leap while this process lives: the time of day when it
 /// first asked, and what the machine's counter says since. Whoever sets the clock neither ends a lease nor
 /// makes a build take less than no time.
+#[expect(clippy::disallowed_methods, reason = "the one door to the time of day")]
 pub fn now_seconds() -> f64 {
     static BEGINNING: OnceLock<(Instant, f64)> = OnceLock::new();
     let (counter, time_of_day_seconds) = BEGINNING.get_or_init(|| {

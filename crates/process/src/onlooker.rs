@@ -121,6 +121,7 @@ fn read(mut answers: ChildStdout, until: Instant) -> Option<Vec<u8>> {
 
 /// Looks, prints the answer and ends if this program was started for that. To be called at the beginning of `main`, while
 /// there is one thread.
+#[expect(clippy::disallowed_methods, reason = "a process of its own ends here")]
 pub fn become_onlooker_if_asked() {
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() != Some(ARGUMENT) {

@@ -472,6 +472,7 @@ pub enum RunError {
 
 /// Becomes a sandbox if this program was started as one; then it does not return. To be called first
 /// of all in `main`, while there is one thread.
+#[expect(clippy::disallowed_methods, reason = "a process of its own ends here")]
 pub fn become_sandbox_if_asked() {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next().is_some_and(|argument| argument == ARGUMENT) {

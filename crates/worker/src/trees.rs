@@ -70,7 +70,7 @@ impl Trees {
 
     /// Whether the archive of a tree is there.
     pub fn has_archive(&self, tree: &Artifact) -> bool {
-        self.archives().is_ok_and(|archives| archives.find(&tree.sha256).is_some())
+        self.archives().find(&tree.sha256).is_some()
     }
 
     fn is_layer_whole(&self, layer: &str) -> bool {
@@ -78,13 +78,13 @@ impl Trees {
     }
 
     /// The archives.
-    pub fn archives(&self) -> io::Result<Folder> {
-        Folder::open(&self.yard.join(ARCHIVES))
+    pub fn archives(&self) -> Folder {
+        Folder::at(&self.yard.join(ARCHIVES))
     }
 
     /// Gets the archives of trees from a store of artifacts, where they are missing here.
     pub fn fetch(&self, trees: &[Artifact], from: &dyn Artifacts) -> Result<(), TreeError> {
-        let archives = self.archives()?;
+        let archives = self.archives();
         for tree in trees.iter().filter(|tree| !self.is_whole(tree)) {
             copy(tree, from, &archives, Storage::Compressed)?;
         }
@@ -117,7 +117,7 @@ impl Trees {
     fn unpack(&self, layer: &str) -> Result<(), TreeError> {
         let name = layer.strip_prefix(LAYERS).and_then(|name| name.strip_prefix('/')).unwrap_or(layer);
         let sha256 = Sha256Hex::parse(name.strip_suffix(ALONE).unwrap_or(name)).map_err(io::Error::other)?;
-        let archive = self.archives()?.find(&sha256).ok_or(ArtifactError::Missing(sha256))?;
+        let archive = self.archives().find(&sha256).ok_or(ArtifactError::Missing(sha256))?;
         let archive = archive.strip_prefix(&self.yard).unwrap_or(&archive).to_owned();
         let part = format!("{layer}.part");
         remove_or_set_aside(&self.yard, Path::new(&part), &self.ids);
@@ -155,7 +155,7 @@ impl Trees {
     /// say nothing.
     pub fn pack(&self, folder: &str, made_since_seconds: Option<u64>) -> Result<Artifact, TreeError> {
         let task = Task::Pack { folder: PathBuf::from(folder), made_since_seconds };
-        let archives = self.archives()?;
+        let archives = self.archives();
         let packed = Sandbox::of_machine(&self.yard, &self.ids, task).run_reading(|mut output| {
             archives.insert(&mut output, Storage::Compressed).map_err(io::Error::other)
         });

@@ -65,7 +65,7 @@ impl RecordedTree {
                     say(&format!(
                         "the archive of the {what} cannot be unpacked, so that it is made anew: {error}"
                     ));
-                    let removed = trees.archives().and_then(|archives| archives.remove(&tree.sha256));
+                    let removed = trees.archives().remove(&tree.sha256);
                     removed.context(Kind::Machine, format!("make the {what} anew")).map(|()| None)
                 }
             },

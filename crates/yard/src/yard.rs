@@ -7,6 +7,7 @@ use crate::environment::Environment;
 use crate::error::{Context, Error, Kind, Result, room, writable};
 use crate::family::Entry;
 use crate::remedy::Remedy;
+use crate::words::now_seconds;
 use kilnyard_model::order::Stage;
 use kilnyard_model::target::Target;
 use kilnyard_root::{Form, IdMap, block};
@@ -255,7 +256,8 @@ impl Yard {
     /// Keeps a copy of the store beside it, in place of an earlier one of this day, and only the last few days. A
     /// damaged store replaces no copy.
     pub fn back_up(&self, store: &Sqlite) -> Result<()> {
-        let day = jiff::Timestamp::now().strftime("%Y-%m-%d");
+        let now = jiff::Timestamp::from_second(now_seconds() as i64).or_internal("read the clock")?;
+        let day = now.strftime("%Y-%m-%d");
         let path = self.path("state").join(format!("{BACKUP_BEGIN}{day}{BACKUP_END}"));
         store.back_up(&path).map_err(store_error)?;
         for old in self.backups().into_iter().skip(BACKUPS_KEPT) {

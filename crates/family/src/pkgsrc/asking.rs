@@ -10,10 +10,16 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, mpsc};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How often a line says how far it is.
 const TELL_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The moment from which on a file that changes is newer than what is asked now, as files have it.
+#[expect(clippy::disallowed_methods, reason = "it is compared with times of files alone")]
+pub fn began_nanoseconds() -> i128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128)
+}
 
 /// What came of a tree.
 #[derive(Default)]

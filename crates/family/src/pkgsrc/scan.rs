@@ -3,7 +3,9 @@
 //! `index/scan` is the journal of answers, by which the next scan asks only what changed; `index/index.json` and the
 //! scan file that it names are the index, replaced as a whole when a scan is done.
 
-use super::asking::{Found, Work, check_categories, expand, locations, locations_of_categories};
+use super::asking::{
+    Found, Work, began_nanoseconds, check_categories, expand, locations, locations_of_categories,
+};
 use super::root_make::RootMake;
 use super::set::settings;
 use crate::debian::base;
@@ -27,7 +29,6 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The index of a yard.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
@@ -109,7 +110,7 @@ fn ask(
     jobs: u32,
     say: &dyn Fn(&str),
 ) -> Result<Asked> {
-    let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128);
+    let began = began_nanoseconds();
     let Settings { layers_digest, make: program, prefix, architecture, mk_conf, .. } = settings;
     let text = format!("{layers_digest} {program} {prefix} {architecture} {mk_conf}");
     let facts = Sha256Hex::of(text.as_bytes()).as_str().to_owned();

@@ -1,7 +1,9 @@
 //! `kilnyard scan --ecosystem pkgsrc --tree DIR`: asks the directories of a tree for their packages, several at
 //! once, and only those that could say something else than the last time.
 
-use super::asking::{Found, Work, check_categories, expand, locations, locations_of_categories};
+use super::asking::{
+    Found, Work, began_nanoseconds, check_categories, expand, locations, locations_of_categories,
+};
 use super::options::{ScanBeside, ScanFamily};
 use kilnyard_ecosystem::pkgsrc::kept::{Journal, Kept, Places};
 use kilnyard_ecosystem::pkgsrc::scan_file::{is_category, is_location};
@@ -15,7 +17,6 @@ use kilnyard_yard::{files, yard};
 use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 pub fn run(tree: &Path, options: &ScanBeside, as_json: bool, program: &dyn Program) -> Result<ExitCode> {
     program.catch_signals();
@@ -45,7 +46,7 @@ pub fn run(tree: &Path, options: &ScanBeside, as_json: bool, program: &dyn Progr
     };
     let tree = Tree { make: &make };
     let places = Places { tree: folder.clone(), inside: None };
-    let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128);
+    let began = began_nanoseconds();
     let facts = facts(&make)?;
     let failed = format!("read {}", options.keep.display());
     let kept = Kept::read(&options.keep, &facts).context(Kind::Machine, failed)?.current(&places);

@@ -43,6 +43,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
             return ExitCode::from(FAILED);
         }
     };
+    #[expect(clippy::disallowed_methods, reason = "they are handed on, and need not be text")]
     let variable = |name| std::env::var_os(name);
     let around = Surroundings {
         temporary: variable("TMPDIR").map(Into::into),

@@ -2,6 +2,7 @@
 
 use super::{print, unknown};
 use crate::cli;
+use crate::environment_of_process;
 use crate::error::{Context, Error, Kind, Result};
 use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::telling_lines;
@@ -79,8 +80,8 @@ fn show(text: &str, line: Option<u64>, all: bool) -> Result<ExitCode> {
     if all || !std::io::stdout().is_terminal() {
         return print(text);
     }
-    let pager =
-        std::env::var("PAGER").ok().filter(|pager| !pager.is_empty()).unwrap_or_else(|| "less".to_owned());
+    let environment = environment_of_process();
+    let pager = environment.get("PAGER").filter(|pager| !pager.is_empty()).unwrap_or("less");
     let mut command = Command::new("/bin/sh");
     let position = match (line, pager.contains("less")) {
         (Some(line), true) => format!(" -R -j5 +{line}g"),

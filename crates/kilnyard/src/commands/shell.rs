@@ -1,6 +1,7 @@
 //! `kilnyard shell`: enters the root of a package's last failed build.
 
 use crate::cli;
+use crate::environment_of_process;
 use crate::error::{Context, Error, Kind, Result};
 use crate::yard::{Yard, store_error};
 use crate::{layers, worker};
@@ -57,7 +58,7 @@ pub fn run(yard: &Yard, options: &cli::Shell) -> Result<ExitCode> {
         true => arguments.extend(["/bin/bash".to_owned(), "-i".to_owned()]),
         false => arguments.extend(options.command.iter().cloned()),
     }
-    let terminal = std::env::var("TERM").unwrap_or_else(|_| "dumb".to_owned());
+    let terminal = environment_of_process().get("TERM").unwrap_or("dumb").to_owned();
     let order = CommandOrder {
         arguments,
         account,

@@ -12,6 +12,7 @@ mod archive;
 mod block;
 mod builds;
 mod disasters;
+mod earlier;
 mod elsewhere;
 mod fixtures;
 mod ordinary;
@@ -29,6 +30,7 @@ fn main() {
         builds::CASES,
         block::CASES,
         disasters::CASES,
+        earlier::CASES,
         elsewhere::CASES,
         ordinary::CASES,
         traps::CASES,

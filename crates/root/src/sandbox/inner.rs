@@ -174,8 +174,14 @@ fn become_command(
     }
     if let Some((_, path)) = sandbox.environment.iter().find(|(name, _)| name == "PATH") {
         // The program is looked for where its own environment says, not in that of this process.
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "what becomes the command looks it up by this variable"
+        )]
         // SAFETY: this process has one thread.
-        unsafe { std::env::set_var("PATH", path) };
+        unsafe {
+            std::env::set_var("PATH", path)
+        };
     }
     if let Err(e) = std::env::set_current_dir(&sandbox.directory) {
         return (format!("enter {}", sandbox.directory.display()), e);

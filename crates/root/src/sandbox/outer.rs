@@ -90,6 +90,7 @@ fn enter(source: &OsStr, parent: libc::pid_t) -> Result<i32, StepError> {
         None => {
             drop(go);
             let outer = Outer { pipe: into_file(ready), orders };
+            #[expect(clippy::disallowed_methods, reason = "a process of its own ends here")]
             std::process::exit(inner::run(&sandbox, bounds, outer, becomes_root))
         }
         Some(first) => {

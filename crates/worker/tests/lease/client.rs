@@ -174,9 +174,7 @@ pub fn a_worker_that_is_closed_leaves_no_build() -> Outcome {
         }));
         desk.say(&ToWorker::Grant { session, lease: Box::new(endless) });
         let is_building = |bytes: Vec<u8>| match open::<ToCoordinator>(&bytes).unwrap().body {
-            ToCoordinator::Progress(said) => {
-                said.reports.iter().any(|report| *report == Progress::StageBegan(Stage::Build))
-            }
+            ToCoordinator::Progress(said) => said.reports.contains(&Progress::StageBegan(Stage::Build)),
             _ => false,
         };
         while !is_building(desk.heard.recv_timeout(Duration::from_secs(120)).unwrap()) {}

@@ -12,6 +12,7 @@ use kilnyard_model::foreign::Foreign;
 use kilnyard_sign::Keyring;
 use kilnyard_yard::error::{Context, Error, Kind, Result};
 use kilnyard_yard::remedy::Remedy;
+use kilnyard_yard::words::now_seconds;
 use kilnyard_yard::yard::Yard;
 use std::sync::atomic::AtomicBool;
 
@@ -93,7 +94,7 @@ impl Update<'_> {
     fn unchanged(&self, known: &KeptSuite) -> Result<Option<KeptSuite>> {
         if let (Some(date), valid_until) = (parse(&known.date), known.valid_until.as_deref().and_then(parse))
         {
-            self.judge(Dates { date, valid_until }.check_expiry(Timestamp::now()))?;
+            self.judge(Dates { date, valid_until }.check_expiry(now()))?;
         }
         Ok(None)
     }
@@ -109,9 +110,7 @@ impl Update<'_> {
             return Err(Error::new(Kind::Machine, message)
                 .hint("release, suites and mirror in kilnyard.toml; a release goes by its codename"));
         }
-        self.judge(
-            Dates::of(release).and_then(|dates| dates.check(self.seen.and_then(parse), Timestamp::now())),
-        )
+        self.judge(Dates::of(release).and_then(|dates| dates.check(self.seen.and_then(parse), now())))
     }
 
     /// What comes of the dates: an error with what helps, or a warning where the configuration accepts it.
@@ -195,4 +194,10 @@ impl Update<'_> {
         kept.map_err(|error| Error { message: format!("failed to unpack {shown}"), ..error })?;
         Ok(name)
     }
+}
+
+/// The time of day, to the second.
+fn now() -> Timestamp {
+    // The clock of a running machine is within what a time can be.
+    Timestamp::from_second(now_seconds() as i64).unwrap_or(Timestamp::MAX)
 }

@@ -18,6 +18,7 @@ mod screen;
 mod told;
 
 use super::{Seen, Snapshot, View};
+use crate::environment_of_process;
 use lines::Moment;
 use ratatui::backend::{Backend, CrosstermBackend};
 use ratatui::buffer::Buffer;
@@ -70,7 +71,8 @@ pub struct Live {
 impl Live {
     /// A picture, where standard error is a terminal that can show one.
     pub fn open() -> Option<Live> {
-        let term = std::env::var_os("TERM").filter(|term| !term.is_empty() && term != "dumb");
+        let environment = environment_of_process();
+        let term = environment.get("TERM").filter(|term| !term.is_empty() && *term != "dumb");
         let fits = |size: Size| size.width >= SIZE_MIN.width && size.height >= SIZE_MIN.height;
         let is_able = std::io::stderr().is_terminal()
             && term.is_some()
@@ -82,7 +84,7 @@ impl Live {
                 pending: Pending::default(),
                 picture: None,
                 is_plain: false,
-                is_coloured: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+                is_coloured: environment.get("NO_COLOR").is_none_or(str::is_empty),
                 is_stopping: false,
                 worked_before: 0,
                 teller: Teller::default(),
@@ -108,6 +110,7 @@ impl Live {
         }
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the clock that people see is that of their wall")]
     fn paint(
         &mut self,
         told: &[Told],

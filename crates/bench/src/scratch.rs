@@ -7,6 +7,7 @@ use crate::yard::{CONFIG, Yard};
 use kilnyard_family::FAMILIES;
 use kilnyard_root::sandbox::{RunError, Task};
 use kilnyard_root::{Content, IdMap, Sandbox, probe, remove_folder};
+use kilnyard_worker::ARCHIVES;
 use std::path::{Path, PathBuf};
 
 /// How scratch folders begin; the number of the process follows.
@@ -59,7 +60,7 @@ impl Scratch {
         Ok(own)
     }
 
-    /// Copies the files of a yard's folder, and its folders as hard links, but for dependencies.
+    /// Copies the files of a yard's folder, and its folders as hard links, but for dependencies and for archives of layers that are there.
     fn share(&self, yard: &Yard, own: &Yard, folder: &str) -> std::result::Result<(), RunError> {
         for entry in fs_err::read_dir(yard.path(folder))? {
             let entry = entry?;
@@ -67,7 +68,7 @@ impl Scratch {
             let target = self.folder.join(&name);
             if entry.file_type()?.is_file() {
                 fs_err::copy(entry.path(), &target)?;
-            } else if !name.ends_with("dependencies") {
+            } else if !name.ends_with("dependencies") && name != Path::new(ARCHIVES) {
                 let ids = own.ids();
                 fs_err::create_dir(&target)?;
                 probe::give_to_root(&target, &ids)?;

@@ -3,15 +3,46 @@
 use super::*;
 use kilnyard_model::order::{FamilyOrder, Key, RootOrder, Stage};
 use kilnyard_model::result::{FailureKind, Measures};
-use kilnyard_schedule::{Basis, Limits, Machine, Work};
+use kilnyard_protocol::{Held, Hello, Offer, Reports, Standing, Test, Versions, encode, open};
+use kilnyard_schedule::{Basis, Limits, Pressure, Work};
 use kilnyard_store::RequestKind;
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
 
+/// A run with one worker, whose messages the trials write.
 struct Run {
     coordinator: Coordinator,
     actions: Vec<Action>,
     now_seconds: f64,
+    worker: Worker,
+}
+
+/// What the worker of a run knows.
+struct Worker {
+    cores: u32,
+    /// How often it was started.
+    processes: u32,
+    session: Session,
+    offers: u64,
+    pressure: Pressure,
+    attempts: BTreeMap<Number, Attempt>,
+    /// How many reports it made of each build.
+    reports: BTreeMap<Number, u64>,
+    held: Vec<Attempt>,
+}
+
+/// What comes to the coordinator.
+enum Coming {
+    Event(Event),
+    Progress(Number, Progress),
+    Ended(BuildResult),
+    Pressure(Pressure),
+}
+
+impl From<Event> for Coming {
+    fn from(event: Event) -> Coming {
+        Coming::Event(event)
+    }
 }
 
 fn start() -> Start {
@@ -55,9 +86,14 @@ fn attempts() -> Attempts {
 }
 
 /// Every package takes a second on one core.
-fn scheduler(graph: Graph, cores: u32) -> Scheduler {
+fn scheduler(graph: Graph, slots: u32) -> Scheduler {
     let works = vec![Work::serial(1.0, Basis::Recorded); graph.len()];
-    Scheduler::new(Arc::new(graph), works, vec![Machine::of_cores(cores)], Limits::default()).unwrap()
+    let limits = Limits { slots_max: Some(slots), ..Limits::default() };
+    Scheduler::without_machines(Arc::new(graph), works, limits).unwrap()
+}
+
+fn answer(outputs: Vec<Output>) -> Answer {
+    Answer { refused: None, outputs, notes: Vec::new(), test: Test::Skip }
 }
 
 impl Run {
@@ -67,9 +103,101 @@ impl Run {
             let (package, dependency) = (graph.add(package), graph.add(dependency));
             graph.depend(package, dependency);
         }
-        let coordinator =
-            Coordinator::new(1, vec![start(); graph.len()], scheduler(graph, slots), 1, attempts());
-        Run { coordinator, actions: Vec::new(), now_seconds: 0.0 }
+        Run::of(
+            Coordinator::new(1, vec![start(); graph.len()], scheduler(graph, slots), 1, attempts()),
+            slots,
+        )
+    }
+
+    /// A run of this coordinator, with a worker on a machine whose builds share as many cores as there are slots.
+    fn of(coordinator: Coordinator, slots: u32) -> Run {
+        let worker = Worker {
+            // The coordinator adds one.
+            cores: (slots - 1).max(1),
+            processes: 0,
+            session: Session::from(Attempt::from_bytes([0; 16])),
+            offers: 0,
+            pressure: Pressure::Low,
+            attempts: BTreeMap::new(),
+            reports: BTreeMap::new(),
+            held: Vec::new(),
+        };
+        let mut run = Run { coordinator, actions: Vec::new(), now_seconds: 0.0, worker };
+        run.starts_worker();
+        run
+    }
+
+    /// The worker is started, again if it was before: it says hello and makes an offer.
+    fn starts_worker(&mut self) -> Vec<(Number, String)> {
+        self.worker.processes += 1;
+        self.worker.held.clear();
+        self.worker.offers = 0;
+        let hello = Hello {
+            worker: "kiln-1".to_owned(),
+            process: self.worker.processes.to_string(),
+            versions: Versions::OURS,
+            cores: self.worker.cores,
+            speed: 1.0,
+            memory_bytes: None,
+            disk_bytes: None,
+        };
+        self.say(ToCoordinator::Hello(hello));
+        let welcome = self.actions.iter().rev().find_map(|action| match action {
+            Action::Send { message: ToWorker::Welcome(welcome), .. } => Some(welcome.session),
+            _ => None,
+        });
+        self.worker.session = welcome.unwrap();
+        self.send(Coming::Pressure(self.worker.pressure))
+    }
+
+    fn say(&mut self, message: ToCoordinator) -> Vec<(Number, String)> {
+        self.send(heard(message))
+    }
+
+    /// What a message of the worker is that says this.
+    fn event(&mut self, coming: Coming) -> Event {
+        let session = self.worker.session;
+        let unknown = Attempt::from_bytes([1; 16]);
+        let attempt = |run: &Run, build| run.worker.attempts.get(&build).copied().unwrap_or(unknown);
+        let message = match coming {
+            Coming::Event(event) => return event,
+            Coming::Progress(build, progress) => {
+                let attempt = attempt(self, build);
+                let said = self.worker.reports.entry(build).or_default();
+                *said += 1;
+                let reports = vec![progress];
+                ToCoordinator::Progress(Reports { session, attempt, first: *said - 1, reports })
+            }
+            Coming::Ended(result) => {
+                let attempt = attempt(self, result.build);
+                self.worker.held.retain(|held| *held != attempt);
+                ToCoordinator::Result { session, attempt, result: Box::new(result) }
+            }
+            Coming::Pressure(pressure) => {
+                self.worker.pressure = pressure;
+                self.worker.offers += 1;
+                let held = self.worker.held.iter();
+                ToCoordinator::Offer(Offer {
+                    session,
+                    number: self.worker.offers,
+                    held: held
+                        .map(|attempt| Held { attempt: *attempt, standing: Standing::Building })
+                        .collect(),
+                    slots_free: 0,
+                    pressure,
+                    takes_more: true,
+                })
+            }
+        };
+        heard(message)
+    }
+
+    /// Whether the worker was asked to end a build.
+    fn is_cancelled(&self, build: Number) -> bool {
+        let attempt = self.worker.attempts[&build];
+        self.actions.iter().any(|action| {
+            matches!(action, Action::Send { message: ToWorker::Cancel { attempt: a, .. }, .. } if *a == attempt)
+        })
     }
 
     fn id(&self, name: &str) -> PackageId {
@@ -93,9 +221,9 @@ impl Run {
 
     /// Applies an event, and answers at once to what is asked: all packages are to be built, all files are
     /// there. Grants are returned.
-    fn send(&mut self, event: Event) -> Vec<(Number, String)> {
+    fn send(&mut self, coming: impl Into<Coming>) -> Vec<(Number, String)> {
         let mut grants = Vec::new();
-        let mut events = VecDeque::from([event]);
+        let mut events = VecDeque::from([self.event(coming.into())]);
         while let Some(event) = events.pop_front() {
             let mut actions = Vec::new();
             self.coordinator.apply(self.now_seconds, event, &mut actions);
@@ -111,8 +239,15 @@ impl Run {
                     Action::Fetch { package, .. } => {
                         events.push_back(Event::Fetched { package: *package, stage: None, outcome: Ok(()) })
                     }
-                    Action::Grant(Granted { build, package, .. }) => {
+                    Action::Grant(Granted { build, attempt, package, .. }) => {
+                        self.worker.attempts.insert(*build, *attempt);
+                        self.worker.held.push(*attempt);
                         grants.push((*build, self.coordinator.graph.name(*package).to_owned()));
+                    }
+                    Action::Ask { built: Built { build, outputs, is_repeated }, .. } => {
+                        let (build, is_repeated) = (*build, *is_repeated);
+                        let answer = Box::new(answer(outputs.clone()));
+                        events.push_back(Event::Answered { build, is_repeated, answer });
                     }
                     _ => {}
                 }
@@ -143,15 +278,21 @@ fn output(name: &str, content: &str) -> Output {
     }
 }
 
-fn good(build: Number) -> Event {
-    let outcome = Ok(vec![output("x", &build.to_string())]);
-    Event::Ended(BuildResult { build, outcome, is_reproducible: None })
+/// A message, which comes through JSON.
+fn heard(message: ToCoordinator) -> Event {
+    let message = Box::new(open(&encode(&message).unwrap()).unwrap());
+    Event::Heard { from: Channel(3), message }
 }
 
-fn bad(build: Number, kind: FailureKind) -> Event {
+fn good(build: Number) -> Coming {
+    let outcome = Ok(vec![output("x", &build.to_string())]);
+    Coming::Ended(BuildResult { build, outcome, is_reproducible: None })
+}
+
+fn bad(build: Number, kind: FailureKind) -> Coming {
     let failure =
         Failure { stage: Stage::Build, kind, message: "no".into(), line_number: None, lines: Vec::new() };
-    Event::Ended(BuildResult { build, outcome: Err(failure), is_reproducible: None })
+    Coming::Ended(BuildResult { build, outcome: Err(failure), is_reproducible: None })
 }
 
 fn asked(kind: RequestKind, package: &str) -> Event {
@@ -213,7 +354,7 @@ fn a_skipped_package_is_cancelled_and_blocks_its_dependents() {
     run.send(Event::Begin);
     assert_eq!(run.state("attr"), PackageState::Building);
     run.send(asked(RequestKind::Skip, "attr"));
-    assert!(run.actions.contains(&Action::Cancel { build: 1 }));
+    assert!(run.is_cancelled(1));
     assert_eq!((run.state("attr"), run.state("acl")), (PackageState::Skipped, PackageState::Blocked));
     // The slot is free when the worker says so, and what it built does not count.
     assert_eq!(run.send(good(1)), [(2, "libonig".to_owned())]);
@@ -276,10 +417,10 @@ fn a_build_with_the_same_content_keeps_what_is_there() {
     let coordinator =
         Coordinator::new(1, vec![Start { kept: Some(kept), ..start() }], scheduler(graph, 1), 7, attempts());
     assert_eq!(coordinator.next_revision(id), 5);
-    let mut run = Run { coordinator, actions: Vec::new(), now_seconds: 0.0 };
+    let mut run = Run::of(coordinator, 1);
     run.send(Event::Begin);
     let outcome = Ok(vec![output("x", "same")]);
-    run.send(Event::Ended(BuildResult { build: 7, outcome, is_reproducible: None }));
+    run.send(Coming::Ended(BuildResult { build: 7, outcome, is_reproducible: None }));
     assert_eq!(run.state("a"), PackageState::Unchanged);
     assert!(run.actions.iter().any(|a| matches!(a, Action::Record(Record::KeyConfirmed { .. }))));
     assert!(!run.actions.iter().any(|a| matches!(a, Action::Adopt { .. })));
@@ -307,9 +448,11 @@ fn a_silent_worker_loses_its_lease_and_its_late_result_does_not_count() {
     let mut run = Run::new(&[("b", "a")], 1);
     run.send(Event::Begin);
     assert_eq!(run.pass(LEASE_SECONDS - 1.0), []);
-    run.send(Event::Progress { build: 1, progress: Progress::StageBegan(Stage::Build) });
+    run.send(Coming::Progress(1, Progress::StageBegan(Stage::Build)));
     assert_eq!(run.pass(LEASE_SECONDS - 1.0), [], "progress renewed the lease");
-    assert_eq!(run.pass(2.0), [(2, "a".to_owned())]);
+    assert_eq!(run.pass(2.0), []);
+    assert_eq!(run.state("a"), PackageState::Ready, "it waits for a worker");
+    assert_eq!(run.starts_worker(), [(2, "a".to_owned())]);
     run.send(good(1));
     assert_eq!(run.state("a"), PackageState::Building, "the late result is nobody's");
     run.send(good(2));
@@ -397,9 +540,11 @@ fn no_lease_lapses_while_the_coordinator_is_away() {
         // A full disk, a store that takes its time, a machine that slept: what came meanwhile is heard after the tick.
         run.now_seconds += away_seconds;
         assert_eq!(run.send(Event::Tick), []);
-        run.send(Event::Progress { build: 1, progress: Progress::Alive });
-        assert_eq!(run.pass(LEASE_SECONDS - 1.0), []);
-        assert_eq!(run.pass(2.0), [(2, "a".to_owned())], "one that stays silent is lost all the same");
+        run.send(Coming::Progress(1, Progress::Wants(1)));
+        run.pass(LEASE_SECONDS - 1.0);
+        assert_eq!(run.state("a"), PackageState::Building);
+        run.pass(2.0);
+        assert_eq!(run.state("a"), PackageState::Ready, "one that stays silent is lost all the same");
     }
 }
 
@@ -409,9 +554,10 @@ fn a_worker_is_not_lost_for_ever() {
     run.send(Event::Begin);
     let times = RetryPolicy::default().times(FailureKind::Lost);
     for build in 1..=times {
-        assert_eq!(run.pass(LEASE_SECONDS + 1.0), [(u64::from(build) + 1, "a".to_owned())]);
+        run.pass(LEASE_SECONDS + 1.0);
+        assert_eq!(run.starts_worker(), [(u64::from(build) + 1, "a".to_owned())]);
     }
-    assert_eq!(run.pass(LEASE_SECONDS + 1.0), []);
+    run.pass(LEASE_SECONDS + 1.0);
     assert_eq!((run.state("a"), run.finished()), (PackageState::Failed, Some(RunState::Finished)));
 }
 
@@ -454,13 +600,42 @@ fn cores_follow_what_builds_want_and_are_said_in_the_order_of_rank() {
     };
     run.send(Event::Begin);
     assert_eq!(allotted(&run), [(1, 1), (2, 1)]);
-    run.send(Event::Wants { build: 2, cores: 9 });
+    run.send(Coming::Progress(2, Progress::Wants(9)));
     assert_eq!(allotted(&run), [(1, 1), (2, 3)]);
-    run.send(Event::Wants { build: 1, cores: 3 });
+    run.send(Coming::Progress(1, Progress::Wants(3)));
     assert_eq!(allotted(&run), [(1, 3), (2, 1)], "the path comes first");
-    run.send(Event::Wants { build: 77, cores: 3 });
+    run.send(Coming::Progress(77, Progress::Wants(3)));
     run.send(bad(1, FailureKind::Command));
     assert_eq!(allotted(&run), [(2, 4)]);
+}
+
+#[test]
+fn outputs_that_were_not_admitted_fail_the_build() {
+    let mut run = Run::new(&[("b", "a")], 1);
+    run.send(Event::Begin);
+    let (session, attempt) = (run.worker.session, run.worker.attempts[&1]);
+    let outputs = vec![output("x", "admitted")];
+    run.say(ToCoordinator::Built {
+        session,
+        attempt,
+        built: Built { build: 1, outputs, is_repeated: false },
+    });
+    run.send(good(1));
+    assert_eq!((run.state("a"), run.state("b")), (PackageState::Failed, PackageState::Blocked));
+    let reason = run.coordinator.reason(run.id("a")).to_string();
+    assert!(reason.contains("not the outputs that were admitted"), "{reason}");
+    assert!(!run.actions.iter().any(|action| matches!(action, Action::Adopt { .. })));
+}
+
+#[test]
+fn a_lease_that_cannot_be_sent_fails_its_package_alone() {
+    let mut run = Run::new(&[("b", "a"), ("d", "c")], 1);
+    run.send(Event::Begin);
+    let explanation = "a message of 99 bytes".to_owned();
+    assert_eq!(run.send(Event::Unsendable { build: 1, explanation }), [(2, "c".to_owned())]);
+    assert_eq!(run.state("a"), PackageState::Failed);
+    assert!(run.coordinator.reason(run.id("a")).to_string().contains("99 bytes"));
+    assert_eq!(run.send(Event::Unsendable { build: 77, explanation: String::new() }), []);
 }
 
 fn stage_of(started_seconds: f64, wall_seconds: f64) -> StageResult {
@@ -488,7 +663,7 @@ fn records_have_times_of_the_coordinators_clock_alone() {
     run.now_seconds = 90.0;
     // Its worker's clock is years behind, and so is that of what fetched for it.
     let stage = Box::new(stage_of(7.0, 30.0));
-    run.send(Event::Progress { build: 1, progress: Progress::StageEnded(stage) });
+    run.send(Coming::Progress(1, Progress::StageEnded(stage)));
     run.now_seconds = 91.0;
     run.send(good(1));
     let mut times = Vec::new();
@@ -510,7 +685,6 @@ fn records_have_times_of_the_coordinators_clock_alone() {
 #[test]
 fn a_build_is_recorded_with_its_attempt_and_its_worker() {
     let mut run = Run::new(&[("a", "a"), ("b", "b")], 4);
-    run.coordinator = run.coordinator.clone().with_own_machine("kiln-1".to_owned(), 3);
     run.send(Event::Begin);
     let mut granted = Vec::new();
     let mut recorded = Vec::new();
@@ -534,12 +708,12 @@ fn a_stage_is_told_for_how_long_it_could_use_several_cores() {
     run.send(Event::Begin);
     for (now_seconds, cores) in [(10.0, 4), (12.0, 3), (15.0, 1), (20.0, 2)] {
         run.now_seconds = now_seconds;
-        run.send(Event::Wants { build: 1, cores });
+        run.send(Coming::Progress(1, Progress::Wants(cores)));
     }
     let mut end = |now_seconds, wall_seconds| {
         run.now_seconds = now_seconds;
         let stage = stage_of(0.0, wall_seconds);
-        run.send(Event::Progress { build: 1, progress: Progress::StageEnded(Box::new(stage)) });
+        run.send(Coming::Progress(1, Progress::StageEnded(Box::new(stage))));
         run.actions.iter().rev().find_map(|action| match action {
             Action::Record(Record::StageEnded { stage, .. }) => stage.parallel_seconds,
             _ => None,
@@ -553,12 +727,9 @@ fn a_stage_is_told_for_how_long_it_could_use_several_cores() {
 #[test]
 fn pressure_holds_starts_back() {
     let mut run = Run::new(&[("a", "a"), ("b", "b")], 2);
-    run.send(Event::Pressure { machine: MachineId(0), pressure: Pressure::High });
+    run.send(Coming::Pressure(Pressure::High));
     assert_eq!(run.send(Event::Begin), [(1, "a".to_owned())]);
-    assert_eq!(
-        run.send(Event::Pressure { machine: MachineId(0), pressure: Pressure::Low }),
-        [(2, "b".to_owned())]
-    );
+    assert_eq!(run.send(Coming::Pressure(Pressure::Low)), [(2, "b".to_owned())]);
 }
 
 #[test]
@@ -610,30 +781,28 @@ fn in_every_seeded_run_dependencies_come_first_and_the_run_ends() {
             }
             run.now_seconds += 1.0;
             let event = match random.below(15) {
-                0 => asked(RequestKind::Skip, &names[random.below(25) as usize]),
-                1 => asked(RequestKind::Retry, &names[random.below(25) as usize]),
-                2 => asked(RequestKind::Bump, &names[random.below(25) as usize]),
+                0 => asked(RequestKind::Skip, &names[random.below(25) as usize]).into(),
+                1 => asked(RequestKind::Retry, &names[random.below(25) as usize]).into(),
+                2 => asked(RequestKind::Bump, &names[random.below(25) as usize]).into(),
                 3 => {
-                    open.extend(run.pass(LEASE_SECONDS));
-                    Event::Tick
+                    open.extend(run.pass(LEASE_SECONDS + 1.0));
+                    open.extend(run.starts_worker());
+                    Event::Tick.into()
                 }
                 4 => good(random.below(60)),
                 5 if !open.is_empty() => {
                     let kinds = [FailureKind::Machine, FailureKind::Signal, FailureKind::Disk];
                     bad(open.swap_remove(0).0, kinds[random.below(3) as usize])
                 }
-                12 => Event::Wants { build: random.below(60), cores: random.below(5) as u32 },
-                13 => Event::Pressure {
-                    machine: MachineId(0),
-                    pressure: [Pressure::Low, Pressure::High][random.below(2) as usize],
-                },
+                12 => Coming::Progress(random.below(60), Progress::Wants(random.below(5) as u32)),
+                13 => Coming::Pressure([Pressure::Low, Pressure::High][random.below(2) as usize]),
                 14 if !open.is_empty() => bad(open.swap_remove(0).0, FailureKind::Memory),
                 6 if !open.is_empty() => bad(open.swap_remove(0).0, FailureKind::Command),
                 _ if !open.is_empty() => {
                     let index = random.below(open.len() as u64) as usize;
                     good(open.swap_remove(index).0)
                 }
-                _ => Event::Tick,
+                _ => Event::Tick.into(),
             };
             let grants = run.send(event);
             for (_, name) in &grants {

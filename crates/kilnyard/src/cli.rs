@@ -307,6 +307,9 @@ pub struct Build {
     /// Print events as JSON, one a line.
     #[arg(long)]
     pub json: bool,
+    /// Write the messages between coordinator and worker to this file, one a line, as JSON.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub messages: Option<PathBuf>,
 }
 
 /// A package.

@@ -6,7 +6,9 @@
 //! - the recorder ([`book`]): the store. It writes what was decided, and takes requests from other terminals;
 //! - the preparer ([`preparer`]): what is there of the set. It alone solves;
 //! - the feed ([`feed`]), which is the thread that began the run: the picture and the view;
-//! - slots and fetchers, which send events.
+//! - the worker ([`kilnyard_worker::Client`]): its builds and the cores of this machine. Coordinator and worker send each other messages
+//!   ([`link`]), as they would over a network;
+//! - fetchers, which send events.
 //!
 //! They share nothing that changes. Signals are a flag.
 
@@ -16,7 +18,6 @@ mod fetch;
 mod link;
 mod owner;
 mod preparer;
-mod slots;
 pub mod view;
 
 use crate::error::{Context, Error, Kind, Result};
@@ -31,28 +32,30 @@ use kilnyard_driver::{Driver, Input};
 use kilnyard_mirror::DistfileStore;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::result::PackageState;
-use kilnyard_schedule::Pressure;
+use kilnyard_protocol::{Hello, Versions};
+use kilnyard_schedule::Machine;
 use kilnyard_store::{ForcedRun, Number, PackageRow, Record, Request, RequestKind, RunRow, RunState, Store};
-use kilnyard_worker::{Cores, Worker};
+use kilnyard_worker::{Client, Cores, Inbox, JobserverStyle, Worker};
+use link::{Link, ToOwner, Transcript};
 use owner::{Ended, Owner};
 use preparer::{Desk, Preparer};
 use rand::RngCore;
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::time::Instant;
 use view::{Seen, Snapshot, View};
 
-/// What is done when cores are given to builds; reads after "failed to".
-const SHARING: &str = "share out the cores";
-
-/// What a run is told.
+/// The settings of one run.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Packages that are built even if their outputs are right.
     pub forced: Forced,
     /// Whether each package is built twice, to compare.
     pub checks_reproducible: bool,
+    /// Where all messages of coordinator and worker are written, if anywhere.
+    pub transcript: Option<PathBuf>,
 }
 
 impl Options {
@@ -89,6 +92,8 @@ pub enum Message {
     Event(Box<Event>),
     /// For the driver.
     Input(Box<Input>),
+    /// A message of the worker.
+    OfWorker(Vec<u8>),
     /// This many bytes came from a mirror.
     Received(u64),
     /// Whoever watches has seen enough.
@@ -268,16 +273,25 @@ impl Parts<'_> {
             is_resumed,
             started: Instant::now(),
             cores: planned.shape.machine.cores,
-            slots: coordinator.slots(),
+            slots: planned.shape.slots(),
             expected_seconds: planned.plan.expected_seconds,
             counts: coordinator.counts(),
             builds: Vec::new(),
             remaining_path_seconds: coordinator.remaining_path_seconds(),
             bytes_fetched: 0,
         };
-        let slots = coordinator.slots();
-        let machine = planned.shape.machine.oversubscribed();
-        let jobs_of_builds = planned.shape.jobs;
+        let hello = hello(&planned.shape.machine);
+        let mut client = Client {
+            worker: &worker,
+            cores: Cores::new(
+                &yard.folder.display().to_string(),
+                planned.shape.machine.oversubscribed().cores,
+            ),
+            has_jobservers: worker.settings().jobserver != JobserverStyle::Off && planned.shape.jobs > 1,
+            capabilities: Vec::new(),
+        };
+        let (inbox, incomings) = Inbox::new();
+        let transcript = options.transcript.as_deref().map(Transcript::create).transpose()?;
         let mut picture = Picture::new(set.graph(), snapshot);
         view.see(&Seen::Began, &picture.snapshot);
         let (stock, expected) = planned.parts();
@@ -294,15 +308,12 @@ impl Parts<'_> {
         };
         let (ended, refused, has_rescanned, receiver) = std::thread::scope(|scope| {
             let mut owner = Owner {
-                yard,
                 run,
                 expected,
-                is_parallel: jobs_of_builds > 1,
                 checks_reproducible: options.checks_reproducible,
+                tests_outputs: yard.config.build.test,
                 driver,
-                cores: Cores::new(&yard.folder.display().to_string(), machine.cores),
-                is_pressed: Pressure::Low,
-                slots: slots::Slots::start(scope, &worker, slots),
+                link: Link::new(inbox, transcript),
                 fetchers: fetch::Fetchers::start(
                     scope,
                     yard,
@@ -314,12 +325,20 @@ impl Parts<'_> {
                 jobs,
                 desk,
                 feed,
-                sender: sender.clone(),
                 bytes_fetched: 0,
                 ended: None,
             };
-            let leaving = [Leaving(sender.clone()), Leaving(sender.clone())];
-            let [of_preparer, of_recorder] = leaving;
+            let leaving = [Leaving(sender.clone()), Leaving(sender.clone()), Leaving(sender.clone())];
+            let [of_preparer, of_recorder, of_client] = leaving;
+            let to_owner = ToOwner(sender.clone());
+            scope.spawn(move || {
+                let _leaving = of_client;
+                if let Err(error) = client.run(hello, incomings, &to_owner) {
+                    let failed = Err::<(), _>(error).context(Kind::Machine, "perform builds");
+                    // Without an owner the run is over.
+                    let _ = failed.map_err(|error| to_owner.0.send(Message::Failed(Box::new(error))));
+                }
+            });
             let preparer = scope.spawn(move || {
                 let _leaving = of_preparer;
                 preparer.answer_all(&questions);
@@ -334,11 +353,11 @@ impl Parts<'_> {
             let worker = &worker;
             let owner = scope.spawn(move || {
                 let ended = owner.drive(&receiver, asked);
-                owner.slots.cancel_all();
+                let closed = owner.link.close();
                 owner.fetchers.cancel();
                 // At worst they are made again.
                 let _ = worker.keep_layers();
-                (ended, receiver)
+                (ended.and_then(|ended| closed.map(|()| ended)), receiver)
             });
             picture.show_all(&shown, view, &sender);
             let (ended, receiver) = joined(owner);
@@ -370,7 +389,22 @@ impl Parts<'_> {
 
 /// The name of this machine, by which records name the worker that is in this process.
 fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    if name.is_empty() { "localhost".to_owned() } else { name }
+}
+
+/// How the worker in this process introduces itself.
+fn hello(machine: &Machine) -> Hello {
+    Hello {
+        worker: host_name(),
+        // There is one of this coordinator.
+        process: std::process::id().to_string(),
+        versions: Versions::OURS,
+        cores: machine.cores,
+        speed: machine.speed,
+        memory_bytes: machine.memory_bytes,
+        disk_bytes: machine.disk_bytes,
+    }
 }
 
 /// What a thread came to; its panic is passed on.

@@ -89,7 +89,7 @@ pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
     if let Some(more) = planned.workshop.remarks().len().checked_sub(REMARKS_TOLD_MAX + 1) {
         tell!("and {} more notes", more + 1);
     }
-    let run_options = Options { forced, checks_reproducible };
+    let run_options = Options { forced, checks_reproducible, transcript: options.messages.clone() };
     let mut view: Box<dyn View> = if options.json {
         let events = Events::new(Box::new(yard.store()?), Box::new(std::io::stdout()));
         Box::new(events.map_err(store_error)?)

@@ -33,6 +33,8 @@ pub enum Shown {
     Progress { build: Number, progress: Progress },
     /// A worker returned this.
     Ended(Box<BuildResult>),
+    /// A build ended without a result.
+    Lost(Number),
     /// The cores of each build.
     Allotted(Vec<(Number, u32)>),
     /// There is no room on the disk.
@@ -60,8 +62,7 @@ impl Feed {
     pub fn show(&self, shown: Shown) -> bool {
         match shown {
             // The next one says the same.
-            Shown::Tick { .. }
-            | Shown::Progress { progress: Progress::Sample { .. } | Progress::Alive, .. } => {
+            Shown::Tick { .. } | Shown::Progress { progress: Progress::Sample { .. }, .. } => {
                 !matches!(self.0.try_send(shown), Err(std::sync::mpsc::TrySendError::Disconnected(_)))
             }
             _ => self.0.send(shown).is_ok(),
@@ -99,6 +100,8 @@ impl Picture<'_> {
         match shown {
             Shown::Standing(standing) => {
                 self.standing = standing;
+                // After a reload, those that were running do not count.
+                self.snapshot.builds.clear();
                 let count = |state| self.standing.iter().filter(|other| **other == Some(state)).count();
                 self.snapshot.counts =
                     PackageState::ALL.into_iter().map(|state| (state, count(state) as u64)).collect();
@@ -118,7 +121,13 @@ impl Picture<'_> {
             Shown::Refused { request, reason } => {
                 view.see(&Seen::Refused { request: &request, reason: &reason }, &self.snapshot);
             }
-            Shown::Granted(build) => self.snapshot.builds.push(*build),
+            Shown::Granted(build) => {
+                // A grant that did not arrive is sent again.
+                if self.snapshot.builds.iter().all(|seen| seen.build != build.build) {
+                    self.snapshot.builds.push(*build);
+                }
+            }
+            Shown::Lost(build) => self.snapshot.builds.retain(|seen| seen.build != build),
             Shown::Progress { build, progress } => self.progress(build, &progress, view),
             Shown::Ended(result) => {
                 let ended = self.snapshot.builds.iter().position(|seen| seen.build == result.build);
@@ -153,7 +162,7 @@ impl Picture<'_> {
                 let seen = seen.clone();
                 view.see(&Seen::StageBegan(&seen, *stage), &self.snapshot);
             }
-            Progress::StageEnded(_) | Progress::Alive | Progress::Wants(_) => {}
+            Progress::StageEnded(_) | Progress::Wants(_) => {}
             Progress::Sample { memory_bytes, .. } => seen.memory_bytes = *memory_bytes,
         }
     }

@@ -103,11 +103,10 @@ impl Coordinator {
             run: self.run,
             name: self.graph.name(id).to_owned(),
             state,
-            reason: reason.clone(),
+            reason,
             blamed: blamed.map(|id| self.graph.name(id).to_owned()),
             at_seconds: self.now_seconds,
         }));
-        actions.push(Action::Tell(Notice::State { package: id, state, reason }));
     }
 
     fn begin(&mut self, actions: &mut Vec<Action>) {
@@ -520,7 +519,6 @@ impl Coordinator {
             lines: Vec::new(),
         };
         let result = BuildResult { build, outcome: Err(failure), is_reproducible: None };
-        actions.push(Action::Tell(Notice::Ended(result.clone())));
         self.ended(self.now_seconds, result, actions);
     }
 

@@ -408,7 +408,6 @@ impl Coordinator {
                 }
             }
         }
-        actions.push(Action::Tell(Notice::Ended(result.clone())));
         self.ended(self.now_seconds, result, actions);
         self.say(machine, |session| ToWorker::Acknowledged { session, attempt }, actions);
     }

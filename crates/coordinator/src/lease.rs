@@ -1,6 +1,6 @@
 //! How leases are sent, and how they end without a result.
 
-use crate::{Action, Coordinator, Ending, Granted, LEASE_SECONDS, LeaseState, Notice};
+use crate::{Action, Coordinator, Ending, Granted, LEASE_SECONDS, LeaseState};
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::reason::{Again, Reason};
@@ -80,7 +80,6 @@ impl Coordinator {
             failure: None,
             is_reproducible: None,
         }));
-        actions.push(Action::Tell(Notice::Lost(build)));
         if let Some(machine) = lease.machine {
             let (attempt, reason) = (lease.attempt, "its lease is over".to_owned());
             self.say(machine, |session| ToWorker::Superseded { session, attempt, reason }, actions);

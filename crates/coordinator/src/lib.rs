@@ -268,29 +268,16 @@ pub struct Open {
     pub stages: Vec<StageResult>,
 }
 
-/// Something that people who watch want to know.
+/// Something that people who watch want to know, and that no record says.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Notice {
-    /// A package stands elsewhere now.
-    State {
-        /// The package.
-        package: PackageId,
-        /// Where it stands.
-        state: PackageState,
-        /// Why.
-        reason: Reason,
-    },
-    /// A build goes on like this.
+    /// The progress of a build.
     Progress {
         /// The build.
         build: Number,
         /// How it goes.
         progress: Progress,
     },
-    /// A build ended with this result.
-    Ended(BuildResult),
-    /// A build ended without a result: its worker is gone, or gave it back.
-    Lost(Number),
     /// A request could not be granted.
     Refused {
         /// The request.
@@ -587,9 +574,10 @@ impl Coordinator {
         self.packages[package.index()].state
     }
 
-    /// Where each package stands, in the order of the graph; none for those that the run is not concerned with.
-    pub fn standing(&self) -> Vec<Option<PackageState>> {
-        self.packages.iter().map(|package| package.is_in_run.then_some(package.state)).collect()
+    /// The packages of the run, with the state of each.
+    pub fn standing(&self) -> impl Iterator<Item = (&str, PackageState)> {
+        let packages = self.graph.packages().zip(&self.packages).filter(|(_, package)| package.is_in_run);
+        packages.map(|(id, package)| (self.graph.name(id), package.state))
     }
 
     /// Why it stands there.

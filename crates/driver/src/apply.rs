@@ -4,7 +4,7 @@ use crate::{
     Commit, Decision, Driver, Input, Loaded, Phase, Preparing, RECORDS_MAX, RELOADS_MAX,
     ROOM_LASTING_SECONDS_MIN, ROOM_PATIENCE_SECONDS, ROOM_PAUSE_SECONDS, Refusal, Task, ToPrepare,
 };
-use kilnyard_coordinator::{Action, Event, Granted, Notice, Prepared, Reading};
+use kilnyard_coordinator::{Action, Event, Granted, Prepared, Reading};
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::result::PackageState;
 use kilnyard_protocol::ToWorker;
@@ -76,10 +76,8 @@ impl Driver {
     /// Forgets builds that are over.
     fn forget_ended(&mut self, actions: &[Action]) {
         for action in actions {
-            match action {
-                Action::Tell(Notice::Ended(result)) => drop(self.granted.remove(&result.build)),
-                Action::Tell(Notice::Lost(build)) => drop(self.granted.remove(build)),
-                _ => {}
+            if let Action::Record(Record::BuildEnded { build, .. }) = action {
+                self.granted.remove(build);
             }
         }
     }

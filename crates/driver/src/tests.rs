@@ -7,7 +7,7 @@ mod slowness;
 
 use crate::*;
 use kilnyard_agent::{Action as OfAgent, Agent, Event as ToAgent};
-use kilnyard_coordinator::{Attempts, Channel, Granted, LEASE_SECONDS, Notice, ToBuild};
+use kilnyard_coordinator::{Attempts, Channel, Granted, LEASE_SECONDS, ToBuild};
 use kilnyard_model::graph::Graph;
 use kilnyard_model::order::{BuildOrder, FamilyOrder, Key, RootOrder, Stage};
 use kilnyard_model::reason::Reason;
@@ -289,11 +289,6 @@ impl World {
         let knows = |is: &dyn Fn(&Record) -> bool| self.store.iter().any(is);
         match &action {
             Action::Record(_) | Action::Prepare { .. } => panic!("{action:?} is not to be performed"),
-            Action::Tell(Notice::State { package, state, .. }) => {
-                let name = self.driver.scheduler.graph().name(*package);
-                let is_it = |record: &Record| matches!(record, Record::Package { name: n, state: s, .. } if n == name && s == state);
-                assert!(knows(&is_it), "{name} is {state} and the store does not know");
-            }
             Action::Grant(Granted { build, .. }) => {
                 let is_it =
                     |record: &Record| matches!(record, Record::BuildBegan(row) if row.number == *build);

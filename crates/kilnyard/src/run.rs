@@ -15,8 +15,10 @@
 mod book;
 mod feed;
 mod fetch;
+mod follow;
 mod link;
 mod owner;
+pub mod picture;
 mod preparer;
 pub mod view;
 
@@ -26,7 +28,7 @@ use crate::signals;
 use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
 use book::{Beginnings, Book, Broken, lost};
-use feed::{Feed, Picture};
+use feed::Feed;
 use kilnyard_coordinator::{Attempts, Coordinator, Event};
 use kilnyard_driver::{Driver, Input};
 use kilnyard_mirror::DistfileStore;
@@ -38,6 +40,7 @@ use kilnyard_store::{ForcedRun, Number, PackageRow, Record, Request, RequestKind
 use kilnyard_worker::{Client, Cores, Inbox, JobserverStyle, Worker};
 use link::{Link, ToOwner, Transcript};
 use owner::{Ended, Owner};
+use picture::{Follower, Picture};
 use preparer::{Desk, Preparer};
 use rand::RngCore;
 use std::collections::HashSet;
@@ -131,6 +134,8 @@ pub struct Run<'a> {
 impl Run<'_> {
     /// Runs until everything is decided, or somebody interrupts.
     pub fn run(mut self, view: &mut dyn View) -> Result<Outcome> {
+        // From here on: views show what is decided by reading it.
+        let follower = Follower::new(Box::new(self.yard.store()?)).map_err(store_error)?;
         let included = self.included();
         let lead = self.store.lead().map_err(store_error)?;
         let previous = self.store.last_run().map_err(store_error)?;
@@ -180,7 +185,7 @@ impl Run<'_> {
             book.resume().map_err(store_error)?;
         }
         let parts = Parts { yard: self.yard, planned: &mut self.planned, options: &self.options };
-        parts.drive(book, resumed.is_some(), driver, &self.distfiles, view)
+        parts.drive(book, resumed.is_some(), driver, &self.distfiles, follower, view)
     }
 
     /// The packages that this run is concerned with: those of the plan.
@@ -252,13 +257,13 @@ impl Parts<'_> {
         is_resumed: bool,
         driver: Driver,
         distfiles: &Arc<DistfileStore>,
+        follower: Follower,
         view: &mut dyn View,
     ) -> Result<Outcome> {
         let Parts { yard, planned, options } = self;
         let run = book.run;
         let rows: Vec<PackageRow> = planned.plan.packages.iter().map(|row| row.package.clone()).collect();
         let left_out = left_out(&rows);
-        let set = planned.workshop.clone();
         let broken = book.beginnings.broken.clone();
         let worker = worker(yard, distfiles)?;
         let asked = asked(yard, book.store)?;
@@ -292,9 +297,10 @@ impl Parts<'_> {
         };
         let (inbox, incomings) = Inbox::new();
         let transcript = options.transcript.as_deref().map(Transcript::create).transpose()?;
-        let mut picture = Picture::new(set.graph(), snapshot);
-        view.see(&Seen::Began, &picture.snapshot);
         let (stock, expected) = planned.parts();
+        let estimate = Box::new(move |package: &str| expected.seconds(package));
+        let mut picture = Picture::new(follower, estimate, snapshot);
+        view.see(&Seen::Began, &picture.snapshot);
         let mut preparer = Preparer {
             stock,
             store,
@@ -370,6 +376,7 @@ impl Parts<'_> {
                 return Err(Error::new(Kind::Internal, "the store refused something and gave no reason"));
             }
         };
+        picture.follow(view);
         // What came too late: the recorder took it, or it is still in the store.
         let late = receiver.try_iter().filter_map(|message| match message {
             Message::Input(input) => match *input {

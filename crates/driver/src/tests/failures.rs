@@ -124,20 +124,3 @@ fn a_disk_without_room_is_not_waited_for_once_the_run_is_to_end() {
     world.pass_until(8.0);
     assert_eq!(world.ended, Some(Err(())));
 }
-
-#[test]
-fn a_result_is_shown_before_what_became_of_its_package() {
-    let mut world = World::new(&[("a", "a")], 1, Pace { build_seconds: 20.0, ..Pace::default() });
-    world.begin();
-    world.pass_until(100.0);
-    let at = |is: fn(&Notice) -> bool| {
-        world
-            .performed
-            .iter()
-            .position(|action| matches!(action, Action::Tell(notice) if is(notice)))
-            .unwrap()
-    };
-    let ended = at(|notice| matches!(notice, Notice::Ended(_)));
-    let built = at(|notice| matches!(notice, Notice::State { state: PackageState::Built, .. }));
-    assert!(ended < built, "{ended} {built}");
-}

@@ -6,7 +6,6 @@ use super::feed::{Feed, Shown};
 use super::fetch::Fetchers;
 use super::link::{Link, WORKER};
 use super::preparer::{BuildOf, Desk, refused};
-use super::view::BuildSeen;
 use crate::error::{Context, Error, Kind, Result};
 use crate::plan::Expected;
 use crate::signals;
@@ -111,11 +110,15 @@ impl Owner<'_> {
 
     /// Applies what happened, and performs what follows from it.
     fn apply(&mut self, input: Input) -> Result<()> {
-        let is_loaded = matches!(input, Input::Loaded(_));
+        let (is_loaded, is_committed) =
+            (matches!(input, Input::Loaded(_)), matches!(input, Input::Committed));
         let mut tasks = Vec::new();
         self.driver.apply(now_seconds(), input, &mut tasks);
         if is_loaded {
             self.show_standing();
+        }
+        if is_committed {
+            self.feed.show(Shown::Committed);
         }
         for task in tasks {
             match task {
@@ -137,8 +140,9 @@ impl Owner<'_> {
     }
 
     fn show_standing(&self) {
-        let coordinator = self.driver.coordinator();
-        self.feed.show(Shown::Standing(coordinator.standing()));
+        let standing = self.driver.coordinator().standing();
+        let named = standing.map(|(package, state)| (package.to_owned(), state));
+        self.feed.show(Shown::Standing(named.collect()));
     }
 
     fn perform(&mut self, action: Action) -> Result<()> {
@@ -154,14 +158,9 @@ impl Owner<'_> {
                 self.desk.built(of, built);
             }
             Action::Adopt { package, outputs } => drop(self.desk.adopt(package, outputs)),
-            Action::Tell(Notice::State { package, state, reason }) => {
-                self.feed.show(Shown::State { package, state, reason });
-            }
             Action::Tell(Notice::Progress { build, progress }) => {
                 self.feed.show(Shown::Progress { build, progress });
             }
-            Action::Tell(Notice::Ended(result)) => drop(self.feed.show(Shown::Ended(Box::new(result)))),
-            Action::Tell(Notice::Lost(build)) => drop(self.feed.show(Shown::Lost(build))),
             Action::Tell(Notice::Refused { request, reason }) => {
                 self.feed.show(Shown::Refused { request, reason });
             }
@@ -172,19 +171,6 @@ impl Owner<'_> {
 
     /// Sends a lease.
     fn grant(&mut self, granted: &Granted) -> Result<()> {
-        let order = &granted.to_build.order;
-        self.feed.show(Shown::Granted(Box::new(BuildSeen {
-            build: granted.build,
-            package: order.package.clone(),
-            version: order.version.clone(),
-            slot: granted.slot,
-            stage: None,
-            started: Instant::now(),
-            stage_started: Instant::now(),
-            cores: 1,
-            memory_bytes: 0,
-            estimate_seconds: self.expected.seconds(&order.package),
-        })));
         let written_bytes = self.expected.written_bytes(granted.package);
         let lease = Box::new(granted.lease(self.run, written_bytes, self.checks_reproducible));
         let (build, session) = (granted.build, granted.session);

@@ -4,6 +4,7 @@ use crate::fixtures::{Fixture, Packages, Shared, Trial, good, processes, slow};
 use crate::support::{Yard, until};
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -367,13 +368,15 @@ fn a_run_is_followed(shared: &Shared) {
         |words: &[&str]| yard.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut run = yard.begin(&["--slots", "1"]);
     until("one is being built", || !yard.building().is_empty());
-    let killed = spawn(&["status", "--follow"]);
+    let mut killed = spawn(&["status", "--follow"]);
+    // It says at once which run that is.
+    killed.stdout.as_mut().unwrap().read_exact(&mut [0; 3]).unwrap();
     run.kill().unwrap();
     run.wait().unwrap();
     let killed = killed.wait_with_output().unwrap();
     assert_eq!(killed.status.code(), Some(1));
     let said = String::from_utf8(killed.stderr).unwrap();
-    assert!(said.contains("run 1 was killed") && said.contains("kilnyard build"), "{said}");
+    assert!(said.contains("run 1 was killed") && said.contains(" build, which resumes it"), "{said}");
     let run = yard.begin(&["--slots", "1"]);
     until("one is being built", || !yard.building().is_empty());
     let followers = [&["status", "-f"][..], &["status", "--follow", "--json"]].map(spawn);

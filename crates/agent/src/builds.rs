@@ -77,9 +77,8 @@ impl Build {
         if let Progress::Wants(cores) = progress {
             self.sharer.wants = cores.max(1);
         }
-        let is_momentary = |progress: &Progress| {
-            matches!(progress, Progress::Alive | Progress::Sample { .. } | Progress::Wants(_))
-        };
+        let is_momentary =
+            |progress: &Progress| matches!(progress, Progress::Sample { .. } | Progress::Wants(_));
         let is_like = |kept: &Progress| std::mem::discriminant(kept) == std::mem::discriminant(&progress);
         if is_momentary(&progress) {
             let unsaid = self.reports.iter_mut().skip(self.said).find(|kept| is_like(kept));

@@ -7,7 +7,7 @@ use crate::{
 };
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::PackageId;
-use kilnyard_model::order::Output;
+use kilnyard_model::order::{Output, Stage};
 use kilnyard_model::reason::{Again, Reason, StageFailed};
 use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, PackageState, StageResult};
 use kilnyard_protocol::{BuildResult, Progress, ToWorker};
@@ -26,16 +26,11 @@ impl Coordinator {
             Event::Fetched { package, stage, outcome } => {
                 self.fetched(now_seconds, package, stage, outcome, actions);
             }
-            Event::Progress { build, progress } => self.progress(now_seconds, build, progress, actions),
-            Event::Ended(result) => self.ended(now_seconds, result, actions),
-            Event::Wants { build, cores } => self.wants(now_seconds, build, cores, actions),
-            Event::Pressure { machine, pressure } => {
-                self.hear(Heard::Pressure { machine, pressure }, actions);
-            }
             Event::Heard { from, message } => self.heard(from, *message, actions),
             Event::Answered { build, is_repeated, answer } => {
                 self.answered(build, is_repeated, *answer, actions);
             }
+            Event::Unsendable { build, explanation } => self.unsendable(build, explanation, actions),
             Event::Requested(request) => self.requested(request, actions),
             Event::Stop => self.stop(actions),
             Event::Tick => {
@@ -108,11 +103,10 @@ impl Coordinator {
             run: self.run,
             name: self.graph.name(id).to_owned(),
             state,
-            reason: reason.clone(),
+            reason,
             blamed: blamed.map(|id| self.graph.name(id).to_owned()),
             at_seconds: self.now_seconds,
         }));
-        actions.push(Action::Tell(Notice::State { package: id, state, reason }));
     }
 
     fn begin(&mut self, actions: &mut Vec<Action>) {
@@ -376,10 +370,7 @@ impl Coordinator {
         // There are as many slots as the scheduler starts builds at most, and each of them has one.
         let Some(slot) = seat.slots_free.pop_first() else { return };
         let worker = seat.worker.clone();
-        let at = match &worker {
-            Some(_) => Performer { worker: worker.clone(), cores: seat.cores },
-            None => self.own_machine.clone(),
-        };
+        let at = Performer { worker: Some(worker.clone()), cores: seat.cores };
         let build = self.next_build;
         self.next_build += 1;
         let attempt = self.attempts.next();
@@ -394,7 +385,7 @@ impl Coordinator {
         self.push_grant(build, actions);
     }
 
-    /// A build can use so many cores from now on.
+    /// A build can use another number of cores.
     fn wants(&mut self, now_seconds: f64, build: Number, cores: u32, actions: &mut Vec<Action>) {
         if let Some(lease) = self.leases.get_mut(&build) {
             lease.wants(now_seconds, cores);
@@ -422,13 +413,12 @@ impl Coordinator {
                 actions.push(Action::Record(Record::StageEnded { build, at_seconds: now_seconds, stage }));
             }
             Progress::Wants(cores) => self.wants(now_seconds, build, cores, actions),
-            Progress::StageBegan(_) | Progress::Alive | Progress::Sample { .. } => {}
+            Progress::StageBegan(_) | Progress::Sample { .. } => {}
         }
     }
 
     pub(crate) fn ended(&mut self, now_seconds: f64, result: BuildResult, actions: &mut Vec<Action>) {
-        // A result whose lease is over is nobody's: the build was given away or is not wanted any more.
-        let worker = self.leases.get(&result.build).and_then(|lease| lease.worker.clone());
+        let Some(worker) = self.leases.get(&result.build).map(|lease| lease.worker.clone()) else { return };
         let Some(lease) = self.close(result.build, Ending::Acknowledged(worker)) else { return };
         let id = lease.package;
         let record = |outcome, failure| {
@@ -519,6 +509,19 @@ impl Coordinator {
         self.hear(Heard::Ended { package: id, outcome }, actions);
     }
 
+    /// A lease that cannot be sent fails its package.
+    fn unsendable(&mut self, build: Number, explanation: String, actions: &mut Vec<Action>) {
+        let failure = Failure {
+            stage: Stage::Build,
+            kind: FailureKind::Dependencies,
+            message: explanation,
+            line_number: None,
+            lines: Vec::new(),
+        };
+        let result = BuildResult { build, outcome: Err(failure), is_reproducible: None };
+        self.ended(self.now_seconds, result, actions);
+    }
+
     fn is_same(&self, id: PackageId, outputs: &[Output]) -> bool {
         let package = &self.packages[id.index()];
         package.kept.as_ref().is_some_and(|kept| {
@@ -544,20 +547,17 @@ impl Coordinator {
         }
     }
 
-    /// Ends leases whose workers said nothing for too long; their packages are built again.
+    /// Ends leases whose workers said nothing for too long; their packages are built again, and not by a worker that is
+    /// silent.
     fn expire(&mut self, now_seconds: f64, actions: &mut Vec<Action>) {
-        let mut over: Vec<Number> = self
-            .leases
-            .iter()
-            .filter(|(_, lease)| lease.ends_seconds < now_seconds)
-            .map(|(build, _)| *build)
-            .collect();
+        for machine in self.seats.silent_since(now_seconds - LEASE_SECONDS) {
+            self.leave(machine, actions);
+        }
+        let over = self.leases.iter().filter(|(_, lease)| lease.ends_seconds < now_seconds);
+        let mut over: Vec<Number> = over.map(|(build, _)| *build).collect();
         over.sort_unstable();
         for build in over {
             self.lose(build, actions);
-        }
-        for machine in self.seats.silent_since(now_seconds - LEASE_SECONDS) {
-            self.leave(machine, actions);
         }
     }
 
@@ -576,14 +576,12 @@ impl Coordinator {
             let id = lease.package;
             self.packages[id.index()].build = None;
             let (machine, attempt) = (lease.machine, lease.attempt);
+            // A worker of before this coordinator was started hears of it with its first offer.
+            if let Some(machine) = machine {
+                self.say(machine, |session| ToWorker::Cancel { session, attempt }, actions);
+            }
             if self.packages[id.index()].state == PackageState::Building {
                 self.move_to(id, PackageState::Waiting, Reason::BuildCancelled, None, actions);
-            }
-            match machine {
-                Some(machine) if self.seats.get(machine).worker.is_some() => {
-                    self.say(machine, |session| ToWorker::Cancel { session, attempt }, actions);
-                }
-                _ => actions.push(Action::Cancel { build }),
             }
         }
     }
@@ -663,7 +661,7 @@ impl Coordinator {
 }
 
 impl LeaseState {
-    /// It can use so many cores from now on.
+    /// It can use this number of cores from now on.
     fn wants(&mut self, now_seconds: f64, cores: u32) {
         match self.is_parallel_since {
             None if cores > 1 => self.is_parallel_since = Some(now_seconds),

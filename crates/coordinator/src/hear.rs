@@ -341,7 +341,9 @@ impl Coordinator {
         let Some(lease) = self.leases.get_mut(&build) else { return };
         if !std::mem::replace(&mut lease.is_asked[usize::from(built.is_repeated)], true) {
             // A worker's word on which build it is counts for nothing.
-            actions.push(Action::Ask { package: lease.package, built: Built { build, ..built } });
+            let (package, built) = (lease.package, Built { build, ..built });
+            let version = self.packages[package.index()].version.clone();
+            actions.push(Action::Ask { package, version, built });
         }
     }
 
@@ -406,7 +408,6 @@ impl Coordinator {
                 }
             }
         }
-        actions.push(Action::Tell(Notice::Ended(result.clone())));
         self.ended(self.now_seconds, result, actions);
         self.say(machine, |session| ToWorker::Acknowledged { session, attempt }, actions);
     }

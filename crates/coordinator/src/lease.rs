@@ -14,9 +14,9 @@ impl Coordinator {
     pub(crate) fn push_grant(&mut self, build: Number, actions: &mut Vec<Action>) {
         let Some(lease) = self.leases.get(&build) else { return };
         let Some(machine) = lease.machine else { return };
-        // What is granted was prepared.
+        // What is granted was prepared, for a worker that is there.
         let Some(to_build) = self.packages[lease.package.index()].to_build.clone() else { return };
-        let seat = self.seats.get(machine);
+        let Some((channel, session)) = self.seats.get(machine).way() else { return };
         actions.push(Action::Grant(Granted {
             build,
             attempt: lease.attempt,
@@ -25,7 +25,8 @@ impl Coordinator {
             machine,
             slot: lease.slot,
             files: lease.files,
-            to: seat.session.map(|session| (seat.channel, session)),
+            channel,
+            session,
             to_build,
         }));
     }
@@ -79,19 +80,11 @@ impl Coordinator {
             failure: None,
             is_reproducible: None,
         }));
-        self.end_on_machine(build, &lease, actions);
-        Some(lease)
-    }
-
-    /// Lets the machine of a lease that is over know.
-    fn end_on_machine(&self, build: Number, lease: &LeaseState, actions: &mut Vec<Action>) {
-        match lease.machine {
-            Some(machine) if self.seats.get(machine).worker.is_some() => {
-                let (attempt, reason) = (lease.attempt, "its lease is over".to_owned());
-                self.say(machine, |session| ToWorker::Superseded { session, attempt, reason }, actions);
-            }
-            _ => actions.push(Action::Cancel { build }),
+        if let Some(machine) = lease.machine {
+            let (attempt, reason) = (lease.attempt, "its lease is over".to_owned());
+            self.say(machine, |session| ToWorker::Superseded { session, attempt, reason }, actions);
         }
+        Some(lease)
     }
 
     /// A package whose build came to nothing can be built again at once.
@@ -111,7 +104,7 @@ impl LeaseState {
         package: PackageId,
         attempt: Attempt,
         machine: Option<MachineId>,
-        worker: Option<String>,
+        worker: String,
         slot: u32,
         files: Files,
         now_seconds: f64,

@@ -42,8 +42,10 @@ use kilnyard_model::graph::{Graph, PackageId};
 use kilnyard_model::order::{BuildOrder, Key, Output};
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{Failure, PackageState, StageResult, StageSeen};
-use kilnyard_protocol::{Answer, BuildResult, Built, Opened, Progress, Session, ToCoordinator, ToWorker};
-use kilnyard_schedule::{Files, MachineId, Pressure, Scheduler};
+use kilnyard_protocol::{
+    Answer, BuildResult, Built, Lease, Opened, Progress, Session, ToCoordinator, ToWorker,
+};
+use kilnyard_schedule::{Files, MachineId, Scheduler};
 use kilnyard_store::{Number, Record, Request, RunState};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -82,35 +84,19 @@ pub enum Event {
         /// Why it cannot be had.
         outcome: Result<(), Failure>,
     },
-    /// A worker says how a build goes.
-    Progress {
-        /// The build.
-        build: Number,
-        /// How it goes.
-        progress: Progress,
-    },
-    /// A worker returns a result.
-    Ended(BuildResult),
-    /// A build can use this many cores from now on.
-    Wants {
-        /// The build.
-        build: Number,
-        /// The cores, at least 1.
-        cores: u32,
-    },
-    /// A machine is off for memory like this.
-    Pressure {
-        /// The machine.
-        machine: MachineId,
-        /// How it is off.
-        pressure: Pressure,
-    },
-    /// A worker says something.
+    /// A worker's message.
     Heard {
         /// Where answers go.
         from: Channel,
-        /// What it says, and what it is capable of.
+        /// The message, with the capabilities of its sender.
         message: Box<Opened<ToCoordinator>>,
+    },
+    /// The lease of a [`Action::Grant`] cannot be sent, to this or any other worker.
+    Unsendable {
+        /// The build.
+        build: Number,
+        /// Why.
+        explanation: String,
     },
     /// What [`Action::Ask`] asked is known.
     Answered {
@@ -183,7 +169,7 @@ pub enum Action {
         /// How it is to be built.
         to_build: Arc<ToBuild>,
     },
-    /// Let a machine build a package. The same may be said again where it did not arrive.
+    /// Send a lease to a worker. It is sent again where it did not arrive.
     Grant(Granted),
     /// Send this to a worker.
     Send {
@@ -196,16 +182,14 @@ pub enum Action {
     Ask {
         /// The package.
         package: PackageId,
+        /// The version that its outputs have to have.
+        version: String,
         /// What was built.
         built: Built,
     },
-    /// From now on these are the builds that go on, by machine and the highest rank first, and the cores of each.
+    /// The running builds by machine, the highest rank first, with the number of cores that each is expected to have: workers
+    /// share their cores out themselves.
     Allot(Vec<(Number, u32)>),
-    /// End a build.
-    Cancel {
-        /// The number of the build.
-        build: Number,
-    },
     /// New outputs of a package are there.
     Adopt {
         /// The package.
@@ -236,10 +220,31 @@ pub struct Granted {
     pub slot: u32,
     /// Where its work folder lies.
     pub files: Files,
-    /// The way to the worker, and the session of its message; none where no worker sits at the machine.
-    pub to: Option<(Channel, Session)>,
+    /// The way to the worker.
+    pub channel: Channel,
+    /// The session that the message belongs to.
+    pub session: Session,
     /// How it is built.
     pub to_build: Arc<ToBuild>,
+}
+
+impl Granted {
+    /// The lease, in this run. `written_bytes` is what the build is expected to write; `checks_reproducible` says whether it is
+    /// done twice, to compare.
+    pub fn lease(&self, run: Number, written_bytes: u64, checks_reproducible: bool) -> Lease {
+        Lease {
+            build: self.build,
+            attempt: self.attempt,
+            rank_seconds: self.rank_seconds,
+            run,
+            slot: self.slot,
+            files: self.files,
+            written_bytes,
+            order: self.to_build.order.clone(),
+            seen: self.to_build.seen.clone(),
+            checks_reproducible,
+        }
+    }
 }
 
 /// A build of before this coordinator was started, which may still be going on.
@@ -263,27 +268,16 @@ pub struct Open {
     pub stages: Vec<StageResult>,
 }
 
-/// Something that people who watch want to know.
+/// Something that people who watch want to know, and that no record says.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Notice {
-    /// A package stands elsewhere now.
-    State {
-        /// The package.
-        package: PackageId,
-        /// Where it stands.
-        state: PackageState,
-        /// Why.
-        reason: Reason,
-    },
-    /// A build goes on like this.
+    /// The progress of a build.
     Progress {
         /// The build.
         build: Number,
         /// How it goes.
         progress: Progress,
     },
-    /// A build ended with this result.
-    Ended(BuildResult),
     /// A request could not be granted.
     Refused {
         /// The request.
@@ -369,8 +363,8 @@ struct LeaseState {
     attempt: Attempt,
     /// None of a build of before this coordinator was started, until its worker says that it has it.
     machine: Option<MachineId>,
-    /// The worker that it was granted to, if it has a name.
-    worker: Option<String>,
+    /// The worker that it was granted to.
+    worker: String,
     slot: u32,
     files: Files,
     ends_seconds: f64,
@@ -405,7 +399,7 @@ struct LeaseState {
 #[derive(Clone, Debug)]
 enum Ending {
     /// Its result was taken from this worker.
-    Acknowledged(Option<String>),
+    Acknowledged(String),
     /// It ended without one.
     Superseded,
 }
@@ -444,7 +438,7 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// A run of the scheduler's graph. `next_build` is the first free number of a build.
+    /// A run of the graph of a scheduler without machines. `next_build` is the first free number of a build.
     pub fn new(
         run: Number,
         start: Vec<Start>,
@@ -482,9 +476,7 @@ impl Coordinator {
             graph: scheduler.graph().clone(),
             packages,
             counts,
-            seats: seats::Seats::without_workers(
-                scheduler.machines().map(|machine| scheduler.slots(machine)),
-            ),
+            seats: seats::Seats::default(),
             required: Vec::new(),
             scheduler,
             allotted: Vec::new(),
@@ -503,10 +495,19 @@ impl Coordinator {
         }
     }
 
-    /// Begins anew from what the store holds of the same run, since what was decided could not be written. Every lease is over:
-    /// the caller ends the builds of machines without a worker first, and workers find out when they are heard. `scheduler` is
+    /// Begins anew from what the store holds of the same run, since what was decided could not be written. Every lease and every
+    /// session is over: workers are asked to say hello again, and are then told which of their builds do not count. `scheduler` is
     /// one in which nothing has happened.
-    pub fn reload(&mut self, start: Vec<Start>, scheduler: Scheduler, next_build: Number) {
+    pub fn reload(
+        &mut self,
+        start: Vec<Start>,
+        scheduler: Scheduler,
+        next_build: Number,
+        actions: &mut Vec<Action>,
+    ) {
+        for machine in self.seats.talking() {
+            self.say(machine, |session| ToWorker::Again { session }, actions);
+        }
         let (attempts, retries) = (self.attempts.clone(), self.retries.clone());
         let required = std::mem::take(&mut self.required);
         let own_machine = self.own_machine.clone();
@@ -526,7 +527,7 @@ impl Coordinator {
         }
     }
 
-    /// The same, where what is built without a conversation is built by a worker of this name, on a machine of so many cores.
+    /// The same, where the machine of the coordinator, which fetches, has this name and this number of cores.
     pub fn with_own_machine(self, worker: String, cores: u32) -> Coordinator {
         Coordinator { own_machine: Performer { worker: Some(worker), cores }, ..self }
     }
@@ -540,7 +541,7 @@ impl Coordinator {
     /// sends one again gets the answer that it would have got then.
     pub fn with_results(mut self, results: impl IntoIterator<Item = (Attempt, String)>) -> Coordinator {
         let ended = results.into_iter();
-        self.ended.extend(ended.map(|(attempt, worker)| (attempt, Ending::Acknowledged(Some(worker)))));
+        self.ended.extend(ended.map(|(attempt, worker)| (attempt, Ending::Acknowledged(worker))));
         self
     }
 
@@ -560,7 +561,7 @@ impl Coordinator {
                 is_confirmed: true,
                 is_started: true,
                 recorded: stages,
-                ..LeaseState::new(id, attempt, None, Some(worker), slot, Files::Disk, now_seconds)
+                ..LeaseState::new(id, attempt, None, worker, slot, Files::Disk, now_seconds)
             };
             self.leases.insert(build, lease);
             self.open.insert(attempt, build);
@@ -573,9 +574,10 @@ impl Coordinator {
         self.packages[package.index()].state
     }
 
-    /// Where each package stands, in the order of the graph; none for those that the run is not concerned with.
-    pub fn standing(&self) -> Vec<Option<PackageState>> {
-        self.packages.iter().map(|package| package.is_in_run.then_some(package.state)).collect()
+    /// The packages of the run, with the state of each.
+    pub fn standing(&self) -> impl Iterator<Item = (&str, PackageState)> {
+        let packages = self.graph.packages().zip(&self.packages).filter(|(_, package)| package.is_in_run);
+        packages.map(|(id, package)| (self.graph.name(id), package.state))
     }
 
     /// Why it stands there.

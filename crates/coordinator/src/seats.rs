@@ -18,9 +18,9 @@ const CORES_MAX: u32 = 1 << 16;
 /// A machine of the scheduler, with the worker that sits at it.
 #[derive(Clone, Debug)]
 pub(crate) struct Seat {
-    /// The worker's name; none where builds are driven by events alone.
-    pub worker: Option<String>,
-    /// The cores of its machine; of one without a conversation 0, since the coordinator's driver says them.
+    /// The worker's name.
+    pub worker: String,
+    /// The cores of its machine.
     pub cores: u32,
     /// The process that speaks for it now, or did last.
     pub process: String,
@@ -42,22 +42,9 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    /// A machine that is there without a conversation.
-    fn silent(slots: u32) -> Seat {
-        Seat {
-            worker: None,
-            cores: 0,
-            process: String::new(),
-            session: None,
-            channel: Channel(0),
-            heard_seconds: 0.0,
-            offer: None,
-            ranks: None,
-            pressure: Pressure::Low,
-            takes_more: true,
-            slots_free: (0..slots).collect(),
-            past: VecDeque::new(),
-        }
+    /// The way to its worker; none when it left.
+    pub fn way(&self) -> Option<(Channel, Session)> {
+        self.session.map(|session| (self.channel, session))
     }
 
     /// The process that spoke for it until now does so no more, however late its messages come.
@@ -83,11 +70,6 @@ pub(crate) struct Seats {
 }
 
 impl Seats {
-    /// Machines that are there without a conversation, each with so many slots.
-    pub fn without_workers(slots: impl Iterator<Item = u32>) -> Seats {
-        Seats { seats: slots.map(Seat::silent).collect(), ..Seats::default() }
-    }
-
     pub fn get(&self, machine: MachineId) -> &Seat {
         &self.seats[machine.index()]
     }
@@ -164,23 +146,28 @@ impl Seats {
         slots: u32,
         now_seconds: f64,
     ) {
-        if machine.index() == self.seats.len() {
-            self.seats.push(Seat::silent(0));
-            self.names.insert(hello.worker.clone(), machine);
-        }
-        let seat = &mut self.seats[machine.index()];
+        let is_new = machine.index() == self.seats.len();
+        let seat = Seat {
+            worker: hello.worker.clone(),
+            cores: hello.cores,
+            process: hello.process.clone(),
+            session: Some(session),
+            channel,
+            heard_seconds: now_seconds,
+            offer: None,
+            ranks: None,
+            pressure: Pressure::Low,
+            takes_more: true,
+            slots_free: (0..slots).collect(),
+            past: if is_new { VecDeque::new() } else { std::mem::take(&mut self.get_mut(machine).past) },
+        };
         self.sessions.insert(session, machine);
-        seat.worker = Some(hello.worker.clone());
-        seat.cores = hello.cores;
-        seat.process.clone_from(&hello.process);
-        seat.session = Some(session);
-        seat.channel = channel;
-        seat.heard_seconds = now_seconds;
-        seat.slots_free = (0..slots).collect();
-        seat.offer = None;
-        seat.ranks = None;
-        seat.pressure = Pressure::Low;
-        seat.takes_more = true;
+        if is_new {
+            self.names.insert(hello.worker.clone(), machine);
+            self.seats.push(seat);
+        } else {
+            *self.get_mut(machine) = seat;
+        }
     }
 
     /// The conversation with a machine's worker is over; whether there was one.

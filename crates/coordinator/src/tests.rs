@@ -1,162 +1,14 @@
 //! Made-up events, and a seeded simulation with workers that fail, lie, come late and vanish.
 
+mod run;
+
 use super::*;
-use kilnyard_model::order::{FamilyOrder, Key, RootOrder, Stage};
+use kilnyard_model::order::Stage;
 use kilnyard_model::result::{FailureKind, Measures};
-use kilnyard_schedule::{Basis, Limits, Machine, Work};
+use kilnyard_schedule::Pressure;
 use kilnyard_store::RequestKind;
+use run::{Coming, Run, asked, attempts, bad, good, output, scheduler, start, to_build};
 use std::collections::BTreeMap;
-use std::collections::VecDeque;
-
-struct Run {
-    coordinator: Coordinator,
-    actions: Vec<Action>,
-    now_seconds: f64,
-}
-
-fn start() -> Start {
-    Start {
-        state: PackageState::Waiting,
-        reason: Reason::Undecided,
-        blamed: None,
-        is_in_run: true,
-        recipe_version: "1".into(),
-        kept: None,
-        published_revision: 0,
-    }
-}
-
-/// What there is to know of a package that is to be built.
-fn to_build() -> Prepared {
-    let order = BuildOrder {
-        package: String::new(),
-        version: "1".into(),
-        family: FamilyOrder::default(),
-        key: Key { digest: "k".into(), lines: Vec::new() },
-        root: RootOrder::default(),
-        work: None,
-        fetch: None,
-        stages: Vec::new(),
-        clients: Vec::new(),
-        fakeroots: Vec::new(),
-        output_folder: String::new(),
-    };
-    Prepared::Build(Box::new(ToBuild {
-        reason: Reason::FirstBuild,
-        order,
-        seen: Vec::new(),
-        recipe_version: "1".into(),
-        published_revision: 0,
-    }))
-}
-
-fn attempts() -> Attempts {
-    Attempts::new([7; Attempts::SECRET_BYTES])
-}
-
-/// Every package takes a second on one core.
-fn scheduler(graph: Graph, cores: u32) -> Scheduler {
-    let works = vec![Work::serial(1.0, Basis::Recorded); graph.len()];
-    Scheduler::new(Arc::new(graph), works, vec![Machine::of_cores(cores)], Limits::default()).unwrap()
-}
-
-impl Run {
-    fn new(edges: &[(&str, &str)], slots: u32) -> Run {
-        let mut graph = Graph::new();
-        for (package, dependency) in edges {
-            let (package, dependency) = (graph.add(package), graph.add(dependency));
-            graph.depend(package, dependency);
-        }
-        let coordinator =
-            Coordinator::new(1, vec![start(); graph.len()], scheduler(graph, slots), 1, attempts());
-        Run { coordinator, actions: Vec::new(), now_seconds: 0.0 }
-    }
-
-    fn id(&self, name: &str) -> PackageId {
-        self.coordinator.graph.find(name).unwrap()
-    }
-
-    /// Lets time go by in which nothing is heard; what is granted in it.
-    fn pass(&mut self, seconds: f64) -> Vec<(Number, String)> {
-        let end = self.now_seconds + seconds;
-        let mut granted = Vec::new();
-        while self.now_seconds < end {
-            self.now_seconds = (self.now_seconds + 1.0).min(end);
-            granted.extend(self.send(Event::Tick));
-        }
-        granted
-    }
-
-    fn state(&self, name: &str) -> PackageState {
-        self.coordinator.state(self.id(name))
-    }
-
-    /// Applies an event, and answers at once to what is asked: all packages are to be built, all files are
-    /// there. Grants are returned.
-    fn send(&mut self, event: Event) -> Vec<(Number, String)> {
-        let mut grants = Vec::new();
-        let mut events = VecDeque::from([event]);
-        while let Some(event) = events.pop_front() {
-            let mut actions = Vec::new();
-            self.coordinator.apply(self.now_seconds, event, &mut actions);
-            for (state, count) in self.coordinator.counts() {
-                let in_it = self.coordinator.packages.iter().filter(|p| p.is_in_run && p.state == state);
-                assert_eq!(count, in_it.count() as u64, "{state}");
-            }
-            for action in &actions {
-                match action {
-                    Action::Prepare { package, .. } => {
-                        events.push_back(Event::Prepared { package: *package, prepared: to_build() });
-                    }
-                    Action::Fetch { package, .. } => {
-                        events.push_back(Event::Fetched { package: *package, stage: None, outcome: Ok(()) })
-                    }
-                    Action::Grant(Granted { build, package, .. }) => {
-                        grants.push((*build, self.coordinator.graph.name(*package).to_owned()));
-                    }
-                    _ => {}
-                }
-            }
-            self.actions.extend(actions);
-        }
-        grants
-    }
-
-    fn finished(&self) -> Option<RunState> {
-        self.actions.iter().find_map(|action| match action {
-            Action::Finish(state) => Some(*state),
-            _ => None,
-        })
-    }
-}
-
-fn output(name: &str, content: &str) -> Output {
-    Output {
-        name: name.into(),
-        version: "1".into(),
-        architecture: "amd64".into(),
-        file: name.into(),
-        sha256: content.into(),
-        size_bytes: 1,
-        content: content.into(),
-        description: String::new(),
-    }
-}
-
-fn good(build: Number) -> Event {
-    let outcome = Ok(vec![output("x", &build.to_string())]);
-    Event::Ended(BuildResult { build, outcome, is_reproducible: None })
-}
-
-fn bad(build: Number, kind: FailureKind) -> Event {
-    let failure =
-        Failure { stage: Stage::Build, kind, message: "no".into(), line_number: None, lines: Vec::new() };
-    Event::Ended(BuildResult { build, outcome: Err(failure), is_reproducible: None })
-}
-
-fn asked(kind: RequestKind, package: &str) -> Event {
-    Event::Requested(Request { kind, package: package.into() })
-}
 
 #[test]
 fn packages_are_granted_in_dependency_order() {
@@ -213,7 +65,7 @@ fn a_skipped_package_is_cancelled_and_blocks_its_dependents() {
     run.send(Event::Begin);
     assert_eq!(run.state("attr"), PackageState::Building);
     run.send(asked(RequestKind::Skip, "attr"));
-    assert!(run.actions.contains(&Action::Cancel { build: 1 }));
+    assert!(run.is_cancelled(1));
     assert_eq!((run.state("attr"), run.state("acl")), (PackageState::Skipped, PackageState::Blocked));
     // The slot is free when the worker says so, and what it built does not count.
     assert_eq!(run.send(good(1)), [(2, "libonig".to_owned())]);
@@ -276,10 +128,10 @@ fn a_build_with_the_same_content_keeps_what_is_there() {
     let coordinator =
         Coordinator::new(1, vec![Start { kept: Some(kept), ..start() }], scheduler(graph, 1), 7, attempts());
     assert_eq!(coordinator.next_revision(id), 5);
-    let mut run = Run { coordinator, actions: Vec::new(), now_seconds: 0.0 };
+    let mut run = Run::of(coordinator, 1);
     run.send(Event::Begin);
     let outcome = Ok(vec![output("x", "same")]);
-    run.send(Event::Ended(BuildResult { build: 7, outcome, is_reproducible: None }));
+    run.send(Coming::Ended(BuildResult { build: 7, outcome, is_reproducible: None }));
     assert_eq!(run.state("a"), PackageState::Unchanged);
     assert!(run.actions.iter().any(|a| matches!(a, Action::Record(Record::KeyConfirmed { .. }))));
     assert!(!run.actions.iter().any(|a| matches!(a, Action::Adopt { .. })));
@@ -307,9 +159,11 @@ fn a_silent_worker_loses_its_lease_and_its_late_result_does_not_count() {
     let mut run = Run::new(&[("b", "a")], 1);
     run.send(Event::Begin);
     assert_eq!(run.pass(LEASE_SECONDS - 1.0), []);
-    run.send(Event::Progress { build: 1, progress: Progress::StageBegan(Stage::Build) });
+    run.send(Coming::Progress(1, Progress::StageBegan(Stage::Build)));
     assert_eq!(run.pass(LEASE_SECONDS - 1.0), [], "progress renewed the lease");
-    assert_eq!(run.pass(2.0), [(2, "a".to_owned())]);
+    assert_eq!(run.pass(2.0), []);
+    assert_eq!(run.state("a"), PackageState::Ready, "it waits for a worker");
+    assert_eq!(run.starts_worker(), [(2, "a".to_owned())]);
     run.send(good(1));
     assert_eq!(run.state("a"), PackageState::Building, "the late result is nobody's");
     run.send(good(2));
@@ -397,9 +251,11 @@ fn no_lease_lapses_while_the_coordinator_is_away() {
         // A full disk, a store that takes its time, a machine that slept: what came meanwhile is heard after the tick.
         run.now_seconds += away_seconds;
         assert_eq!(run.send(Event::Tick), []);
-        run.send(Event::Progress { build: 1, progress: Progress::Alive });
-        assert_eq!(run.pass(LEASE_SECONDS - 1.0), []);
-        assert_eq!(run.pass(2.0), [(2, "a".to_owned())], "one that stays silent is lost all the same");
+        run.send(Coming::Progress(1, Progress::Wants(1)));
+        run.pass(LEASE_SECONDS - 1.0);
+        assert_eq!(run.state("a"), PackageState::Building);
+        run.pass(2.0);
+        assert_eq!(run.state("a"), PackageState::Ready, "one that stays silent is lost all the same");
     }
 }
 
@@ -409,9 +265,10 @@ fn a_worker_is_not_lost_for_ever() {
     run.send(Event::Begin);
     let times = RetryPolicy::default().times(FailureKind::Lost);
     for build in 1..=times {
-        assert_eq!(run.pass(LEASE_SECONDS + 1.0), [(u64::from(build) + 1, "a".to_owned())]);
+        run.pass(LEASE_SECONDS + 1.0);
+        assert_eq!(run.starts_worker(), [(u64::from(build) + 1, "a".to_owned())]);
     }
-    assert_eq!(run.pass(LEASE_SECONDS + 1.0), []);
+    run.pass(LEASE_SECONDS + 1.0);
     assert_eq!((run.state("a"), run.finished()), (PackageState::Failed, Some(RunState::Finished)));
 }
 
@@ -454,13 +311,42 @@ fn cores_follow_what_builds_want_and_are_said_in_the_order_of_rank() {
     };
     run.send(Event::Begin);
     assert_eq!(allotted(&run), [(1, 1), (2, 1)]);
-    run.send(Event::Wants { build: 2, cores: 9 });
+    run.send(Coming::Progress(2, Progress::Wants(9)));
     assert_eq!(allotted(&run), [(1, 1), (2, 3)]);
-    run.send(Event::Wants { build: 1, cores: 3 });
+    run.send(Coming::Progress(1, Progress::Wants(3)));
     assert_eq!(allotted(&run), [(1, 3), (2, 1)], "the path comes first");
-    run.send(Event::Wants { build: 77, cores: 3 });
+    run.send(Coming::Progress(77, Progress::Wants(3)));
     run.send(bad(1, FailureKind::Command));
     assert_eq!(allotted(&run), [(2, 4)]);
+}
+
+#[test]
+fn outputs_that_were_not_admitted_fail_the_build() {
+    let mut run = Run::new(&[("b", "a")], 1);
+    run.send(Event::Begin);
+    let (session, attempt) = (run.worker.session, run.worker.attempts[&1]);
+    let outputs = vec![output("x", "admitted")];
+    run.say(ToCoordinator::Built {
+        session,
+        attempt,
+        built: Built { build: 1, outputs, is_repeated: false },
+    });
+    run.send(good(1));
+    assert_eq!((run.state("a"), run.state("b")), (PackageState::Failed, PackageState::Blocked));
+    let reason = run.coordinator.reason(run.id("a")).to_string();
+    assert!(reason.contains("not the outputs that were admitted"), "{reason}");
+    assert!(!run.actions.iter().any(|action| matches!(action, Action::Adopt { .. })));
+}
+
+#[test]
+fn a_lease_that_cannot_be_sent_fails_its_package_alone() {
+    let mut run = Run::new(&[("b", "a"), ("d", "c")], 1);
+    run.send(Event::Begin);
+    let explanation = "a message of 99 bytes".to_owned();
+    assert_eq!(run.send(Event::Unsendable { build: 1, explanation }), [(2, "c".to_owned())]);
+    assert_eq!(run.state("a"), PackageState::Failed);
+    assert!(run.coordinator.reason(run.id("a")).to_string().contains("99 bytes"));
+    assert_eq!(run.send(Event::Unsendable { build: 77, explanation: String::new() }), []);
 }
 
 fn stage_of(started_seconds: f64, wall_seconds: f64) -> StageResult {
@@ -488,7 +374,7 @@ fn records_have_times_of_the_coordinators_clock_alone() {
     run.now_seconds = 90.0;
     // Its worker's clock is years behind, and so is that of what fetched for it.
     let stage = Box::new(stage_of(7.0, 30.0));
-    run.send(Event::Progress { build: 1, progress: Progress::StageEnded(stage) });
+    run.send(Coming::Progress(1, Progress::StageEnded(stage)));
     run.now_seconds = 91.0;
     run.send(good(1));
     let mut times = Vec::new();
@@ -510,7 +396,6 @@ fn records_have_times_of_the_coordinators_clock_alone() {
 #[test]
 fn a_build_is_recorded_with_its_attempt_and_its_worker() {
     let mut run = Run::new(&[("a", "a"), ("b", "b")], 4);
-    run.coordinator = run.coordinator.clone().with_own_machine("kiln-1".to_owned(), 3);
     run.send(Event::Begin);
     let mut granted = Vec::new();
     let mut recorded = Vec::new();
@@ -534,12 +419,12 @@ fn a_stage_is_told_for_how_long_it_could_use_several_cores() {
     run.send(Event::Begin);
     for (now_seconds, cores) in [(10.0, 4), (12.0, 3), (15.0, 1), (20.0, 2)] {
         run.now_seconds = now_seconds;
-        run.send(Event::Wants { build: 1, cores });
+        run.send(Coming::Progress(1, Progress::Wants(cores)));
     }
     let mut end = |now_seconds, wall_seconds| {
         run.now_seconds = now_seconds;
         let stage = stage_of(0.0, wall_seconds);
-        run.send(Event::Progress { build: 1, progress: Progress::StageEnded(Box::new(stage)) });
+        run.send(Coming::Progress(1, Progress::StageEnded(Box::new(stage))));
         run.actions.iter().rev().find_map(|action| match action {
             Action::Record(Record::StageEnded { stage, .. }) => stage.parallel_seconds,
             _ => None,
@@ -553,12 +438,9 @@ fn a_stage_is_told_for_how_long_it_could_use_several_cores() {
 #[test]
 fn pressure_holds_starts_back() {
     let mut run = Run::new(&[("a", "a"), ("b", "b")], 2);
-    run.send(Event::Pressure { machine: MachineId(0), pressure: Pressure::High });
+    run.send(Coming::Pressure(Pressure::High));
     assert_eq!(run.send(Event::Begin), [(1, "a".to_owned())]);
-    assert_eq!(
-        run.send(Event::Pressure { machine: MachineId(0), pressure: Pressure::Low }),
-        [(2, "b".to_owned())]
-    );
+    assert_eq!(run.send(Coming::Pressure(Pressure::Low)), [(2, "b".to_owned())]);
 }
 
 #[test]
@@ -610,30 +492,28 @@ fn in_every_seeded_run_dependencies_come_first_and_the_run_ends() {
             }
             run.now_seconds += 1.0;
             let event = match random.below(15) {
-                0 => asked(RequestKind::Skip, &names[random.below(25) as usize]),
-                1 => asked(RequestKind::Retry, &names[random.below(25) as usize]),
-                2 => asked(RequestKind::Bump, &names[random.below(25) as usize]),
+                0 => asked(RequestKind::Skip, &names[random.below(25) as usize]).into(),
+                1 => asked(RequestKind::Retry, &names[random.below(25) as usize]).into(),
+                2 => asked(RequestKind::Bump, &names[random.below(25) as usize]).into(),
                 3 => {
-                    open.extend(run.pass(LEASE_SECONDS));
-                    Event::Tick
+                    open.extend(run.pass(LEASE_SECONDS + 1.0));
+                    open.extend(run.starts_worker());
+                    Event::Tick.into()
                 }
                 4 => good(random.below(60)),
                 5 if !open.is_empty() => {
                     let kinds = [FailureKind::Machine, FailureKind::Signal, FailureKind::Disk];
                     bad(open.swap_remove(0).0, kinds[random.below(3) as usize])
                 }
-                12 => Event::Wants { build: random.below(60), cores: random.below(5) as u32 },
-                13 => Event::Pressure {
-                    machine: MachineId(0),
-                    pressure: [Pressure::Low, Pressure::High][random.below(2) as usize],
-                },
+                12 => Coming::Progress(random.below(60), Progress::Wants(random.below(5) as u32)),
+                13 => Coming::Pressure([Pressure::Low, Pressure::High][random.below(2) as usize]),
                 14 if !open.is_empty() => bad(open.swap_remove(0).0, FailureKind::Memory),
                 6 if !open.is_empty() => bad(open.swap_remove(0).0, FailureKind::Command),
                 _ if !open.is_empty() => {
                     let index = random.below(open.len() as u64) as usize;
                     good(open.swap_remove(index).0)
                 }
-                _ => Event::Tick,
+                _ => Event::Tick.into(),
             };
             let grants = run.send(event);
             for (_, name) in &grants {

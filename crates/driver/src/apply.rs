@@ -1,14 +1,13 @@
 //! What follows from what happened.
 
 use crate::{
-    Commit, Decision, Driver, HandedOut, Input, Loaded, Phase, Preparing, RECORDS_MAX, RELOADS_MAX,
+    Commit, Decision, Driver, Input, Loaded, Phase, Preparing, RECORDS_MAX, RELOADS_MAX,
     ROOM_LASTING_SECONDS_MIN, ROOM_PATIENCE_SECONDS, ROOM_PAUSE_SECONDS, Refusal, Task, ToPrepare,
 };
-use kilnyard_coordinator::{Action, Event, Granted, LEASE_SECONDS, Notice, Prepared, Reading};
+use kilnyard_coordinator::{Action, Event, Granted, Prepared, Reading};
 use kilnyard_model::graph::PackageId;
-use kilnyard_model::order::Stage;
-use kilnyard_model::result::{Failure, FailureKind, PackageState};
-use kilnyard_protocol::{BuildResult, ToWorker};
+use kilnyard_model::result::PackageState;
+use kilnyard_protocol::ToWorker;
 use kilnyard_store::Record;
 
 impl Driver {
@@ -17,12 +16,6 @@ impl Driver {
         match input {
             Input::Event(event) => self.hear(now_seconds, event, tasks),
             Input::Prepared { package, prepared } => self.prepared(now_seconds, package, prepared, tasks),
-            Input::Admitted { build, outputs } => {
-                // The outputs of a build that is over are of no use.
-                if self.granted.contains_key(&build) {
-                    self.admitted.insert(build, outputs);
-                }
-            }
             Input::Committed => self.committed(now_seconds, tasks),
             Input::NotCommitted(refusal) => self.not_committed(now_seconds, refusal, tasks),
             Input::Loaded(loaded) => self.loaded(now_seconds, *loaded, tasks),
@@ -31,13 +24,7 @@ impl Driver {
     }
 
     fn hear(&mut self, now_seconds: f64, event: Event, tasks: &mut Vec<Task>) {
-        match &event {
-            Event::Pressure { machine, pressure } => {
-                self.pressure.insert(*machine, *pressure);
-            }
-            Event::Stop => self.is_stopping = true,
-            _ => {}
-        }
+        self.is_stopping |= event == Event::Stop;
         match self.phase {
             Phase::Going => {
                 if event == Event::Tick {
@@ -46,17 +33,7 @@ impl Driver {
                 }
                 self.decide(now_seconds, event, tasks);
             }
-            Phase::Draining { until_seconds } => {
-                match event {
-                    Event::Ended(result) => {
-                        self.granted.remove(&result.build);
-                        tasks.push(Task::Ended(Box::new(result)));
-                    }
-                    Event::Requested(request) => self.requests.push(request),
-                    _ => {}
-                }
-                self.drain(now_seconds, until_seconds, tasks);
-            }
+            // Workers repeat what is not answered.
             Phase::Loading => {
                 if let Event::Requested(request) = event {
                     self.requests.push(request);
@@ -67,17 +44,11 @@ impl Driver {
     }
 
     /// Applies an event; what follows from it waits for its records.
-    fn decide(&mut self, now_seconds: f64, mut event: Event, tasks: &mut Vec<Task>) {
-        let (mut ended, mut request) = (None, None);
-        match &mut event {
-            Event::Ended(result) => {
-                self.judge(result);
-                self.granted.remove(&result.build);
-                ended = Some(Box::new(result.clone()));
-            }
-            Event::Requested(asked) => request = Some(asked.clone()),
-            _ => {}
-        }
+    fn decide(&mut self, now_seconds: f64, event: Event, tasks: &mut Vec<Task>) {
+        let request = match &event {
+            Event::Requested(asked) => Some(asked.clone()),
+            _ => None,
+        };
         let mut actions = Vec::new();
         self.coordinator.apply(now_seconds, event, &mut actions);
         self.forget_ended(&actions);
@@ -96,50 +67,28 @@ impl Driver {
             }
             _ => true,
         });
-        if ended.is_some() || !actions.is_empty() {
-            self.decisions.push_back(Decision { ended, actions, request });
+        if !actions.is_empty() {
+            self.decisions.push_back(Decision { actions, request });
             self.advance(now_seconds, tasks);
         }
     }
 
-    /// Builds at workers that speak by messages end by what the coordinator says.
+    /// Forgets builds that are over.
     fn forget_ended(&mut self, actions: &[Action]) {
         for action in actions {
-            match action {
-                Action::Tell(Notice::Ended(result)) => drop(self.granted.remove(&result.build)),
-                Action::Send { message: ToWorker::Superseded { attempt, .. }, .. } => {
-                    self.granted.retain(|_, handed_out| handed_out.attempt != *attempt);
-                }
-                _ => {}
+            if let Action::Record(Record::BuildEnded { build, .. }) = action {
+                self.granted.remove(build);
             }
         }
     }
 
     fn is_cancel_of_handed_out(&self, action: &Action) -> bool {
         match action {
-            Action::Cancel { build } => self.granted.contains_key(build),
             Action::Send { message: ToWorker::Cancel { attempt, .. }, .. } => {
-                self.granted.values().any(|handed_out| handed_out.attempt == *attempt)
+                self.granted.values().any(|handed_out| handed_out == attempt)
             }
             _ => false,
         }
-    }
-
-    /// Fails a build whose outputs were not admitted, whatever its worker says.
-    fn judge(&mut self, result: &mut BuildResult) {
-        let admitted = self.admitted.remove(&result.build);
-        let Ok(outputs) = &result.outcome else { return };
-        // A result of another lease counts for nothing, and the coordinator knows.
-        if !self.granted.contains_key(&result.build) || admitted.as_ref() == Some(outputs) {
-            return;
-        }
-        result.outcome = Err(Failure {
-            stage: Stage::Collect,
-            kind: FailureKind::Outputs,
-            message: "these are not the outputs that were admitted".to_owned(),
-            line_number: None,
-            lines: Vec::new(),
-        });
     }
 
     /// Performs what needs no record, and begins a commit of all decisions that wait.
@@ -168,15 +117,14 @@ impl Driver {
 
     fn perform_first(&mut self, now_seconds: f64, tasks: &mut Vec<Task>) {
         let Some(decision) = self.decisions.pop_front() else { return };
-        tasks.extend(decision.ended.map(Task::Ended));
         for action in decision.actions {
             match action {
                 Action::Prepare { package, reading } => {
                     self.to_prepare.insert(package, reading);
                     continue;
                 }
-                Action::Grant(Granted { build, attempt, to, .. }) => {
-                    self.granted.insert(build, HandedOut { attempt, is_by_message: to.is_some() });
+                Action::Grant(Granted { build, attempt, .. }) => {
+                    self.granted.insert(build, attempt);
                     self.coordinator.renew(now_seconds, build);
                 }
                 Action::Finish(_) => self.phase = Phase::Over,
@@ -210,7 +158,7 @@ impl Driver {
             }
             (Refusal::ForNow, Some(_)) if self.reloads < RELOADS_MAX => {
                 self.reloads += 1;
-                self.forget(now_seconds, tasks);
+                self.forget(tasks);
             }
             _ => self.give_up(tasks),
         }
@@ -239,37 +187,19 @@ impl Driver {
         }
     }
 
-    /// Forgets what was decided and not written, and ends what goes on.
-    fn forget(&mut self, now_seconds: f64, tasks: &mut Vec<Task>) {
+    /// Forgets what was decided and not written, and has the store read.
+    fn forget(&mut self, tasks: &mut Vec<Task>) {
         tasks.push(Task::Reloading);
         self.commit = None;
-        for decision in std::mem::take(&mut self.decisions) {
-            tasks.extend(decision.ended.map(Task::Ended));
-            // They were taken from the store, and nobody asks twice.
-            self.requests.extend(decision.request);
-        }
+        // They were taken from the store, and are not asked twice.
+        self.requests.extend(std::mem::take(&mut self.decisions).into_iter().filter_map(|one| one.request));
         self.to_prepare.clear();
         if let Some(preparing) = &mut self.preparing {
             preparing.is_stale = true;
         }
-        self.admitted.clear();
-        self.granted.retain(|_, handed_out| !handed_out.is_by_message);
-        for build in self.granted.keys() {
-            tasks.push(Task::Perform(Action::Cancel { build: *build }));
-        }
-        // A worker that is not heard of in the time of a lease is lost.
-        let until_seconds = now_seconds + LEASE_SECONDS;
-        self.phase = Phase::Draining { until_seconds };
-        self.drain(now_seconds, until_seconds, tasks);
-    }
-
-    /// Reads the store when nothing is being built any more.
-    fn drain(&mut self, now_seconds: f64, until_seconds: f64, tasks: &mut Vec<Task>) {
-        if self.granted.is_empty() || now_seconds >= until_seconds {
-            self.granted.clear();
-            self.phase = Phase::Loading;
-            tasks.push(Task::Reload);
-        }
+        self.granted.clear();
+        self.phase = Phase::Loading;
+        tasks.push(Task::Reload);
     }
 
     fn loaded(&mut self, now_seconds: f64, loaded: Loaded, tasks: &mut Vec<Task>) {
@@ -277,17 +207,14 @@ impl Driver {
             return;
         }
         self.phase = Phase::Going;
-        self.coordinator.reload(loaded.starts, self.scheduler.clone(), loaded.next_build);
+        let mut actions = Vec::new();
+        self.coordinator.reload(loaded.starts, self.scheduler.clone(), loaded.next_build, &mut actions);
+        tasks.extend(actions.into_iter().map(Task::Perform));
         for (package, outputs) in loaded.outputs {
             tasks.push(Task::Perform(Action::Adopt { package, outputs }));
         }
         let requests = std::mem::take(&mut self.requests).into_iter().map(Event::Requested);
-        // Machines that came since the beginning come again.
-        let pressure = self.pressure.iter().map(|(machine, pressure)| (*machine, *pressure));
-        let there = pressure.filter(|(machine, _)| self.scheduler.machines().any(|other| other == *machine));
-        let mut events: Vec<Event> =
-            there.map(|(machine, pressure)| Event::Pressure { machine, pressure }).collect();
-        events.push(Event::Begin);
+        let mut events = vec![Event::Begin];
         events.extend(requests);
         if self.is_stopping {
             events.push(Event::Stop);

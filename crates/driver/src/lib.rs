@@ -4,14 +4,14 @@
 //!                 Input                                  Task
 //! workers, time --------->                 Commit ----------------> recorder (a thread: the store)
 //! recorder      ---------> Driver::apply   Prepare ---------------> preparer (a thread: the solver)
-//! preparer      --------->                 Perform, Ended, NoRoom -> whoever calls apply
+//! preparer      --------->                 Perform, NoRoom -------> the caller
 //! ```
 //!
 //! [`Driver::apply`] is pure, as the coordinator within it: it takes what happened and appends what is to be done. An event
 //! is applied at once, whatever is under way. The actions that follow from it wait until the store has their records. One
 //! commit is under way at a time; all decisions that were made meanwhile are the next one. Actions are performed in the
-//! order in which they were decided, with one exception: a build that goes on, in this process or at a worker that speaks by
-//! messages, can be cancelled at once, since that needs no record. A crash before the record at worst builds a package again.
+//! order in which they were decided, with one exception: a build that was handed out is cancelled at once, since that needs no
+//! record. A crash before the record at worst builds a package again.
 //!
 //! A lease begins when its build is handed out: a grant that waits for its commit does not lapse.
 //!
@@ -19,14 +19,13 @@
 //! build of a large tree does not wait for thousands of packages.
 //!
 //! A commit that fails for want of room is tried again until there is room. After any other failure that may pass, what was
-//! decided and not written is forgotten: the builds that go on are cancelled, and the state is read from the store again,
-//! as after a crash. Where the store cannot be written any more, the run ends.
+//! decided and not written is forgotten, and the state is read from the store again, as after a crash: workers are asked to say
+//! hello again, and cancel the builds that the state does not have. Where the store cannot be written any more, the run ends.
 //!
 //! [`record`] is the recorder's loop around a [`Ledger`]. The preparer and the feed to those who watch belong to the caller,
 //! which knows families and views.
 //!
-//! What must hold: nothing but a cancel is performed before its records are in the store; a result counts only with outputs
-//! that were admitted for its build. Downside: an action is as late as the store is slow, by two commits at the most.
+//! What must hold: nothing but a cancel is performed before its records are in the store. Downside: an action is as late as the store is slow, by two commits at the most.
 
 mod apply;
 mod recorder;
@@ -39,8 +38,7 @@ use kilnyard_coordinator::{Action, Coordinator, Event, Kept, Prepared, Reading, 
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::Output;
-use kilnyard_protocol::BuildResult;
-use kilnyard_schedule::{MachineId, Pressure, Scheduler};
+use kilnyard_schedule::Scheduler;
 use kilnyard_store::{Number, Record, Request};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -67,13 +65,6 @@ pub enum Input {
         package: PackageId,
         /// What was found.
         prepared: Prepared,
-    },
-    /// The preparer has admitted these outputs of a build: its result counts with them alone.
-    Admitted {
-        /// The build.
-        build: Number,
-        /// What may be published of it.
-        outputs: Vec<Output>,
     },
     /// The store has all records of the last [`Task::Commit`].
     Committed,
@@ -125,11 +116,9 @@ pub enum Task {
     Prepare(ToPrepare),
     /// Perform this; it is never [`Action::Record`] or [`Action::Prepare`].
     Perform(Action),
-    /// Say to those who watch that a worker returned this. What became of the package follows.
-    Ended(Box<BuildResult>),
     /// Say that the disk is full and room is waited for.
     NoRoom,
-    /// Say that a commit failed and the state is read again. Builds that go on are being cancelled.
+    /// Say that a commit failed and the state is read again.
     Reloading,
     /// Read what the store holds: [`Input::Loaded`] is the answer.
     Reload,
@@ -140,8 +129,6 @@ pub enum Task {
 /// What followed from one event, until it can be performed.
 #[derive(Debug)]
 struct Decision {
-    /// The result that it was, if it was one.
-    ended: Option<Box<BuildResult>>,
     actions: Vec<Action>,
     /// The request that it was, if it was one.
     request: Option<Request>,
@@ -163,11 +150,7 @@ struct Commit {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
     Going,
-    /// A commit failed: the state is read from the store when all builds have ended, or at this time.
-    Draining {
-        until_seconds: f64,
-    },
-    /// The store is being read.
+    /// A commit failed, and the store is being read.
     Loading,
     Over,
 }
@@ -178,14 +161,6 @@ struct Preparing {
     package: PackageId,
     /// Meanwhile it was asked for anew, so that the answer counts for nothing.
     is_stale: bool,
-}
-
-/// A build that was handed out.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct HandedOut {
-    attempt: Attempt,
-    /// Whether its worker speaks by messages, and finds out by itself when its lease is over.
-    is_by_message: bool,
 }
 
 /// See the module.
@@ -201,15 +176,12 @@ pub struct Driver {
     to_prepare: BTreeMap<PackageId, Reading>,
     preparing: Option<Preparing>,
     /// Builds that were handed out and have not ended.
-    granted: BTreeMap<Number, HandedOut>,
-    admitted: BTreeMap<Number, Vec<Output>>,
+    granted: BTreeMap<Number, Attempt>,
     /// When there was no room the last time.
     no_room_seconds: Option<f64>,
     reloads: u32,
     /// Requests that came, or were not written, since a commit failed.
     requests: Vec<Request>,
-    /// How machines are off for memory.
-    pressure: BTreeMap<MachineId, Pressure>,
     is_stopping: bool,
 }
 
@@ -225,11 +197,9 @@ impl Driver {
             to_prepare: BTreeMap::new(),
             preparing: None,
             granted: BTreeMap::new(),
-            admitted: BTreeMap::new(),
             no_room_seconds: None,
             reloads: 0,
             requests: Vec::new(),
-            pressure: BTreeMap::new(),
             is_stopping: false,
         }
     }

@@ -1,25 +1,29 @@
-//! The driver in virtual time: a world with a store, a solver and workers that take as long as a test says.
+//! The driver in virtual time: a world with a store, a solver and a worker that take as long as a test says. The worker is the
+//! shipped agent.
 
 mod failures;
 mod recording;
 mod slowness;
 
 use crate::*;
-use kilnyard_coordinator::{Attempts, Granted, LEASE_SECONDS, ToBuild};
+use kilnyard_agent::{Action as OfAgent, Agent, Event as ToAgent};
+use kilnyard_coordinator::{Attempts, Channel, Granted, LEASE_SECONDS, ToBuild};
 use kilnyard_model::graph::Graph;
 use kilnyard_model::order::{BuildOrder, FamilyOrder, Key, RootOrder, Stage};
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, PackageState};
-use kilnyard_protocol::Progress;
-use kilnyard_schedule::{Basis, Limits, Machine, Work};
+use kilnyard_protocol::{
+    Answer, BuildResult, Built, Hello, Test, ToCoordinator, ToWorker, Versions, decode, encode, open,
+};
+use kilnyard_schedule::{Basis, Limits, Work};
 use kilnyard_store::{RequestKind, RunState};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// How often a worker says that a build goes on.
-const ALIVE_SECONDS: f64 = 20.0;
 /// How often time goes by.
 const TICK_SECONDS: f64 = 1.0;
+/// How long a message of the worker is under way.
+const WIRE_SECONDS: f64 = 0.001;
 
 /// How long everything takes.
 struct Pace {
@@ -49,8 +53,14 @@ enum Coming {
     Input(Input),
     /// The store has written this, or has not.
     Stored(Arc<[Record]>),
-    /// A worker goes on with this build, which ends at this time.
-    Building(Number, f64),
+    /// The stages of a build are over, or it was cancelled some time ago.
+    Over(Number),
+}
+
+/// A build of the worker.
+struct Building {
+    attempt: Attempt,
+    is_cancelled: bool,
 }
 
 struct World {
@@ -62,8 +72,10 @@ struct World {
     count: u64,
     commits: usize,
     store: Vec<Record>,
-    /// Builds at work, and whether somebody ended them.
-    building: BTreeMap<Number, bool>,
+    agent: Agent,
+    /// The worker is there no more.
+    is_silent: bool,
+    building: BTreeMap<Number, Building>,
     performed: Vec<Action>,
     tasks: Vec<Task>,
     /// The same coordinator, which is driven by nobody, and what it decided: to compare the order.
@@ -121,11 +133,11 @@ fn outputs(build: Number) -> Vec<Output> {
     }]
 }
 
-fn good(build: Number) -> Input {
-    Input::Event(Event::Ended(BuildResult { build, outcome: Ok(outputs(build)), is_reproducible: None }))
+fn good(build: Number) -> BuildResult {
+    BuildResult { build, outcome: Ok(outputs(build)), is_reproducible: None }
 }
 
-fn cancelled(build: Number) -> Input {
+fn cancelled(build: Number) -> BuildResult {
     let failure = Failure {
         stage: Stage::Build,
         kind: FailureKind::Cancelled,
@@ -133,7 +145,7 @@ fn cancelled(build: Number) -> Input {
         line_number: None,
         lines: Vec::new(),
     };
-    Input::Event(Event::Ended(BuildResult { build, outcome: Err(failure), is_reproducible: None }))
+    BuildResult { build, outcome: Err(failure), is_reproducible: None }
 }
 
 fn asked(kind: RequestKind, package: &str) -> Input {
@@ -149,8 +161,18 @@ impl World {
         }
         let works = vec![Work::serial(1.0, Basis::Recorded); graph.len()];
         let starts = vec![start(); graph.len()];
-        let machines = vec![Machine::of_cores(slots)];
-        let scheduler = Scheduler::new(Arc::new(graph), works, machines, Limits::default()).unwrap();
+        let limits = Limits { slots_max: Some(slots), ..Limits::default() };
+        let scheduler = Scheduler::without_machines(Arc::new(graph), works, limits).unwrap();
+        let hello = Hello {
+            worker: "one".into(),
+            process: "p".into(),
+            versions: Versions::OURS,
+            // The coordinator adds one.
+            cores: (slots - 1).max(1),
+            speed: 1.0,
+            memory_bytes: None,
+            disk_bytes: None,
+        };
         let attempts = Attempts::new([7; Attempts::SECRET_BYTES]);
         let coordinator = Coordinator::new(1, starts, scheduler.clone(), 1, attempts);
         World {
@@ -162,6 +184,8 @@ impl World {
             count: 0,
             commits: 0,
             store: Vec::new(),
+            agent: Agent::new(hello),
+            is_silent: false,
             building: BTreeMap::new(),
             performed: Vec::new(),
             tasks: Vec::new(),
@@ -212,7 +236,7 @@ impl World {
         let mut actions = Vec::new();
         self.twin.apply(self.now_seconds, event, &mut actions);
         let is_compared = |action: &Action| {
-            !matches!(action, Action::Record(_) | Action::Prepare { .. } | Action::Cancel { .. })
+            !matches!(action, Action::Record(_) | Action::Prepare { .. }) && !is_cancel(action)
         };
         self.decided.extend(actions.into_iter().filter(is_compared));
     }
@@ -251,13 +275,12 @@ impl World {
                 self.after(self.pace.prepare_seconds, Coming::Input(input));
             }
             Task::Reload => {
-                assert!(self.building.values().all(|is_cancelled| *is_cancelled), "builds were left alone");
                 let loaded = self.loaded();
                 self.after(0.1, Coming::Input(Input::Loaded(Box::new(loaded))));
             }
             Task::GiveUp => self.ended = Some(Err(())),
             Task::Perform(action) => self.perform(action),
-            Task::Ended(_) | Task::NoRoom | Task::Reloading => {}
+            Task::NoRoom | Task::Reloading => {}
         }
     }
 
@@ -266,11 +289,6 @@ impl World {
         let knows = |is: &dyn Fn(&Record) -> bool| self.store.iter().any(is);
         match &action {
             Action::Record(_) | Action::Prepare { .. } => panic!("{action:?} is not to be performed"),
-            Action::Tell(kilnyard_coordinator::Notice::State { package, state, .. }) => {
-                let name = self.driver.scheduler.graph().name(*package);
-                let is_it = |record: &Record| matches!(record, Record::Package { name: n, state: s, .. } if n == name && s == state);
-                assert!(knows(&is_it), "{name} is {state} and the store does not know");
-            }
             Action::Grant(Granted { build, .. }) => {
                 let is_it =
                     |record: &Record| matches!(record, Record::BuildBegan(row) if row.number == *build);
@@ -286,7 +304,6 @@ impl World {
             }
             Action::Fetch { .. }
             | Action::Allot(_)
-            | Action::Cancel { .. }
             | Action::Send { .. }
             | Action::Ask { .. }
             | Action::Tell(_) => {}
@@ -296,17 +313,17 @@ impl World {
                 let fetched = Event::Fetched { package: *package, stage: None, outcome: Ok(()) };
                 self.after(0.01, Coming::Input(Input::Event(fetched)));
             }
-            Action::Grant(Granted { build, .. }) => {
-                self.twin.renew(self.now_seconds, *build);
-                self.building.insert(*build, false);
-                let ends_seconds = self.now_seconds + self.pace.build_seconds;
-                self.after(ALIVE_SECONDS, Coming::Building(*build, ends_seconds));
+            Action::Grant(granted) => {
+                self.twin.renew(self.now_seconds, granted.build);
+                let (session, lease) = (granted.session, Box::new(granted.lease(1, 0, false)));
+                self.say(&ToWorker::Grant { session, lease });
             }
-            Action::Cancel { build } => {
-                if let Some(is_cancelled) = self.building.get_mut(build) {
-                    *is_cancelled = true;
-                    self.after(1.0, Coming::Input(cancelled(*build)));
-                }
+            Action::Send { message, .. } => self.say(message),
+            Action::Ask { built, .. } => {
+                let (build, is_repeated, outputs) = (built.build, built.is_repeated, built.outputs.clone());
+                let answer = Box::new(Answer { refused: None, outputs, notes: Vec::new(), test: Test::Skip });
+                let answered = Event::Answered { build, is_repeated, answer };
+                self.after(0.01, Coming::Input(Input::Event(answered)));
             }
             Action::Finish(state) => self.ended = Some(Ok(*state)),
             _ => {}
@@ -346,38 +363,88 @@ impl World {
                 ticked_seconds += TICK_SECONDS;
                 self.now_seconds = ticked_seconds;
                 self.apply(Input::Event(Event::Tick));
+                self.tell_agent(ToAgent::Tick);
                 continue;
             }
             let (_, coming) = self.coming.pop_first().unwrap();
             self.now_seconds = next.max(self.now_seconds);
             match coming {
-                Coming::Input(input) => {
-                    if let Input::Event(Event::Ended(result)) = &input {
-                        self.building.remove(&result.build);
-                    }
-                    self.apply(input);
-                }
+                Coming::Input(input) => self.apply(input),
                 Coming::Stored(records) => {
                     self.store.extend(records.iter().cloned());
                     self.apply(Input::Committed);
                 }
-                Coming::Building(build, ends_seconds) => self.go_on(build, ends_seconds),
+                Coming::Over(build) => self.is_over(build),
             }
         }
     }
 
-    fn go_on(&mut self, build: Number, ends_seconds: f64) {
-        if self.building.get(&build) != Some(&false) {
+    /// A message comes to the worker, through JSON.
+    fn say(&mut self, message: &ToWorker) {
+        let message = decode(&encode(message).unwrap()).unwrap();
+        self.tell_agent(ToAgent::Heard(Box::new(message)));
+    }
+
+    fn tell_agent(&mut self, event: ToAgent) {
+        if self.is_silent {
             return;
         }
-        if self.now_seconds >= ends_seconds {
-            self.building.remove(&build);
-            self.apply(Input::Admitted { build, outputs: outputs(build) });
-            self.apply(good(build));
-        } else {
-            self.apply(Input::Event(Event::Progress { build, progress: Progress::Alive }));
-            self.after(ALIVE_SECONDS, Coming::Building(build, ends_seconds));
+        let mut actions = Vec::new();
+        self.agent.apply(self.now_seconds, event, &mut actions);
+        for action in actions {
+            match action {
+                OfAgent::Send(message) => {
+                    let message = Box::new(open::<ToCoordinator>(&encode(&message).unwrap()).unwrap());
+                    let heard = Event::Heard { from: Channel(0), message };
+                    self.after(WIRE_SECONDS, Coming::Input(Input::Event(heard)));
+                }
+                OfAgent::Begin(lease) => {
+                    self.building
+                        .insert(lease.build, Building { attempt: lease.attempt, is_cancelled: false });
+                    self.after(self.pace.build_seconds, Coming::Over(lease.build));
+                }
+                OfAgent::Cancel(attempt) => {
+                    let one = self.building.iter_mut().find(|(_, building)| building.attempt == attempt);
+                    let (build, building) = one.expect("only what is built is cancelled");
+                    building.is_cancelled = true;
+                    let build = *build;
+                    self.after(1.0, Coming::Over(build));
+                }
+                OfAgent::Answer { attempt, .. } => self.ends(attempt, good),
+                OfAgent::Allot(_) | OfAgent::Leave(_) => {}
+            }
         }
+    }
+
+    fn is_over(&mut self, build: Number) {
+        let Some(Building { attempt, is_cancelled }) = self.building.get(&build) else { return };
+        let attempt = *attempt;
+        match is_cancelled {
+            true => self.ends(attempt, cancelled),
+            false => {
+                let built = Built { build, outputs: outputs(build), is_repeated: false };
+                self.tell_agent(ToAgent::Built { attempt, built });
+            }
+        }
+    }
+
+    fn ends(&mut self, attempt: Attempt, result: fn(Number) -> BuildResult) {
+        let build = self.building.iter().find(|(_, building)| building.attempt == attempt);
+        let Some(build) = build.map(|(build, _)| *build) else { return };
+        self.building.remove(&build);
+        self.tell_agent(ToAgent::Ended { attempt, result: Box::new(result(build)) });
+    }
+
+    /// Whether the worker was asked to end a build.
+    fn is_asked_to_cancel(&self, build: Number) -> bool {
+        let granted = self.performed.iter().find_map(|action| match action {
+            Action::Grant(granted) if granted.build == build => Some(granted.attempt),
+            _ => None,
+        });
+        self.performed.iter().any(|action| match action {
+            Action::Send { message: ToWorker::Cancel { attempt, .. }, .. } => Some(*attempt) == granted,
+            _ => false,
+        })
     }
 
     /// Lets the store have what it was given last.
@@ -392,6 +459,7 @@ impl World {
 
     fn begin(&mut self) {
         self.apply(Input::Event(Event::Begin));
+        self.tell_agent(ToAgent::Tick);
     }
 
     /// How many builds are recorded to have ended so.
@@ -402,8 +470,11 @@ impl World {
 
     /// What was performed came in the order in which it was decided, and nothing is missing.
     fn check_order(&self) {
-        let performed: Vec<&Action> =
-            self.performed.iter().filter(|action| !matches!(action, Action::Cancel { .. })).collect();
+        let performed: Vec<&Action> = self.performed.iter().filter(|action| !is_cancel(action)).collect();
         assert_eq!(performed, self.decided.iter().collect::<Vec<_>>());
     }
+}
+
+fn is_cancel(action: &Action) -> bool {
+    matches!(action, Action::Send { message: ToWorker::Cancel { .. }, .. })
 }

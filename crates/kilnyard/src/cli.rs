@@ -126,7 +126,7 @@ pub enum Command {
     /// Build what is not up to date, publish it, and write the report.
     Build(Build),
     /// Show how the run that is going on, or the last one, stands.
-    Status(Json),
+    Status(Status),
     /// Show a log, at the line that matters.
     Log(Log),
     /// Say why a package was built, left out, waits, or failed.
@@ -305,6 +305,20 @@ pub struct Build {
     #[arg(long, short = 'n')]
     pub dry_run: bool,
     /// Print events as JSON, one a line.
+    #[arg(long)]
+    pub json: bool,
+    /// Write the messages between coordinator and worker to this file, one a line, as JSON.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub messages: Option<PathBuf>,
+}
+
+/// `status`.
+#[derive(Debug, Args)]
+pub struct Status {
+    /// Print what happens until the run ends.
+    #[arg(long, short = 'f')]
+    pub follow: bool,
+    /// Print JSON; with --follow, an event a line.
     #[arg(long)]
     pub json: bool,
 }

@@ -70,7 +70,7 @@ pub fn run(given: Given) -> Result<ExitCode> {
         Command::Scan(options) => scan::run(&yard()?, &options, &console),
         Command::Plan(options) => plan::run(&yard()?, &options),
         Command::Build(options) => build::run(yard()?, &options),
-        Command::Status(json) => status::run(&yard()?, json.json),
+        Command::Status(options) => status::run(&yard()?, &options),
         Command::Log(options) => log::run(&yard()?, &options),
         Command::Why(options) => why::run(&yard()?, &options),
         Command::History(options) => history::run(&yard()?, &options),

@@ -6,17 +6,20 @@
 //! - the recorder ([`book`]): the store. It writes what was decided, and takes requests from other terminals;
 //! - the preparer ([`preparer`]): what is there of the set. It alone solves;
 //! - the feed ([`feed`]), which is the thread that began the run: the picture and the view;
-//! - slots and fetchers, which send events.
+//! - the worker ([`kilnyard_worker::Client`]): its builds and the cores of this machine. Coordinator and worker send each other messages
+//!   ([`link`]), as they would over a network;
+//! - fetchers, which send events.
 //!
 //! They share nothing that changes. Signals are a flag.
 
 mod book;
 mod feed;
 mod fetch;
+mod follow;
 mod link;
 mod owner;
+pub mod picture;
 mod preparer;
-mod slots;
 pub mod view;
 
 use crate::error::{Context, Error, Kind, Result};
@@ -25,34 +28,37 @@ use crate::signals;
 use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
 use book::{Beginnings, Book, Broken, lost};
-use feed::{Feed, Picture};
+use feed::Feed;
 use kilnyard_coordinator::{Attempts, Coordinator, Event};
 use kilnyard_driver::{Driver, Input};
 use kilnyard_mirror::DistfileStore;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::result::PackageState;
-use kilnyard_schedule::Pressure;
+use kilnyard_protocol::{Hello, Versions};
+use kilnyard_schedule::Machine;
 use kilnyard_store::{ForcedRun, Number, PackageRow, Record, Request, RequestKind, RunRow, RunState, Store};
-use kilnyard_worker::{Cores, Worker};
+use kilnyard_worker::{Client, Cores, Inbox, JobserverStyle, Worker};
+use link::{Link, ToOwner, Transcript};
 use owner::{Ended, Owner};
+use picture::{Follower, Picture};
 use preparer::{Desk, Preparer};
 use rand::RngCore;
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::time::Instant;
 use view::{Seen, Snapshot, View};
 
-/// What is done when cores are given to builds; reads after "failed to".
-const SHARING: &str = "share out the cores";
-
-/// What a run is told.
+/// The settings of one run.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Packages that are built even if their outputs are right.
     pub forced: Forced,
     /// Whether each package is built twice, to compare.
     pub checks_reproducible: bool,
+    /// Where all messages of coordinator and worker are written, if anywhere.
+    pub transcript: Option<PathBuf>,
 }
 
 impl Options {
@@ -89,6 +95,8 @@ pub enum Message {
     Event(Box<Event>),
     /// For the driver.
     Input(Box<Input>),
+    /// A message of the worker.
+    OfWorker(Vec<u8>),
     /// This many bytes came from a mirror.
     Received(u64),
     /// Whoever watches has seen enough.
@@ -126,6 +134,8 @@ pub struct Run<'a> {
 impl Run<'_> {
     /// Runs until everything is decided, or somebody interrupts.
     pub fn run(mut self, view: &mut dyn View) -> Result<Outcome> {
+        // From here on: views show what is decided by reading it.
+        let follower = Follower::new(Box::new(self.yard.store()?)).map_err(store_error)?;
         let included = self.included();
         let lead = self.store.lead().map_err(store_error)?;
         let previous = self.store.last_run().map_err(store_error)?;
@@ -175,7 +185,7 @@ impl Run<'_> {
             book.resume().map_err(store_error)?;
         }
         let parts = Parts { yard: self.yard, planned: &mut self.planned, options: &self.options };
-        parts.drive(book, resumed.is_some(), driver, &self.distfiles, view)
+        parts.drive(book, resumed.is_some(), driver, &self.distfiles, follower, view)
     }
 
     /// The packages that this run is concerned with: those of the plan.
@@ -247,13 +257,13 @@ impl Parts<'_> {
         is_resumed: bool,
         driver: Driver,
         distfiles: &Arc<DistfileStore>,
+        follower: Follower,
         view: &mut dyn View,
     ) -> Result<Outcome> {
         let Parts { yard, planned, options } = self;
         let run = book.run;
         let rows: Vec<PackageRow> = planned.plan.packages.iter().map(|row| row.package.clone()).collect();
         let left_out = left_out(&rows);
-        let set = planned.workshop.clone();
         let broken = book.beginnings.broken.clone();
         let worker = worker(yard, distfiles)?;
         let asked = asked(yard, book.store)?;
@@ -268,19 +278,29 @@ impl Parts<'_> {
             is_resumed,
             started: Instant::now(),
             cores: planned.shape.machine.cores,
-            slots: coordinator.slots(),
+            slots: planned.shape.slots(),
             expected_seconds: planned.plan.expected_seconds,
             counts: coordinator.counts(),
             builds: Vec::new(),
             remaining_path_seconds: coordinator.remaining_path_seconds(),
             bytes_fetched: 0,
         };
-        let slots = coordinator.slots();
-        let machine = planned.shape.machine.oversubscribed();
-        let jobs_of_builds = planned.shape.jobs;
-        let mut picture = Picture::new(set.graph(), snapshot);
-        view.see(&Seen::Began, &picture.snapshot);
+        let hello = hello(&planned.shape.machine);
+        let mut client = Client {
+            worker: &worker,
+            cores: Cores::new(
+                &yard.folder.display().to_string(),
+                planned.shape.machine.oversubscribed().cores,
+            ),
+            has_jobservers: worker.settings().jobserver != JobserverStyle::Off && planned.shape.jobs > 1,
+            capabilities: Vec::new(),
+        };
+        let (inbox, incomings) = Inbox::new();
+        let transcript = options.transcript.as_deref().map(Transcript::create).transpose()?;
         let (stock, expected) = planned.parts();
+        let estimate = Box::new(move |package: &str| expected.seconds(package));
+        let mut picture = Picture::new(follower, estimate, snapshot);
+        view.see(&Seen::Began, &picture.snapshot);
         let mut preparer = Preparer {
             stock,
             store,
@@ -294,15 +314,12 @@ impl Parts<'_> {
         };
         let (ended, refused, has_rescanned, receiver) = std::thread::scope(|scope| {
             let mut owner = Owner {
-                yard,
                 run,
                 expected,
-                is_parallel: jobs_of_builds > 1,
                 checks_reproducible: options.checks_reproducible,
+                tests_outputs: yard.config.build.test,
                 driver,
-                cores: Cores::new(&yard.folder.display().to_string(), machine.cores),
-                is_pressed: Pressure::Low,
-                slots: slots::Slots::start(scope, &worker, slots),
+                link: Link::new(inbox, transcript),
                 fetchers: fetch::Fetchers::start(
                     scope,
                     yard,
@@ -314,12 +331,20 @@ impl Parts<'_> {
                 jobs,
                 desk,
                 feed,
-                sender: sender.clone(),
                 bytes_fetched: 0,
                 ended: None,
             };
-            let leaving = [Leaving(sender.clone()), Leaving(sender.clone())];
-            let [of_preparer, of_recorder] = leaving;
+            let leaving = [Leaving(sender.clone()), Leaving(sender.clone()), Leaving(sender.clone())];
+            let [of_preparer, of_recorder, of_client] = leaving;
+            let to_owner = ToOwner(sender.clone());
+            scope.spawn(move || {
+                let _leaving = of_client;
+                if let Err(error) = client.run(hello, incomings, &to_owner) {
+                    let failed = Err::<(), _>(error).context(Kind::Machine, "perform builds");
+                    // Without an owner the run is over.
+                    let _ = failed.map_err(|error| to_owner.0.send(Message::Failed(Box::new(error))));
+                }
+            });
             let preparer = scope.spawn(move || {
                 let _leaving = of_preparer;
                 preparer.answer_all(&questions);
@@ -334,11 +359,11 @@ impl Parts<'_> {
             let worker = &worker;
             let owner = scope.spawn(move || {
                 let ended = owner.drive(&receiver, asked);
-                owner.slots.cancel_all();
+                let closed = owner.link.close();
                 owner.fetchers.cancel();
                 // At worst they are made again.
                 let _ = worker.keep_layers();
-                (ended, receiver)
+                (ended.and_then(|ended| closed.map(|()| ended)), receiver)
             });
             picture.show_all(&shown, view, &sender);
             let (ended, receiver) = joined(owner);
@@ -351,6 +376,7 @@ impl Parts<'_> {
                 return Err(Error::new(Kind::Internal, "the store refused something and gave no reason"));
             }
         };
+        picture.follow(view);
         // What came too late: the recorder took it, or it is still in the store.
         let late = receiver.try_iter().filter_map(|message| match message {
             Message::Input(input) => match *input {
@@ -370,7 +396,22 @@ impl Parts<'_> {
 
 /// The name of this machine, by which records name the worker that is in this process.
 fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    if name.is_empty() { "localhost".to_owned() } else { name }
+}
+
+/// How the worker in this process introduces itself.
+fn hello(machine: &Machine) -> Hello {
+    Hello {
+        worker: host_name(),
+        // There is one of this coordinator.
+        process: std::process::id().to_string(),
+        versions: Versions::OURS,
+        cores: machine.cores,
+        speed: machine.speed,
+        memory_bytes: machine.memory_bytes,
+        disk_bytes: machine.disk_bytes,
+    }
 }
 
 /// What a thread came to; its panic is passed on.

@@ -86,8 +86,6 @@ pub enum Progress {
     StageBegan(Stage),
     /// A stage ended.
     StageEnded(Box<StageResult>),
-    /// It goes on, and there is nothing else to say.
-    Alive,
     /// It can use this many cores from now on; at least 1.
     Wants(u32),
     /// What the build's processes hold now.

@@ -178,7 +178,6 @@ fn a_lease() {
 #[test]
 fn reports() {
     check("progress-stage-began", &Progress::StageBegan(Stage::Depends));
-    check("progress-alive", &Progress::Alive);
     check("progress-wants", &Progress::Wants(4));
     check("progress-sample", &Progress::Sample { processes: 9, runnable: 2, memory_bytes: 1 << 30 });
     let result = StageResult {

@@ -220,7 +220,7 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
                 match progress {
                     Progress::StageBegan(_) => self.client.cores.stage_began(going.build),
                     Progress::Sample { runnable, .. } => self.client.cores.counted(going.build, *runnable),
-                    Progress::StageEnded(_) | Progress::Alive | Progress::Wants(_) => {}
+                    Progress::StageEnded(_) | Progress::Wants(_) => {}
                 }
             }
             Event::Ended { attempt, .. } => {

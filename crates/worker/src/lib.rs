@@ -143,6 +143,11 @@ impl Worker {
         Ok(left)
     }
 
+    /// Its settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// The trees that roots begin with.
     pub fn trees(&self) -> &Trees {
         &self.trees

@@ -88,14 +88,14 @@ impl Planned {
         (&mut *self.stock, Expected { plan: &self.plan, works: &self.works })
     }
 
-    /// A scheduler of these builds for a run.
+    /// A scheduler of these builds for a run, to which machines come.
     pub fn scheduler(&self) -> Result<Scheduler> {
-        self.scheduler_on(self.shape.machine.oversubscribed(), self.shape.limits_of_builds())
+        let limits = self.shape.limits_of_builds();
+        Scheduler::without_machines(self.graph.clone(), self.works.clone(), limits).or_internal(SCHEDULING)
     }
 
     fn scheduler_on(&self, machine: Machine, limits: Limits) -> Result<Scheduler> {
-        Scheduler::new(self.graph.clone(), self.works.clone(), vec![machine], limits)
-            .or_internal("schedule the builds")
+        Scheduler::new(self.graph.clone(), self.works.clone(), vec![machine], limits).or_internal(SCHEDULING)
     }
 
     /// Works out the ranks, the path and the times from the estimates: the run is played through by the scheduler that
@@ -121,6 +121,9 @@ impl Planned {
         Ok(())
     }
 }
+
+/// Reads after "failed to".
+const SCHEDULING: &str = "schedule the builds";
 
 /// What is expected of each build of a plan.
 #[derive(Clone, Copy)]

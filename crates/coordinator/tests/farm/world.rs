@@ -13,7 +13,7 @@ use kilnyard_model::order::{BuildOrder, FamilyOrder, Key, RootOrder};
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, FailureKind, PackageState};
 use kilnyard_protocol::{
-    Answer, Lease, Session, Test, ToCoordinator, ToWorker, VERSION, decode, encode, encode_as, open,
+    Answer, Session, Test, ToCoordinator, ToWorker, VERSION, decode, encode, encode_as, open,
 };
 use kilnyard_schedule::{Basis, Limits, Scheduler, Work};
 use kilnyard_store::{Record, RunState};
@@ -536,8 +536,7 @@ impl World {
                 false
             }
             Action::Grant(granted) => {
-                let worker = granted.to.map_or(0, |(channel, _)| channel.0 as usize);
-                grants.push((granted.clone(), name(worker)));
+                grants.push((granted.clone(), name(granted.channel.0 as usize)));
                 true
             }
             Action::Allot(_) | Action::Tell(_) => false,
@@ -611,11 +610,7 @@ impl World {
                     self.boss_hears(2.0, Event::Answered { build, is_repeated, answer: Box::new(answer) });
                 }
                 Action::Finish(state) => self.finished = Some(state),
-                Action::Record(_)
-                | Action::Allot(_)
-                | Action::Cancel { .. }
-                | Action::Adopt { .. }
-                | Action::Tell(_) => {}
+                Action::Record(_) | Action::Allot(_) | Action::Adopt { .. } | Action::Tell(_) => {}
             }
         }
     }
@@ -629,9 +624,8 @@ impl World {
                 self.complaint = Some(format!("{name} is granted while {dependency} is {state:?}"));
             }
         }
-        let Some((to, session)) = granted.to else { return };
-        let lease = Box::new(lease(granted));
-        self.say(to.0 as usize, &ToWorker::Grant { session, lease });
+        let (session, lease) = (granted.session, Box::new(granted.lease(1, 0, false)));
+        self.say(granted.channel.0 as usize, &ToWorker::Grant { session, lease });
     }
 
     fn say(&mut self, worker: usize, message: &ToWorker) {
@@ -702,19 +696,4 @@ fn to_build(package: &str) -> Prepared {
         recipe_version: "1".into(),
         published_revision: 0,
     }))
-}
-
-fn lease(granted: &Granted) -> Lease {
-    Lease {
-        build: granted.build,
-        attempt: granted.attempt,
-        rank_seconds: granted.rank_seconds,
-        run: 1,
-        slot: granted.slot,
-        files: granted.files,
-        written_bytes: 0,
-        order: granted.to_build.order.clone(),
-        seen: granted.to_build.seen.clone(),
-        checks_reproducible: false,
-    }
 }

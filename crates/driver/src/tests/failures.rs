@@ -1,4 +1,4 @@
-//! Commits that fail, and results that nobody admitted.
+//! Commits that fail.
 
 use super::*;
 
@@ -37,36 +37,33 @@ fn a_failed_commit_reads_the_state_again_and_the_run_ends_well() {
 }
 
 #[test]
-fn a_reload_waits_for_builds_and_keeps_requests() {
+fn a_reload_ends_builds_that_do_not_count_and_keeps_requests() {
     let mut world = World::new(&[("b", "a"), ("c", "c")], 2, Pace::default());
     world.begin();
     world.pass_until(5.0);
-    assert_eq!(world.building.len(), 2);
+    let before: Vec<Number> = world.building.keys().copied().collect();
+    assert_eq!(before.len(), 2);
     world.pace.fails = vec![(world.commits + 1, Refusal::ForNow)];
     world.apply(asked(RequestKind::Skip, "b"));
-    world.pass_until(5.5);
-    assert!(world.tasks.contains(&Task::Reloading));
-    assert!(!world.tasks.contains(&Task::Reload), "builds are being cancelled");
+    world.pass_until(5.05);
+    assert!(world.tasks.contains(&Task::Reload));
     world.apply(asked(RequestKind::Skip, "c"));
     world.pass_until(10.0);
-    assert!(world.tasks.contains(&Task::Reload));
     assert_eq!(world.state("b"), PackageState::Skipped, "the request that could not be written");
     assert_eq!(world.state("c"), PackageState::Skipped, "the one that came meanwhile");
     assert_eq!(world.building.len(), 1, "only `a` is built again");
+    assert!(!before.contains(world.building.keys().next().unwrap()));
 }
 
 #[test]
-fn a_reload_waits_no_longer_than_a_lease_for_a_worker() {
+fn a_reload_waits_for_no_worker() {
     let mut world = World::new(&[("a", "a")], 1, Pace::default());
     world.begin();
     world.pass_until(5.0);
-    // Its worker has gone.
-    world.building.clear();
+    world.is_silent = true;
     world.pace.fails = vec![(world.commits + 1, Refusal::ForNow)];
     world.apply(asked(RequestKind::Skip, "a"));
-    world.pass_until(LEASE_SECONDS);
-    assert!(!world.tasks.contains(&Task::Reload));
-    world.pass_until(LEASE_SECONDS + 10.0);
+    world.pass_until(10.0);
     assert_eq!(world.ended, Some(Ok(RunState::Finished)));
 }
 
@@ -123,45 +120,7 @@ fn a_disk_without_room_is_not_waited_for_once_the_run_is_to_end() {
     world.begin();
     world.pass_until(5.0);
     world.apply(Input::Event(Event::Stop));
-    assert!(world.performed.contains(&Action::Cancel { build: 1 }), "builds are ended all the same");
+    assert!(world.is_asked_to_cancel(1), "builds are ended all the same");
     world.pass_until(8.0);
     assert_eq!(world.ended, Some(Err(())));
-}
-
-#[test]
-fn outputs_that_were_not_admitted_fail_the_build() {
-    for admitted in [None, Some(outputs(9))] {
-        let mut world = World::new(&[("a", "a")], 1, Pace::default());
-        world.begin();
-        world.pass_until(5.0);
-        if let Some(outputs) = admitted {
-            world.apply(Input::Admitted { build: 1, outputs });
-        }
-        world.building.clear();
-        let mut tasks = Vec::new();
-        world.driver.apply(world.now_seconds, good(1), &mut tasks);
-        assert_eq!(world.state("a"), PackageState::Failed);
-        assert!(
-            world
-                .driver
-                .coordinator()
-                .reason(world.id("a"))
-                .to_string()
-                .contains("not the outputs that were admitted")
-        );
-    }
-}
-
-#[test]
-fn a_result_is_shown_before_what_became_of_its_package() {
-    let mut world = World::new(&[("a", "a")], 1, Pace { build_seconds: 20.0, ..Pace::default() });
-    world.begin();
-    world.pass_until(100.0);
-    let shown = world.tasks.iter().position(|task| matches!(task, Task::Ended(_))).unwrap();
-    let is_built = |task: &Task| {
-        let Task::Perform(Action::Tell(notice)) = task else { return false };
-        matches!(notice, kilnyard_coordinator::Notice::State { state: PackageState::Built, .. })
-    };
-    let told = world.tasks.iter().position(is_built).unwrap();
-    assert!(shown < told, "{shown} {told}");
 }

@@ -69,15 +69,24 @@ fn a_silent_worker_is_noticed_while_a_commit_is_under_way() {
     let mut world = World::new(&[("a", "a"), ("b", "b")], 2, Pace::default());
     world.begin();
     world.pass_until(5.0);
-    // The worker of build 1 says nothing more, and the store takes its time.
-    world.building.insert(1, true);
+    world.is_silent = true;
     world.pace.commit_seconds = 1000.0;
-    world.apply(asked(RequestKind::Bump, "b"));
-    world.apply(Input::Event(Event::Progress { build: 2, progress: Progress::Alive }));
+    world.apply(asked(RequestKind::Skip, "b"));
     world.pass_until(5.0 + LEASE_SECONDS + 2.0);
-    assert!(world.performed.contains(&Action::Cancel { build: 1 }), "a cancel waits for no commit");
-    assert!(!world.performed.contains(&Action::Cancel { build: 2 }));
-    assert!(world.building.contains_key(&2));
+    assert_eq!(world.state("a"), PackageState::Ready, "its lease is over");
+    assert_eq!(world.count(&BuildOutcome::Lost), 0, "and not recorded yet");
+}
+
+#[test]
+fn a_cancel_waits_for_no_commit() {
+    let mut world = World::new(&[("a", "a"), ("b", "b")], 2, Pace::default());
+    world.begin();
+    world.pass_until(5.0);
+    world.pace.commit_seconds = 1000.0;
+    world.apply(asked(RequestKind::Skip, "a"));
+    assert!(world.is_asked_to_cancel(1));
+    world.pass_until(10.0);
+    assert_eq!(world.building.keys().collect::<Vec<_>>(), [&2]);
 }
 
 #[test]
@@ -90,10 +99,10 @@ fn a_cancel_comes_after_the_grant_that_waits() {
     assert_eq!(world.state("a"), PackageState::Building, "it is decided");
     assert!(world.building.is_empty(), "and not begun");
     world.apply(asked(RequestKind::Skip, "a"));
-    assert!(!world.performed.iter().any(|action| matches!(action, Action::Cancel { .. })));
+    assert!(!world.performed.iter().any(is_cancel));
     world.pass_until(200.0);
     let at = |is: fn(&Action) -> bool| world.performed.iter().position(is).unwrap();
-    assert!(at(|a| matches!(a, Action::Grant(_))) < at(|a| matches!(a, Action::Cancel { .. })));
+    assert!(at(|a| matches!(a, Action::Grant(_))) < at(is_cancel));
     assert_eq!(world.ended, Some(Ok(RunState::Finished)));
     assert_eq!(world.state("a"), PackageState::Skipped);
 }

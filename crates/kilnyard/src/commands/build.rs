@@ -89,14 +89,13 @@ pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
     if let Some(more) = planned.workshop.remarks().len().checked_sub(REMARKS_TOLD_MAX + 1) {
         tell!("and {} more notes", more + 1);
     }
-    let run_options = Options { forced, checks_reproducible };
+    let run_options = Options { forced, checks_reproducible, transcript: options.messages.clone() };
     let mut view: Box<dyn View> = if options.json {
-        let events = Events::new(Box::new(yard.store()?), Box::new(std::io::stdout()));
-        Box::new(events.map_err(store_error)?)
+        Box::new(Events::new(Box::new(std::io::stdout())))
     } else if let Some(live) = Live::open() {
         Box::new(live)
     } else {
-        Box::new(Plain::default())
+        Box::new(Plain::new(Box::new(std::io::stderr())))
     };
     let (set, digest) = (planned.set.clone(), planned.plan.digest.clone());
     let run = Run { yard, store: &mut store, planned, distfiles: distfiles.clone(), options: run_options };

@@ -54,6 +54,7 @@ pub fn run(folder: &Path, options: &cli::Demo) -> Result<ExitCode> {
         memory: None,
         dry_run: false,
         json: options.json,
+        messages: None,
     };
     build::build(&yard, &lock, &arguments)
 }

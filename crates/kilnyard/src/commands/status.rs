@@ -1,7 +1,10 @@
 //! `kilnyard status`: how the run that is going on, or the last one, stands.
 
+mod follow;
+
 use super::{last_run, print, print_json, state_of};
 use crate::causes::by_cause;
+use crate::cli::Status;
 use crate::error::Result;
 use crate::words;
 use crate::yard::{Yard, store_error};
@@ -16,7 +19,8 @@ use std::process::ExitCode;
 /// How many causes of failures fit one screen; the report has all.
 const CAUSES_MAX: usize = 20;
 
-pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
+pub fn run(yard: &Yard, options: &Status) -> Result<ExitCode> {
+    let as_json = options.json;
     let store = yard.store()?;
     let preparing = preparing(yard);
     if let (Some(preparing), None) = (&preparing, store.last_run().map_err(store_error)?) {
@@ -29,6 +33,9 @@ pub fn run(yard: &Yard, as_json: bool) -> Result<ExitCode> {
     let counts = store.counts(run.number).map_err(store_error)?;
     let is_locked = yard.is_locked();
     let state = state_of(yard, &run);
+    if options.follow && state == RunState::Running.as_str() {
+        return follow::run(yard, &store, &run, as_json);
+    }
     let now = words::now_seconds();
     let builds: Vec<BuildRow> = match (run.state, is_locked) {
         (RunState::Running, true) => store.builds_open(run.number).map_err(store_error)?,
@@ -145,6 +152,9 @@ fn path(store: &dyn Store, run: &RunRow, counts: &[(PackageState, u64)]) -> Resu
 
 /// The stage that a build is in: the one that has a log which no result names, as between two stages nothing takes long.
 fn stage_of(yard: &Yard, build: &BuildRow) -> &'static str {
-    let is_open = |stage: &Stage| yard.open_log(build, *stage).is_some();
-    Stage::ALL.into_iter().find(is_open).map_or("between stages", Stage::as_str)
+    open_stage(yard, build).map_or("between stages", Stage::as_str)
+}
+
+fn open_stage(yard: &Yard, build: &BuildRow) -> Option<Stage> {
+    Stage::ALL.into_iter().find(|stage| yard.open_log(build, *stage).is_some())
 }

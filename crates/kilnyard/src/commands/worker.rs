@@ -160,7 +160,7 @@ impl Link for Told {
                     self.logs.lock().unwrap_or_else(PoisonError::into_inner).push((result.stage, log));
                 }
             }
-            Progress::Alive | Progress::Sample { .. } | Progress::Wants(_) => {}
+            Progress::Sample { .. } | Progress::Wants(_) => {}
         }
     }
 

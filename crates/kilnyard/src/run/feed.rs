@@ -1,13 +1,13 @@
-//! What is shown of a run: a queue from its owner to whoever watches, and the picture that views are given.
+//! The queue from the owner of a run to those who watch: what only this process knows. What was decided is read from the store's
+//! events ([`Picture`]).
 //!
 //! A terminal that is stopped, or a pipe that nobody empties, keeps this end waiting and not the run, until the queue is full.
 
 use super::Message;
-use super::view::{BuildSeen, Seen, Snapshot, View};
-use kilnyard_model::graph::{Graph, PackageId};
-use kilnyard_model::reason::Reason;
+use super::picture::Picture;
+use super::view::{Seen, View};
 use kilnyard_model::result::PackageState;
-use kilnyard_protocol::{BuildResult, Progress};
+use kilnyard_protocol::Progress;
 use kilnyard_store::{Number, Request};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, sync_channel};
 use std::time::Instant;
@@ -20,19 +20,15 @@ const SHOWN_MAX: usize = 65_536;
 pub enum Shown {
     /// Where each package stands, without those that the run is not concerned with: at the beginning, and after the state
     /// was read again.
-    Standing(Vec<Option<PackageState>>),
-    /// A package stands elsewhere.
-    State { package: PackageId, state: PackageState, reason: Reason },
+    Standing(Vec<(String, PackageState)>),
+    /// There are more events in the store.
+    Committed,
     /// A request came.
     Asked(Request),
     /// A request could not be granted.
     Refused { request: Request, reason: String },
-    /// A worker was given a build.
-    Granted(Box<BuildSeen>),
     /// How a build goes.
     Progress { build: Number, progress: Progress },
-    /// A worker returned this.
-    Ended(Box<BuildResult>),
     /// The cores of each build.
     Allotted(Vec<(Number, u32)>),
     /// There is no room on the disk.
@@ -61,7 +57,8 @@ impl Feed {
         match shown {
             // The next one says the same.
             Shown::Tick { .. }
-            | Shown::Progress { progress: Progress::Sample { .. } | Progress::Alive, .. } => {
+            | Shown::Committed
+            | Shown::Progress { progress: Progress::Sample { .. }, .. } => {
                 !matches!(self.0.try_send(shown), Err(std::sync::mpsc::TrySendError::Disconnected(_)))
             }
             _ => self.0.send(shown).is_ok(),
@@ -69,19 +66,7 @@ impl Feed {
     }
 }
 
-/// The picture of a run.
-pub struct Picture<'a> {
-    graph: &'a Graph,
-    standing: Vec<Option<PackageState>>,
-    pub snapshot: Snapshot,
-}
-
 impl Picture<'_> {
-    /// A picture in which no package stands anywhere yet.
-    pub fn new(graph: &Graph, snapshot: Snapshot) -> Picture<'_> {
-        Picture { graph, standing: Vec::new(), snapshot }
-    }
-
     /// Shows what comes until the owner is done. What the view wants is passed on.
     pub fn show_all(&mut self, shown: &Receiver<Shown>, view: &mut dyn View, owner: &Sender<Message>) {
         let mut has_enough = false;
@@ -96,37 +81,18 @@ impl Picture<'_> {
     }
 
     fn show(&mut self, shown: Shown, view: &mut dyn View) {
+        // What follows from a decision comes after it.
+        if !matches!(shown, Shown::Progress { progress: Progress::Sample { .. }, .. }) {
+            self.follow(view);
+        }
         match shown {
-            Shown::Standing(standing) => {
-                self.standing = standing;
-                let count = |state| self.standing.iter().filter(|other| **other == Some(state)).count();
-                self.snapshot.counts =
-                    PackageState::ALL.into_iter().map(|state| (state, count(state) as u64)).collect();
-            }
-            Shown::State { package, state, reason } => {
-                if let Some(before) = self.standing.get_mut(package.index()).and_then(|at| at.replace(state))
-                {
-                    for (other, count) in &mut self.snapshot.counts {
-                        *count -= u64::from(*other == before);
-                        *count += u64::from(*other == state);
-                    }
-                }
-                let package = self.graph.name(package);
-                view.see(&Seen::State { package, state, reason: &reason }, &self.snapshot);
-            }
+            Shown::Committed => {}
+            Shown::Standing(standing) => self.stand(standing),
             Shown::Asked(request) => view.see(&Seen::Asked(&request), &self.snapshot),
             Shown::Refused { request, reason } => {
                 view.see(&Seen::Refused { request: &request, reason: &reason }, &self.snapshot);
             }
-            Shown::Granted(build) => self.snapshot.builds.push(*build),
             Shown::Progress { build, progress } => self.progress(build, &progress, view),
-            Shown::Ended(result) => {
-                let ended = self.snapshot.builds.iter().position(|seen| seen.build == result.build);
-                if let Some(position) = ended {
-                    let seen = self.snapshot.builds.remove(position);
-                    view.see(&Seen::BuildEnded(&seen, &result), &self.snapshot);
-                }
-            }
             Shown::Allotted(cores) => {
                 for seen in &mut self.snapshot.builds {
                     let own = cores.iter().find(|(build, _)| *build == seen.build);
@@ -153,7 +119,7 @@ impl Picture<'_> {
                 let seen = seen.clone();
                 view.see(&Seen::StageBegan(&seen, *stage), &self.snapshot);
             }
-            Progress::StageEnded(_) | Progress::Alive | Progress::Wants(_) => {}
+            Progress::StageEnded(_) | Progress::Wants(_) => {}
             Progress::Sample { memory_bytes, .. } => seen.memory_bytes = *memory_bytes,
         }
     }

@@ -1,62 +1,81 @@
-//! The way between a run and this machine's worker: messages are bytes, as they would be over a network.
+//! The way between a run and the worker in this process. Messages are bytes, as they are over a network.
 
 use super::Message;
-use super::preparer::{BuildOf, Desk};
-use kilnyard_coordinator::Event;
-use kilnyard_model::order::Stage;
-use kilnyard_model::result::{Failure, FailureKind};
-use kilnyard_protocol::{Answer, BuildResult, Built, Progress, decode, encode};
-use kilnyard_worker::Link;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use crate::error::{Context, Kind, Result};
+use kilnyard_coordinator::Channel;
+use kilnyard_worker::{Inbox, Transport};
+use std::io::{BufWriter, Write};
+use std::path::Path;
 use std::sync::mpsc::Sender;
 
-/// The coordinator's end, for one lease.
-#[derive(Clone)]
-pub struct Local {
-    of: BuildOf,
-    desk: Desk,
-    events: Sender<Message>,
-}
+/// The channel of the only worker.
+pub const WORKER: Channel = Channel(0);
 
-impl Local {
-    /// The way for a lease.
-    pub fn new(of: BuildOf, desk: Desk, events: Sender<Message>) -> Local {
-        Local { of, desk, events }
-    }
+/// Reads after "failed to".
+const RECORDING: &str = "record the messages of coordinator and worker";
 
-    /// Sends a result.
-    pub fn ended(&self, result: BuildResult) -> bool {
-        let result = sent(&result).unwrap_or_else(|error| BuildResult {
-            build: self.of.build,
-            outcome: Err(Failure {
-                stage: Stage::Collect,
-                kind: FailureKind::Machine,
-                message: error,
-                line_number: None,
-                lines: Vec::new(),
-            }),
-            is_reproducible: None,
-        });
-        self.events.send(Message::Event(Box::new(Event::Ended(result)))).is_ok()
+/// The worker's end: messages for the owner of the run.
+pub struct ToOwner(pub Sender<Message>);
+
+impl Transport for ToOwner {
+    fn send(&self, message: Vec<u8>) {
+        // Without an owner the run is over.
+        let _ = self.0.send(Message::OfWorker(message));
     }
 }
 
-impl Link for Local {
-    fn report(&self, progress: Progress) {
-        // A report that is lost is followed by others, and nobody listens any more only when the run is over.
-        let Ok(progress) = sent(&progress) else { return };
-        let event = Event::Progress { build: self.of.build, progress };
-        let _ = self.events.send(Message::Event(Box::new(event)));
+/// The owner's end.
+pub struct Link {
+    inbox: Inbox,
+    transcript: Option<Transcript>,
+}
+
+impl Link {
+    /// A link to the worker that reads this inbox, with a transcript if one is wanted.
+    pub fn new(inbox: Inbox, transcript: Option<Transcript>) -> Link {
+        Link { inbox, transcript }
     }
 
-    fn built(&self, built: Built) -> Result<Answer, String> {
-        let answer = self.desk.built(&self.of, sent(&built)?).ok_or("the run is over")?;
-        sent(&answer)
+    /// Sends a message to the worker.
+    pub fn send(&mut self, message: Vec<u8>) -> Result<()> {
+        self.note("worker", &message)?;
+        self.inbox.deliver(message);
+        Ok(())
+    }
+
+    /// Takes note of a message of the worker.
+    pub fn received(&mut self, message: &[u8]) -> Result<()> {
+        self.note("coordinator", message)
+    }
+
+    /// Ends the worker with all its builds.
+    pub fn close(&mut self) -> Result<()> {
+        self.inbox.close();
+        self.transcript.as_mut().map_or(Ok(()), Transcript::finish)
+    }
+
+    fn note(&mut self, to: &str, message: &[u8]) -> Result<()> {
+        self.transcript.as_mut().map_or(Ok(()), |transcript| transcript.write(to, message))
     }
 }
 
-/// A message as it comes out at the other end.
-pub fn sent<Message: Serialize + DeserializeOwned>(message: &Message) -> Result<Message, String> {
-    encode(message).and_then(|bytes| decode(&bytes)).map_err(|error| error.to_string())
+/// A file with a line of JSON for each message: to which side it goes, and its envelope.
+pub struct Transcript(BufWriter<fs_err::File>);
+
+impl Transcript {
+    /// A transcript in this file, whose contents are replaced.
+    pub fn create(path: &Path) -> Result<Transcript> {
+        let file = fs_err::File::create(path).context(Kind::Machine, RECORDING)?;
+        Ok(Transcript(BufWriter::new(file)))
+    }
+
+    fn write(&mut self, to: &str, message: &[u8]) -> Result<()> {
+        // Messages are JSON without line breaks.
+        let parts: [&[u8]; 5] = [b"{\"to\":\"", to.as_bytes(), b"\",\"message\":", message, b"}\n"];
+        parts.into_iter().try_for_each(|part| self.0.write_all(part)).context(Kind::Machine, RECORDING)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.0.flush().context(Kind::Machine, RECORDING)
+    }
 }

@@ -8,7 +8,7 @@ use crate::due::{Due, Known};
 use crate::error::Result;
 use crate::plan::Forced;
 use crate::yard::{Yard, store_error};
-use kilnyard_coordinator::{Prepared, Reading, ToBuild, next_revision};
+use kilnyard_coordinator::{Event, Prepared, Reading, ToBuild, next_revision};
 use kilnyard_driver::{Input, ToPrepare};
 use kilnyard_ecosystem::Stock;
 use kilnyard_mirror::DistfileStore;
@@ -16,7 +16,7 @@ use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::{Output, Stage};
 use kilnyard_model::result::StageSeen;
 use kilnyard_protocol::{Answer, Built, Test};
-use kilnyard_store::{BuildRow, Number, Store};
+use kilnyard_store::{BuildRow, Store};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 
@@ -27,13 +27,12 @@ const BUILDS_LOOKED_AT: usize = 5;
 enum Question {
     Prepare(ToPrepare),
     Adopt { package: PackageId, outputs: Vec<Output> },
-    Built { of: BuildOf, built: Built, answer: Sender<Answer> },
+    Built { of: BuildOf, built: Built },
 }
 
 /// What was handed out, as the coordinator knows it: a worker's word on it counts for nothing.
 #[derive(Clone, Debug)]
 pub struct BuildOf {
-    pub build: Number,
     pub package: PackageId,
     /// The version of the outputs.
     pub version: String,
@@ -63,11 +62,9 @@ impl Desk {
         self.0.send(Question::Adopt { package, outputs }).is_ok()
     }
 
-    /// Asks what becomes of what was built, and waits for the answer; none when the preparer has ended.
-    pub fn built(&self, of: &BuildOf, built: Built) -> Option<Answer> {
-        let (answer, answered) = mpsc::channel();
-        self.0.send(Question::Built { of: of.clone(), built, answer }).ok()?;
-        answered.recv().ok()
+    /// Asks what becomes of what was built; the owner of the run is sent the answer.
+    pub fn built(&self, of: BuildOf, built: Built) -> bool {
+        self.0.send(Question::Built { of, built }).is_ok()
     }
 }
 
@@ -108,16 +105,11 @@ impl Preparer<'_> {
                     let _ = self.owner.send(message);
                 }
                 Question::Adopt { package, outputs } => self.stock.adopt(package, &outputs),
-                Question::Built { of, built, answer } => {
-                    let said = self.judge(&of, &built);
-                    // A second build is compared alone.
-                    if said.refused.is_none() && !built.is_repeated {
-                        let outputs = said.outputs.clone();
-                        let admitted = Input::Admitted { build: of.build, outputs };
-                        let _ = self.owner.send(Message::Input(Box::new(admitted)));
-                    }
-                    // A worker that does not wait any more was cancelled.
-                    let _ = answer.send(said);
+                Question::Built { of, built } => {
+                    let answer = Box::new(self.judge(&of, &built));
+                    let Built { build, is_repeated, .. } = built;
+                    let answered = Event::Answered { build, is_repeated, answer };
+                    let _ = self.owner.send(Message::Event(Box::new(answered)));
                 }
             }
         }
@@ -175,15 +167,6 @@ impl Preparer<'_> {
 
     /// What becomes of what was built.
     fn judge(&mut self, of: &BuildOf, built: &Built) -> Answer {
-        let refused = |reason: String| Answer {
-            refused: Some(reason),
-            outputs: Vec::new(),
-            notes: Vec::new(),
-            test: Test::Skip,
-        };
-        if built.build != of.build {
-            return refused(format!("build {} was not handed out here", built.build));
-        }
         let admitted = match self.stock.set().admit(of.package, &of.version, &built.outputs) {
             Ok(admitted) => admitted,
             Err(error) => return refused(error.to_string()),
@@ -197,6 +180,11 @@ impl Preparer<'_> {
         };
         Answer { refused: None, outputs: admitted.outputs, notes: admitted.notes, test }
     }
+}
+
+/// An answer by which a build fails.
+pub fn refused(reason: String) -> Answer {
+    Answer { refused: Some(reason), outputs: Vec::new(), notes: Vec::new(), test: Test::Skip }
 }
 
 /// What the work folder of a package's last build held. One that failed tells only what is needed at the least.

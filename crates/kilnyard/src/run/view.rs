@@ -11,9 +11,8 @@ pub use plain::Plain;
 
 use kilnyard_model::order::Stage;
 use kilnyard_model::reason::Reason;
-use kilnyard_model::result::PackageState;
-use kilnyard_protocol::BuildResult;
-use kilnyard_store::{Number, Request, RunState};
+use kilnyard_model::result::{Failure, PackageState};
+use kilnyard_store::{Event, Number, Request, RunState};
 use std::time::Instant;
 
 /// How [`Seen::Reloading`] is said.
@@ -85,12 +84,23 @@ impl Snapshot {
     }
 }
 
+/// What became of a build.
+#[derive(Clone, Copy, Debug)]
+pub struct BuildEnd<'a> {
+    /// Why it failed; absent if it did not.
+    pub failure: Option<&'a Failure>,
+    /// Whether a second build gave the same bytes; absent where there was none.
+    pub is_reproducible: Option<bool>,
+}
+
 /// Something that happened.
 #[derive(Clone, Debug)]
 pub enum Seen<'a> {
     /// The run began.
     Began,
-    /// A package stands elsewhere now.
+    /// An event of the store. What it means for a package or a build follows as one of the next two.
+    Decided(&'a Event),
+    /// A package has another state.
     State {
         /// The package.
         package: &'a str,
@@ -102,7 +112,7 @@ pub enum Seen<'a> {
     /// A stage began.
     StageBegan(&'a BuildSeen, Stage),
     /// A build ended.
-    BuildEnded(&'a BuildSeen, &'a BuildResult),
+    BuildEnded(&'a BuildSeen, BuildEnd<'a>),
     /// Somebody asked for something.
     Asked(&'a Request),
     /// It could not be granted.

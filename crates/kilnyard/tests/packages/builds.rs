@@ -4,8 +4,9 @@ use crate::fixtures::{Fixture, Packages, Shared, Trial, good, processes, slow};
 use crate::support::{Yard, until};
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Read;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 pub const CASES: &[Trial] = &[
     ("one_bad_recipe_does_not_stop_the_rest", one_bad_recipe_does_not_stop_the_rest),
@@ -20,6 +21,7 @@ pub const CASES: &[Trial] = &[
     ("bad_sources_are_refused_before_anything_is_built", bad_sources_are_refused),
     ("a_source_that_unpacks_outside_its_folder_is_refused", unpacks_outside),
     ("a_live_run_takes_requests", a_live_run_takes_requests),
+    ("a_run_is_followed_from_another_terminal", a_run_is_followed),
     ("a_source_that_was_mended_meanwhile_is_read_anew_by_a_retry", a_source_mended_meanwhile),
     ("a_request_before_a_run_comes_before_its_first_decision", a_request_before_a_run),
     ("clean_removes_what_nothing_names", clean_removes_what_nothing_names),
@@ -358,6 +360,41 @@ fn a_live_run_takes_requests(shared: &Shared) {
     let started =
         |name: &str| yard.json(&["history", name, "--json"])[0]["started_seconds"].as_f64().unwrap();
     assert!(started("c") < started("b") && started("c") < started("a"), "c was not bumped");
+}
+
+fn a_run_is_followed(shared: &Shared) {
+    let yard = shared.yard("followed", &[slow("a", "sleep 3"), slow("b", "sleep 3"), good("needs-a", "a")]);
+    let spawn =
+        |words: &[&str]| yard.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut run = yard.begin(&["--slots", "1"]);
+    until("one is being built", || !yard.building().is_empty());
+    let mut killed = spawn(&["status", "--follow"]);
+    // It says at once which run that is.
+    killed.stdout.as_mut().unwrap().read_exact(&mut [0; 3]).unwrap();
+    run.kill().unwrap();
+    run.wait().unwrap();
+    let killed = killed.wait_with_output().unwrap();
+    assert_eq!(killed.status.code(), Some(1));
+    let said = String::from_utf8(killed.stderr).unwrap();
+    assert!(said.contains("run 1 was killed") && said.contains(" build, which resumes it"), "{said}");
+    let run = yard.begin(&["--slots", "1"]);
+    until("one is being built", || !yard.building().is_empty());
+    let followers = [&["status", "-f"][..], &["status", "--follow", "--json"]].map(spawn);
+    assert_eq!(run.wait_with_output().unwrap().status.code(), Some(0));
+    let texts = followers.map(|follower| {
+        let output = follower.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    });
+    for package in ["a", "b", "needs-a"] {
+        assert!(texts[0].contains(&format!("built {package} 1.0+bk1 in ")), "{}", texts[0]);
+    }
+    let events: Vec<serde_json::Value> =
+        texts[1].lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(events.last().unwrap()["event"], "run-ended");
+    assert!(events.is_sorted_by_key(|event| event["seq"].as_u64().unwrap()));
+    // Of one that is over there is nothing to follow.
+    yard.run(&["status", "--follow"]).exits(0).says(&["run 1 finished"]);
 }
 
 fn a_source_mended_meanwhile(shared: &Shared) {

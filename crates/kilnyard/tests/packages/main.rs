@@ -2,7 +2,7 @@
 //!
 //! The base root comes from the mirror that this machine's apt uses, once for all trials. `builds` has what a
 //! package may do to itself and to others, `block` roots on devices of their own, `disasters` what may happen to
-//! Kilnyard meanwhile, `ordinary` who may build, `elsewhere` leases without their yard,
+//! Kilnyard meanwhile, `ordinary` who may build, `elsewhere` leases without their yard, `messages` what crosses the wire,
 //! `traps` what is laid for later builds.
 
 #[path = "../support/mod.rs"]
@@ -15,6 +15,7 @@ mod disasters;
 mod earlier;
 mod elsewhere;
 mod fixtures;
+mod messages;
 mod ordinary;
 mod traps;
 
@@ -32,6 +33,7 @@ fn main() {
         disasters::CASES,
         earlier::CASES,
         elsewhere::CASES,
+        messages::CASES,
         ordinary::CASES,
         traps::CASES,
     ];

@@ -6,39 +6,19 @@
 
 use super::{Seen, Snapshot, View};
 use crate::words::{json_text, now_seconds};
-use kilnyard_store::{Event, Happening, Number, Store, StoreError};
+use kilnyard_store::{Event, Happening};
 use serde_json::{Map, Value, json};
 use std::io::Write;
 
-/// How many events are read at once.
-const EVENTS_MAX: usize = 256;
-
 /// See the module.
 pub struct Events {
-    store: Box<dyn Store>,
-    /// The last event that was printed.
-    seq: Number,
     out: Box<dyn Write + Send>,
 }
 
 impl Events {
-    /// Prints what is decided from now on. The connection to the store is the view's own.
-    pub fn new(store: Box<dyn Store>, out: Box<dyn Write + Send>) -> Result<Events, StoreError> {
-        let seq = store.last_event()?;
-        Ok(Events { store, seq, out })
-    }
-
-    /// Prints what was decided since it was asked last. What cannot be read now is read the next time.
-    fn follow(&mut self, snapshot: &Snapshot) {
-        while let Ok(events) = self.store.events_since(self.seq, EVENTS_MAX) {
-            let Some(last) = events.last() else { return };
-            self.seq = last.seq;
-            // That an earlier run is closed, which was killed, is not this one's.
-            for event in events.iter().filter(|event| event.ids.run.is_none_or(|run| run == snapshot.run)) {
-                let line = line(event, snapshot);
-                self.print(&line);
-            }
-        }
+    /// Prints to this output.
+    pub fn new(out: Box<dyn Write + Send>) -> Events {
+        Events { out }
     }
 
     fn print(&mut self, line: &Value) {
@@ -95,8 +75,8 @@ fn fields(value: Value) -> Map<String, Value> {
 
 impl View for Events {
     fn see(&mut self, seen: &Seen, snapshot: &Snapshot) {
-        self.follow(snapshot);
         let mut line = match seen {
+            Seen::Decided(event) => return self.print(&line(event, snapshot)),
             Seen::StageBegan(build, stage) => json!({
                 "event": "stage-began",
                 "package": build.package,
@@ -126,17 +106,16 @@ impl View for Events {
         self.print(&line);
     }
 
-    fn tick(&mut self, snapshot: &Snapshot) {
-        self.follow(snapshot);
-    }
+    fn tick(&mut self, _snapshot: &Snapshot) {}
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::follow::Follower;
     use kilnyard_model::reason::Reason;
     use kilnyard_model::result::PackageState;
-    use kilnyard_store::{PackageRow, Record, RequestKind, RunRow, RunState};
+    use kilnyard_store::{PackageRow, Record, RequestKind, RunRow, RunState, Store};
     use kilnyard_store_sqlite::Sqlite;
     use std::sync::{Arc, Mutex};
     use std::time::Instant;
@@ -179,7 +158,8 @@ mod tests {
         store.lead().unwrap();
         let before = store.begin_run(&run_row(), &[]).unwrap();
         let lines = Lines::default();
-        let mut view = Events::new(Box::new(open()), Box::new(lines.clone())).unwrap();
+        let mut view = Events::new(Box::new(lines.clone()));
+        let mut follower = Follower::new(Box::new(open())).unwrap();
         // An earlier run was killed.
         store
             .record(&[Record::Run { run: before, state: RunState::Interrupted, at_seconds: 101.0 }])
@@ -206,7 +186,14 @@ mod tests {
             remaining_path_seconds: 0.0,
             bytes_fetched: 0,
         };
+        let mut follow = |view: &mut Events| {
+            let next = || Some(follower.next(run)).filter(|events| !events.is_empty());
+            for event in std::iter::from_fn(next).flatten() {
+                view.see(&Seen::Decided(&event), &snapshot);
+            }
+        };
         view.see(&Seen::Began, &snapshot);
+        follow(&mut view);
         view.see(&Seen::DiskFull, &snapshot);
         store.request(RequestKind::Skip, "a", 102.0).unwrap();
         for at in 0..600 {
@@ -220,8 +207,9 @@ mod tests {
             };
             store.record(&[change]).unwrap();
         }
-        view.tick(&snapshot);
+        follow(&mut view);
         store.record(&[Record::Run { run, state: RunState::Finished, at_seconds: 999.0 }]).unwrap();
+        follow(&mut view);
         view.see(&Seen::Ended(RunState::Finished), &snapshot);
         let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

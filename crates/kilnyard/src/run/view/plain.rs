@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 const QUIET_MAX: Duration = Duration::from_secs(60);
 
 /// See the module.
-#[derive(Debug)]
 pub struct Plain {
+    out: Box<dyn Write>,
     spoken: Instant,
     /// The build that ended last: what follows from it is told next.
     ended: Option<Ended>,
@@ -31,9 +31,10 @@ struct Ended {
     lines: Vec<String>,
 }
 
-impl Default for Plain {
-    fn default() -> Self {
-        Plain { spoken: Instant::now(), ended: None, reported: Reported::default() }
+impl Plain {
+    /// Lines on this output.
+    pub fn new(out: Box<dyn Write>) -> Plain {
+        Plain { out, spoken: Instant::now(), ended: None, reported: Reported::default() }
     }
 }
 
@@ -41,7 +42,7 @@ impl Plain {
     fn say(&mut self, text: &str) {
         self.spoken = Instant::now();
         // Nobody reads any more: the run goes on.
-        let _ = writeln!(std::io::stderr(), "{}", foreign::text(text));
+        let _ = writeln!(self.out, "{}", foreign::text(text));
     }
 }
 
@@ -90,14 +91,14 @@ impl View for Plain {
                 ));
             }
             Seen::State { package, state, reason } => self.decided(package, *state, reason, snapshot),
-            Seen::BuildEnded(build, result) => {
+            Seen::BuildEnded(build, end) => {
                 let took = words::duration(build.started.elapsed().as_secs_f64());
-                let reproducible = match result.is_reproducible {
+                let reproducible = match end.is_reproducible {
                     Some(true) => "; built twice with the same bytes",
                     Some(false) => "; built twice with DIFFERENT bytes",
                     None => "",
                 };
-                let lines = result.outcome.as_ref().err().map_or(Vec::new(), |failure| failure.lines.clone());
+                let lines = end.failure.map_or(Vec::new(), |failure| failure.lines.clone());
                 let told = format!(" {} in {took}{reproducible}", build.version);
                 self.ended = Some(Ended { package: build.package.clone(), told, lines });
             }
@@ -113,7 +114,7 @@ impl View for Plain {
             Seen::Ended(RunState::Interrupted) => {
                 self.say("interrupted; the same command resumes it");
             }
-            Seen::Ended(_) | Seen::StageBegan(..) => {}
+            Seen::Ended(_) | Seen::StageBegan(..) | Seen::Decided(_) => {}
         }
     }
 

@@ -1,13 +1,12 @@
 //! What is said once and stays: lines that scroll up above the picture.
 
-use super::super::{BuildSeen, RELOADING, Seen, Snapshot};
+use super::super::{BuildEnd, BuildSeen, RELOADING, Seen, Snapshot};
 use super::{columns, lines::clock};
 use crate::causes::{COUNTED, Report, Reported};
 use crate::words;
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::PackageState;
 use kilnyard_model::text;
-use kilnyard_protocol::BuildResult;
 use kilnyard_store::RunState;
 use ratatui::style::{Color, Style};
 use std::time::Instant;
@@ -68,8 +67,8 @@ impl Teller {
                 ))
             }
             Seen::State { package, state, reason } => self.state(package, *state, reason, snapshot),
-            Seen::BuildEnded(build, result) => {
-                self.ended = Some(Ended::new(build, result, now));
+            Seen::BuildEnded(build, end) => {
+                self.ended = Some(Ended::new(build, *end, now));
                 Vec::new()
             }
             Seen::Asked(request) => {
@@ -85,7 +84,7 @@ impl Teller {
             Seen::Reloading => one(RELOADING.to_owned()),
             Seen::Stopping => one("stopping: builds are being cancelled; what is done is kept".to_owned()),
             Seen::Ended(RunState::Interrupted) => one("interrupted; the same command resumes it".to_owned()),
-            Seen::Ended(_) | Seen::StageBegan(..) => Vec::new(),
+            Seen::Ended(_) | Seen::StageBegan(..) | Seen::Decided(_) => Vec::new(),
         }
     }
 
@@ -150,13 +149,13 @@ impl Teller {
 }
 
 impl Ended {
-    fn new(build: &BuildSeen, result: &BuildResult, now: Instant) -> Ended {
+    fn new(build: &BuildSeen, end: BuildEnd, now: Instant) -> Ended {
         Ended {
             package: build.package.clone(),
             version: build.version.clone(),
             took_seconds: now.saturating_duration_since(build.started).as_secs_f64(),
-            is_reproducible: result.is_reproducible,
-            lines: result.outcome.as_ref().err().map_or(Vec::new(), |failure| failure.lines.clone()),
+            is_reproducible: end.is_reproducible,
+            lines: end.failure.map_or(Vec::new(), |failure| failure.lines.clone()),
         }
     }
 }
@@ -191,8 +190,8 @@ mod tests {
             line_number: None,
             lines: (0..100).map(|line| format!("\u{1b}[2Jerror {line}\r")).collect(),
         };
-        let result = BuildResult { build: build.build, outcome: Err(failure), is_reproducible: None };
-        assert!(teller.tell(&Seen::BuildEnded(build, &result), &run, now).is_empty());
+        let end = BuildEnd { failure: Some(&failure), is_reproducible: None };
+        assert!(teller.tell(&Seen::BuildEnded(build, end), &run, now).is_empty());
         let package = build.package.as_str();
         let failed = Seen::State {
             package,
@@ -211,9 +210,8 @@ mod tests {
     fn what_was_built_is_one_line_and_what_stays_none() {
         let (run, mut teller, now) = (snapshot(2, 2), Teller::default(), Instant::now());
         let build = &run.builds[0];
-        let result =
-            BuildResult { build: build.build, outcome: Ok(Vec::new()), is_reproducible: Some(false) };
-        teller.tell(&Seen::BuildEnded(build, &result), &run, now);
+        let end = BuildEnd { failure: None, is_reproducible: Some(false) };
+        teller.tell(&Seen::BuildEnded(build, end), &run, now);
         let state = |state| Seen::State { package: &build.package, state, reason: &Reason::Undecided };
         let told = teller.tell(&state(PackageState::Built), &run, now);
         let took = clock(now.saturating_duration_since(build.started).as_secs_f64());

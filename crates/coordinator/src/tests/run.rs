@@ -1,0 +1,299 @@
+//! A run with one worker, and what the tests say in its name.
+
+use crate::*;
+use kilnyard_model::order::{FamilyOrder, Key, RootOrder, Stage};
+use kilnyard_model::result::FailureKind;
+use kilnyard_protocol::{Held, Hello, Offer, Reports, Standing, Test, Versions, encode, open};
+use kilnyard_schedule::{Basis, Limits, Pressure, Work};
+use kilnyard_store::RequestKind;
+use std::collections::{BTreeMap, VecDeque};
+
+/// A run with one worker, whose messages the trials write.
+pub struct Run {
+    pub coordinator: Coordinator,
+    pub actions: Vec<Action>,
+    pub now_seconds: f64,
+    pub worker: Worker,
+}
+
+/// What the worker of a run knows.
+pub struct Worker {
+    pub cores: u32,
+    /// How often it was started.
+    pub processes: u32,
+    pub session: Session,
+    pub offers: u64,
+    pub pressure: Pressure,
+    pub attempts: BTreeMap<Number, Attempt>,
+    /// How many reports it made of each build.
+    pub reports: BTreeMap<Number, u64>,
+    pub held: Vec<Attempt>,
+}
+
+/// What comes to the coordinator.
+pub enum Coming {
+    Event(Event),
+    Progress(Number, Progress),
+    Ended(BuildResult),
+    Pressure(Pressure),
+}
+
+impl From<Event> for Coming {
+    fn from(event: Event) -> Coming {
+        Coming::Event(event)
+    }
+}
+
+pub fn start() -> Start {
+    Start {
+        state: PackageState::Waiting,
+        reason: Reason::Undecided,
+        blamed: None,
+        is_in_run: true,
+        recipe_version: "1".into(),
+        kept: None,
+        published_revision: 0,
+    }
+}
+
+/// What there is to know of a package that is to be built.
+pub fn to_build() -> Prepared {
+    let order = BuildOrder {
+        package: String::new(),
+        version: "1".into(),
+        family: FamilyOrder::default(),
+        key: Key { digest: "k".into(), lines: Vec::new() },
+        root: RootOrder::default(),
+        work: None,
+        fetch: None,
+        stages: Vec::new(),
+        clients: Vec::new(),
+        fakeroots: Vec::new(),
+        output_folder: String::new(),
+    };
+    Prepared::Build(Box::new(ToBuild {
+        reason: Reason::FirstBuild,
+        order,
+        seen: Vec::new(),
+        recipe_version: "1".into(),
+        published_revision: 0,
+    }))
+}
+
+pub fn attempts() -> Attempts {
+    Attempts::new([7; Attempts::SECRET_BYTES])
+}
+
+/// Every package takes a second on one core.
+pub fn scheduler(graph: Graph, slots: u32) -> Scheduler {
+    let works = vec![Work::serial(1.0, Basis::Recorded); graph.len()];
+    let limits = Limits { slots_max: Some(slots), ..Limits::default() };
+    Scheduler::without_machines(Arc::new(graph), works, limits).unwrap()
+}
+
+pub fn answer(outputs: Vec<Output>) -> Answer {
+    Answer { refused: None, outputs, notes: Vec::new(), test: Test::Skip }
+}
+
+impl Run {
+    pub fn new(edges: &[(&str, &str)], slots: u32) -> Run {
+        let mut graph = Graph::new();
+        for (package, dependency) in edges {
+            let (package, dependency) = (graph.add(package), graph.add(dependency));
+            graph.depend(package, dependency);
+        }
+        Run::of(
+            Coordinator::new(1, vec![start(); graph.len()], scheduler(graph, slots), 1, attempts()),
+            slots,
+        )
+    }
+
+    /// A run of this coordinator, with a worker on a machine whose builds share as many cores as there are slots.
+    pub fn of(coordinator: Coordinator, slots: u32) -> Run {
+        let worker = Worker {
+            // The coordinator adds one.
+            cores: (slots - 1).max(1),
+            processes: 0,
+            session: Session::from(Attempt::from_bytes([0; 16])),
+            offers: 0,
+            pressure: Pressure::Low,
+            attempts: BTreeMap::new(),
+            reports: BTreeMap::new(),
+            held: Vec::new(),
+        };
+        let mut run = Run { coordinator, actions: Vec::new(), now_seconds: 0.0, worker };
+        run.starts_worker();
+        run
+    }
+
+    /// The worker is started, again if it was before: it says hello and makes an offer.
+    pub fn starts_worker(&mut self) -> Vec<(Number, String)> {
+        self.worker.processes += 1;
+        self.worker.held.clear();
+        self.worker.offers = 0;
+        let hello = Hello {
+            worker: "kiln-1".to_owned(),
+            process: self.worker.processes.to_string(),
+            versions: Versions::OURS,
+            cores: self.worker.cores,
+            speed: 1.0,
+            memory_bytes: None,
+            disk_bytes: None,
+        };
+        self.say(ToCoordinator::Hello(hello));
+        let welcome = self.actions.iter().rev().find_map(|action| match action {
+            Action::Send { message: ToWorker::Welcome(welcome), .. } => Some(welcome.session),
+            _ => None,
+        });
+        self.worker.session = welcome.unwrap();
+        self.send(Coming::Pressure(self.worker.pressure))
+    }
+
+    pub fn say(&mut self, message: ToCoordinator) -> Vec<(Number, String)> {
+        self.send(heard(message))
+    }
+
+    /// What a message of the worker is that says this.
+    pub fn event(&mut self, coming: Coming) -> Event {
+        let session = self.worker.session;
+        let unknown = Attempt::from_bytes([1; 16]);
+        let attempt = |run: &Run, build| run.worker.attempts.get(&build).copied().unwrap_or(unknown);
+        let message = match coming {
+            Coming::Event(event) => return event,
+            Coming::Progress(build, progress) => {
+                let attempt = attempt(self, build);
+                let said = self.worker.reports.entry(build).or_default();
+                *said += 1;
+                let reports = vec![progress];
+                ToCoordinator::Progress(Reports { session, attempt, first: *said - 1, reports })
+            }
+            Coming::Ended(result) => {
+                let attempt = attempt(self, result.build);
+                self.worker.held.retain(|held| *held != attempt);
+                ToCoordinator::Result { session, attempt, result: Box::new(result) }
+            }
+            Coming::Pressure(pressure) => {
+                self.worker.pressure = pressure;
+                self.worker.offers += 1;
+                let held = self.worker.held.iter();
+                ToCoordinator::Offer(Offer {
+                    session,
+                    number: self.worker.offers,
+                    held: held
+                        .map(|attempt| Held { attempt: *attempt, standing: Standing::Building })
+                        .collect(),
+                    slots_free: 0,
+                    pressure,
+                    takes_more: true,
+                })
+            }
+        };
+        heard(message)
+    }
+
+    /// Whether the worker was asked to end a build.
+    pub fn is_cancelled(&self, build: Number) -> bool {
+        let attempt = self.worker.attempts[&build];
+        self.actions.iter().any(|action| {
+            matches!(action, Action::Send { message: ToWorker::Cancel { attempt: a, .. }, .. } if *a == attempt)
+        })
+    }
+
+    pub fn id(&self, name: &str) -> PackageId {
+        self.coordinator.graph.find(name).unwrap()
+    }
+
+    /// Lets time go by in which nothing is heard; what is granted in it.
+    pub fn pass(&mut self, seconds: f64) -> Vec<(Number, String)> {
+        let end = self.now_seconds + seconds;
+        let mut granted = Vec::new();
+        while self.now_seconds < end {
+            self.now_seconds = (self.now_seconds + 1.0).min(end);
+            granted.extend(self.send(Event::Tick));
+        }
+        granted
+    }
+
+    pub fn state(&self, name: &str) -> PackageState {
+        self.coordinator.state(self.id(name))
+    }
+
+    /// Applies an event, and answers at once to what is asked: all packages are to be built, all files are
+    /// there. Grants are returned.
+    pub fn send(&mut self, coming: impl Into<Coming>) -> Vec<(Number, String)> {
+        let mut grants = Vec::new();
+        let mut events = VecDeque::from([self.event(coming.into())]);
+        while let Some(event) = events.pop_front() {
+            let mut actions = Vec::new();
+            self.coordinator.apply(self.now_seconds, event, &mut actions);
+            for (state, count) in self.coordinator.counts() {
+                let in_it = self.coordinator.packages.iter().filter(|p| p.is_in_run && p.state == state);
+                assert_eq!(count, in_it.count() as u64, "{state}");
+            }
+            for action in &actions {
+                match action {
+                    Action::Prepare { package, .. } => {
+                        events.push_back(Event::Prepared { package: *package, prepared: to_build() });
+                    }
+                    Action::Fetch { package, .. } => {
+                        events.push_back(Event::Fetched { package: *package, stage: None, outcome: Ok(()) })
+                    }
+                    Action::Grant(Granted { build, attempt, package, .. }) => {
+                        self.worker.attempts.insert(*build, *attempt);
+                        self.worker.held.push(*attempt);
+                        grants.push((*build, self.coordinator.graph.name(*package).to_owned()));
+                    }
+                    Action::Ask { built: Built { build, outputs, is_repeated }, .. } => {
+                        let (build, is_repeated) = (*build, *is_repeated);
+                        let answer = Box::new(answer(outputs.clone()));
+                        events.push_back(Event::Answered { build, is_repeated, answer });
+                    }
+                    _ => {}
+                }
+            }
+            self.actions.extend(actions);
+        }
+        grants
+    }
+
+    pub fn finished(&self) -> Option<RunState> {
+        self.actions.iter().find_map(|action| match action {
+            Action::Finish(state) => Some(*state),
+            _ => None,
+        })
+    }
+}
+
+pub fn output(name: &str, content: &str) -> Output {
+    Output {
+        name: name.into(),
+        version: "1".into(),
+        architecture: "amd64".into(),
+        file: name.into(),
+        sha256: content.into(),
+        size_bytes: 1,
+        content: content.into(),
+        description: String::new(),
+    }
+}
+
+/// A message, which comes through JSON.
+pub fn heard(message: ToCoordinator) -> Event {
+    let message = Box::new(open(&encode(&message).unwrap()).unwrap());
+    Event::Heard { from: Channel(3), message }
+}
+
+pub fn good(build: Number) -> Coming {
+    let outcome = Ok(vec![output("x", &build.to_string())]);
+    Coming::Ended(BuildResult { build, outcome, is_reproducible: None })
+}
+
+pub fn bad(build: Number, kind: FailureKind) -> Coming {
+    let failure =
+        Failure { stage: Stage::Build, kind, message: "no".into(), line_number: None, lines: Vec::new() };
+    Coming::Ended(BuildResult { build, outcome: Err(failure), is_reproducible: None })
+}
+
+pub fn asked(kind: RequestKind, package: &str) -> Event {
+    Event::Requested(Request { kind, package: package.into() })
+}

@@ -1,0 +1,111 @@
+//! `kilnyard status --follow`: a run as its own terminal shows it, from any other, by the events of the store.
+
+use super::open_stage;
+use crate::error::{Error, Kind, Result};
+use crate::run::picture::{Follower, Picture};
+use crate::run::view::{BuildSeen, Events, Plain, Seen, Snapshot, View};
+use crate::signals;
+use crate::words::now_seconds;
+use crate::yard::{Yard, store_error};
+use kilnyard_store::{BuildRow, RunRow, Store};
+use kilnyard_yard::remedy::Remedy;
+use std::collections::HashMap;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// How often the store is asked for events.
+const PAUSE: Duration = Duration::from_millis(200);
+/// How often the logs are read for the stage of each build.
+const STAGES_PAUSE: Duration = Duration::from_secs(2);
+
+/// Prints what happens in a run until it ends or is killed, or this process is interrupted, which ends no run.
+pub fn run(yard: &Yard, store: &dyn Store, run: &RunRow, as_json: bool) -> Result<ExitCode> {
+    signals::install();
+    // Before the rows are read: what is decided meanwhile is seen twice, and not missed.
+    let follower = Follower::new(Box::new(yard.store()?)).map_err(store_error)?;
+    let mut view: Box<dyn View> = match as_json {
+        true => Box::new(Events::new(Box::new(std::io::stdout()))),
+        false => Box::new(Plain::new(Box::new(std::io::stdout()))),
+    };
+    let rows = store.packages(run.number).map_err(store_error)?;
+    let estimates: HashMap<String, f64> =
+        rows.iter().map(|row| (row.name.clone(), row.estimate_seconds)).collect();
+    let estimate = |package: &str| estimates.get(package).copied().unwrap_or(0.0);
+    let mut picture = Picture::new(follower, Box::new(estimate), snapshot(run));
+    for build in store.builds_open(run.number).map_err(store_error)? {
+        picture.snapshot.builds.push(seen(&build, estimate(&build.package)));
+    }
+    picture.stand(rows.into_iter().map(|row| (row.name, row.state)).collect());
+    view.see(&Seen::Began, &picture.snapshot);
+    let mut staged: Option<Instant> = None;
+    loop {
+        // Before the events: whatever the process of the run wrote before it ended is among them.
+        let is_there = yard.is_locked();
+        picture.follow(view.as_mut());
+        if let Some(state) = picture.ended {
+            view.see(&Seen::Ended(state), &picture.snapshot);
+            return Ok(ExitCode::SUCCESS);
+        }
+        if !is_there {
+            return Err(Error::new(Kind::Packages, format!("run {} was killed", run.number))
+                .hint(Remedy::command("build").then(", which resumes it")));
+        }
+        if signals::count() > 0 {
+            return Ok(ExitCode::SUCCESS);
+        }
+        if staged.is_none_or(|staged| staged.elapsed() >= STAGES_PAUSE) {
+            staged = Some(Instant::now());
+            find_stages(yard, store, &mut picture)?;
+        }
+        view.tick(&picture.snapshot);
+        std::thread::sleep(PAUSE);
+    }
+}
+
+fn find_stages(yard: &Yard, store: &dyn Store, picture: &mut Picture) -> Result<()> {
+    for build in store.builds_open(picture.snapshot.run).map_err(store_error)? {
+        let shown = picture.snapshot.builds.iter_mut().find(|seen| seen.build == build.number);
+        if let (Some(shown), Some(stage)) = (shown, open_stage(yard, &build)) {
+            shown.stage = Some(stage);
+        }
+    }
+    Ok(())
+}
+
+fn snapshot(run: &RunRow) -> Snapshot {
+    Snapshot {
+        run: run.number,
+        is_resumed: false,
+        started: since(run.started_seconds),
+        cores: run.cores,
+        slots: run.slots,
+        expected_seconds: run.expected_seconds,
+        counts: Vec::new(),
+        builds: Vec::new(),
+        remaining_path_seconds: 0.0,
+        bytes_fetched: 0,
+    }
+}
+
+fn seen(build: &BuildRow, estimate_seconds: f64) -> BuildSeen {
+    let started = since(build.started_seconds);
+    BuildSeen {
+        build: build.number,
+        package: build.package.clone(),
+        version: build.version.clone(),
+        slot: build.slot,
+        stage: None,
+        started,
+        stage_started: started,
+        cores: 1,
+        memory_bytes: 0,
+        estimate_seconds,
+    }
+}
+
+/// The instant of a time in seconds since 1970.
+fn since(seconds: f64) -> Instant {
+    let now = Instant::now();
+    let ago = Duration::try_from_secs_f64(now_seconds() - seconds).unwrap_or_default();
+    now.checked_sub(ago).unwrap_or(now)
+}

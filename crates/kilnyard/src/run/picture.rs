@@ -1,0 +1,98 @@
+//! The picture of a run that views are given, made from the events of the store: in the process of the run, and in any other.
+
+use super::view::{BuildEnd, BuildSeen, Seen, Snapshot, View};
+use kilnyard_model::result::PackageState;
+use kilnyard_store::{Event, Happening, RunState};
+use std::collections::HashMap;
+use std::time::Instant;
+
+pub use super::follow::Follower;
+
+/// The picture of a run.
+pub struct Picture<'a> {
+    follower: Follower,
+    standing: HashMap<String, PackageState>,
+    /// How long a build of a package is expected to take, in seconds.
+    estimate: Box<dyn Fn(&str) -> f64 + 'a>,
+    pub snapshot: Snapshot,
+    /// How the run ended, once it has.
+    pub ended: Option<RunState>,
+}
+
+impl<'a> Picture<'a> {
+    /// A picture in which no package has a state yet.
+    pub fn new(
+        follower: Follower,
+        estimate: Box<dyn Fn(&str) -> f64 + 'a>,
+        snapshot: Snapshot,
+    ) -> Picture<'a> {
+        Picture { follower, standing: HashMap::new(), estimate, snapshot, ended: None }
+    }
+
+    /// These are the states of all packages.
+    pub fn stand(&mut self, standing: Vec<(String, PackageState)>) {
+        self.standing = standing.into_iter().collect();
+        let count = |state| self.standing.values().filter(|other| **other == state).count();
+        self.snapshot.counts =
+            PackageState::ALL.into_iter().map(|state| (state, count(state) as u64)).collect();
+    }
+
+    /// Shows all that was decided until now.
+    pub fn follow(&mut self, view: &mut dyn View) {
+        loop {
+            let events = self.follower.next(self.snapshot.run);
+            if events.is_empty() {
+                return;
+            }
+            for event in &events {
+                view.see(&Seen::Decided(event), &self.snapshot);
+                self.decided(event, view);
+            }
+        }
+    }
+
+    fn decided(&mut self, event: &Event, view: &mut dyn View) {
+        let package = event.ids.package.as_deref().unwrap_or_default();
+        match &event.happening {
+            Happening::Package { state, reason, .. } => {
+                if let Some(at) = self.standing.get_mut(package) {
+                    let before = std::mem::replace(at, *state);
+                    for (other, count) in &mut self.snapshot.counts {
+                        *count -= u64::from(*other == before);
+                        *count += u64::from(*other == *state);
+                    }
+                }
+                view.see(&Seen::State { package, state: *state, reason }, &self.snapshot);
+            }
+            // One that was there when the picture began may be seen once more.
+            Happening::BuildBegan { .. }
+                if self.snapshot.builds.iter().any(|seen| Some(seen.build) == event.ids.build) => {}
+            Happening::BuildBegan { version, slot, .. } => self.snapshot.builds.push(BuildSeen {
+                build: event.ids.build.unwrap_or_default(),
+                package: package.to_owned(),
+                version: version.clone(),
+                slot: *slot,
+                stage: None,
+                started: Instant::now(),
+                stage_started: Instant::now(),
+                cores: 1,
+                memory_bytes: 0,
+                estimate_seconds: (self.estimate)(package),
+            }),
+            Happening::BuildEnded { failure, is_reproducible, .. } => {
+                let ended = |seen: &BuildSeen| Some(seen.build) == event.ids.build;
+                if let Some(position) = self.snapshot.builds.iter().position(ended) {
+                    let seen = self.snapshot.builds.remove(position);
+                    let failure = failure.as_deref();
+                    let end = BuildEnd { failure, is_reproducible: *is_reproducible };
+                    view.see(&Seen::BuildEnded(&seen, end), &self.snapshot);
+                }
+            }
+            Happening::RunEnded { state } => self.ended = Some(*state),
+            Happening::RunBegan { .. }
+            | Happening::StageEnded { .. }
+            | Happening::Requested { .. }
+            | Happening::Unknown => {}
+        }
+    }
+}

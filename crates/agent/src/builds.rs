@@ -1,4 +1,4 @@
-//! The builds that a worker has: their order, what they said and what of it is not acknowledged.
+//! The builds of a worker: their order, and their messages that are not acknowledged yet.
 
 use crate::{
     Action, Attempt, BTreeMap, BuildResult, Built, Lease, Progress, REPEAT_SECONDS, Reports, Session,
@@ -8,25 +8,25 @@ use kilnyard_schedule::{Machine, Sharer, share_out};
 use std::cmp::Ordering;
 use std::collections::{HashMap, VecDeque};
 
-/// For so long it is remembered that a build is over, in seconds: no message is under way for longer.
+/// How long a finished build is remembered, in seconds. No message takes longer to arrive.
 const OVER_SECONDS: f64 = 3600.0;
-/// Of so many builds it is remembered at most that they are over. One that is forgotten too soon can be begun again, which wastes time; its result
-/// does not count.
+/// The most finished builds that are remembered. A build that is forgotten too soon may be started again by a late grant, which wastes time;
+/// its result does not count.
 const OVER_MAX: usize = 16_384;
-/// So many reports of a build are kept for a coordinator that is away. Of those that only say how it goes now, the latest
-/// is kept in any case.
+/// The most reports of a build that are kept while the coordinator is away. Reports beyond it are dropped if they only describe the
+/// moment.
 const REPORTS_MAX: usize = 1024;
 
 /// A build that a worker has.
 #[derive(Clone, Debug)]
 pub(crate) struct Build {
     pub standing: Standing,
-    /// Until it begins.
+    /// Present until it starts.
     lease: Option<Box<Lease>>,
     number: u64,
     sharer: Sharer,
     rank_seconds: f64,
-    /// Its place in the order that the coordinator said last; the end for one that it did not name.
+    /// Its place in the coordinator's last order of ranks; the end if it was not in it.
     place: usize,
     is_cancelled: bool,
     /// Its result does not count.
@@ -34,10 +34,10 @@ pub(crate) struct Build {
     /// The number of the first report that is kept.
     first: u64,
     reports: VecDeque<Progress>,
-    /// How many of them were said, and when.
+    /// How many of them were sent, and when.
     said: usize,
     said_seconds: Option<f64>,
-    /// What it waits to have answered, and when that was said.
+    /// The outputs that wait for an answer, and when they were sent.
     pub built: Option<Built>,
     pub built_seconds: Option<f64>,
     result: Option<Box<BuildResult>>,
@@ -66,13 +66,12 @@ impl Build {
         }
     }
 
-    /// Which of two comes first.
+    /// The order of two builds, by rank.
     fn order(&self, other: &Build) -> Ordering {
         self.place.cmp(&other.place).then(other.rank_seconds.total_cmp(&self.rank_seconds))
     }
 
-    /// Keeps a report until it is acknowledged. One that only says how the build goes now takes the place of one like it
-    /// that was not said yet.
+    /// Keeps a report until it is acknowledged. A report that only describes the moment replaces an unsent one of its kind.
     pub fn report(&mut self, progress: Progress) {
         if let Progress::Wants(cores) = progress {
             self.sharer.wants = cores.max(1);
@@ -101,7 +100,7 @@ impl Build {
         }
     }
 
-    /// Ends the build, if it is being built.
+    /// Cancels the build if it is running.
     pub fn cancel(&mut self, attempt: Attempt, actions: &mut Vec<Action>) {
         if self.standing == Standing::Building && !std::mem::replace(&mut self.is_cancelled, true) {
             actions.push(Action::Cancel(attempt));
@@ -112,13 +111,13 @@ impl Build {
         (self.said_seconds, self.built_seconds, self.result_seconds) = (None, None, None);
     }
 
-    /// Says what was not said, and again what was not answered.
+    /// Sends new messages, and repeats those without an answer.
     pub fn speak(&mut self, now_seconds: f64, session: Session, attempt: Attempt, actions: &mut Vec<Action>) {
         if self.is_superseded {
             return;
         }
         let is_due = |said: Option<f64>| said.is_none_or(|said| now_seconds - said >= REPEAT_SECONDS);
-        // The rest follows when these are acknowledged: while the coordinator is away, no more and more is sent.
+        // Later reports wait until these are acknowledged, so that repeats do not grow while the coordinator is away.
         if !self.reports.is_empty() && (self.said == 0 || is_due(self.said_seconds)) {
             self.said = self.reports.len();
             self.said_seconds = Some(now_seconds);
@@ -132,7 +131,7 @@ impl Build {
             self.built_seconds = Some(now_seconds);
             actions.push(Action::Send(ToCoordinator::Built { session, attempt, built: built.clone() }));
         }
-        // The last stages come before the result, which ends the lease.
+        // The result ends the lease, so that it waits for the last stages.
         if let Some(result) = &self.result
             && self.reports.is_empty()
             && is_due(self.result_seconds)
@@ -149,7 +148,7 @@ impl Build {
 pub(crate) struct Builds {
     builds: BTreeMap<Attempt, Build>,
     building: u32,
-    /// Builds that are over, and when that came to be.
+    /// Finished builds, and when they ended.
     over: HashMap<Attempt, f64>,
     over_in_order: VecDeque<Attempt>,
 }
@@ -159,7 +158,7 @@ impl Builds {
         self.builds.is_empty()
     }
 
-    /// How many are being built.
+    /// The number of running builds.
     pub fn building(&self) -> u32 {
         self.building
     }
@@ -176,13 +175,13 @@ impl Builds {
         self.builds.iter_mut().map(|(attempt, build)| (*attempt, build))
     }
 
-    /// What an offer says of them. One whose result does not count takes its slot until it has ended, and is not said.
+    /// The builds in an offer. One whose result does not count has its slot until it ends, but is not in it.
     pub fn offered(&self) -> Vec<Held> {
         let held = self.held().filter(|(_, build)| !build.is_superseded);
         held.map(|(attempt, build)| Held { attempt, standing: build.standing }).collect()
     }
 
-    /// Takes a build that is granted; whether it is new.
+    /// Adds a granted build. Returns whether it is new.
     pub fn grant(&mut self, lease: Box<Lease>) -> bool {
         let attempt = lease.attempt;
         let is_new = !self.builds.contains_key(&attempt) && !self.over.contains_key(&attempt);
@@ -192,7 +191,7 @@ impl Builds {
         is_new
     }
 
-    /// These are the ranks, the highest first.
+    /// Takes over the order of ranks, the highest first.
     pub fn rank(&mut self, builds: &[Ranked]) {
         for build in self.builds.values_mut() {
             build.place = usize::MAX;
@@ -206,7 +205,7 @@ impl Builds {
         }
     }
 
-    /// The cores of each build that is being built, by its number and the highest rank first.
+    /// The cores of each running build, by number, the highest rank first.
     pub fn share_out(&self, machine: &Machine, jobs_max: Option<u32>) -> Vec<(u64, u32)> {
         let building = self.builds.values().filter(|build| build.standing == Standing::Building);
         let mut building: Vec<&Build> = building.collect();
@@ -216,7 +215,7 @@ impl Builds {
         building.iter().map(|build| build.number).zip(cores).collect()
     }
 
-    /// The build of the highest rank that waits begins.
+    /// Marks the waiting build of the highest rank as running, and returns its lease.
     pub fn next(&mut self) -> Option<Box<Lease>> {
         let waiting = self.builds.values_mut().filter(|build| build.standing == Standing::Waiting);
         let next = waiting.min_by(|a, b| a.order(b))?;
@@ -225,7 +224,7 @@ impl Builds {
         next.lease.take()
     }
 
-    /// A build has ended.
+    /// Keeps the result of a build.
     pub fn ended(&mut self, attempt: Attempt, result: Box<BuildResult>, now_seconds: f64) {
         let Some(build) = self.builds.get_mut(&attempt) else { return };
         if build.standing != Standing::Building {
@@ -234,7 +233,7 @@ impl Builds {
         self.building -= 1;
         build.standing = Standing::Ended;
         build.built = None;
-        // How it goes is no news any more; its stages are.
+        // Reports that describe the moment are obsolete; stages are not.
         let is_lasting = |progress: &Progress| matches!(progress, Progress::StageEnded(_));
         let said = build.said;
         let mut index = 0;
@@ -248,17 +247,17 @@ impl Builds {
         }
     }
 
-    /// A build is given back if it has not begun; whether the worker had it so.
+    /// Gives a build back if it has not started. Returns whether it did.
     pub fn revoke(&mut self, attempt: Attempt, now_seconds: f64) -> bool {
         let standing = self.builds.get(&attempt).map(|build| build.standing);
         if matches!(standing, None | Some(Standing::Waiting)) {
-            // A grant that is still under way comes too late.
+            // A grant that arrives later is ignored.
             self.remove(attempt, now_seconds);
         }
         standing == Some(Standing::Waiting)
     }
 
-    /// Gives back all builds that have not begun.
+    /// Gives back all builds that have not started.
     pub fn drop_waiting(&mut self, now_seconds: f64) {
         let waiting = self.builds.iter().filter(|(_, build)| build.standing == Standing::Waiting);
         for attempt in waiting.map(|(attempt, _)| *attempt).collect::<Vec<_>>() {
@@ -266,7 +265,7 @@ impl Builds {
         }
     }
 
-    /// A build is over.
+    /// Removes a build, and remembers that it is over.
     pub fn remove(&mut self, attempt: Attempt, now_seconds: f64) {
         self.builds.remove(&attempt);
         if self.over.insert(attempt, now_seconds).is_none() {
@@ -274,7 +273,7 @@ impl Builds {
         }
     }
 
-    /// Forgets builds that were over long ago.
+    /// Forgets old finished builds.
     pub fn forget(&mut self, now_seconds: f64) {
         while let Some(first) = self.over_in_order.front() {
             let over_seconds = self.over.get(first).copied().unwrap_or(f64::NEG_INFINITY);

@@ -1,7 +1,7 @@
-//! The one owner of a worker's state: [`Agent::apply`] takes an event and says what is to be done.
+//! The owner of a worker's state. [`Agent::apply`] takes an event and returns actions.
 //!
-//! The agent holds a conversation with a coordinator over a network that may lose, repeat, delay and reorder what is sent, and that may
-//! be gone for hours. It begins everything itself and repeats it until it is answered:
+//! The agent talks to a coordinator over a network that may lose, repeat, delay and reorder messages, and may be down for hours. It starts
+//! every exchange, and repeats each message until it is answered:
 //!
 //! ```text
 //! Greeting --Welcome--> Joined --Again--> Greeting …          (the coordinator was started again: builds continue)
@@ -9,7 +9,7 @@
 //!     +--Refused--> Refused
 //! ```
 //!
-//! A build goes this way:
+//! The states of a build:
 //!
 //! ```text
 //! Grant: Waiting --slot free, by rank--> Building --result--> Ended --Acknowledged--> forgotten
@@ -17,20 +17,19 @@
 //!                                                       +--Superseded--> cancelled, and forgotten when it has ended
 //! ```
 //!
-//! `apply` is pure: it reads no clock, draws no random number, and calls nothing. Its driver performs the actions in their order:
-//! threads that build, and a transport that carries messages.
+//! `apply` is pure: it reads no clock, uses no random numbers and does no I/O. The caller performs the actions in their order, with threads
+//! that build and a transport for messages.
 //!
-//! Cores do not cross the wire: the coordinator says ranks, and the agent shares out the cores of its machine by them whenever a
-//! build can use another number than before.
+//! Cores do not cross the wire: the coordinator sends ranks, and the agent shares out the cores of its machine by them whenever the number
+//! that a build can use changes.
 //!
-//! What must hold: a build begins at most once; no more builds than slots at once; a result is kept until the coordinator says that
-//! it is recorded or does not count; builds continue while the coordinator is away. What the agent is told of a session
-//! that is over changes nothing.
+//! Invariants: a build starts at most once; there are no more running builds than slots; a result is kept until the coordinator has
+//! recorded or rejected it; builds continue while the coordinator is away; messages of an earlier session change nothing.
 //!
-//! It does not decide what is built; and it does not outlive its process: a worker that was killed has no builds, since they die
-//! with it, and says hello as a new process.
+//! The agent does not decide what is built, and its state does not survive its process: builds die with the worker, which says hello as a
+//! new process.
 //!
-//! Known downside: what is not answered is said again at fixed intervals, however far away the coordinator is.
+//! Known downside: messages are repeated at fixed intervals, whatever the latency.
 
 mod builds;
 #[cfg(test)]
@@ -45,77 +44,77 @@ use kilnyard_protocol::{
 use kilnyard_schedule::{Machine, Pressure};
 use std::collections::BTreeMap;
 
-/// What was not answered is said again after this long, in seconds.
+/// A message without an answer is repeated after this time, in seconds.
 pub const REPEAT_SECONDS: f64 = 5.0;
-/// What the worker has is said at least this often, in seconds: it renews its leases, which last two minutes.
+/// The longest time between offers, in seconds. Offers renew leases, which last two minutes.
 pub const OFFER_SECONDS: f64 = 20.0;
 
-/// What happened.
+/// Something that happened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// The coordinator says something.
+    /// A message of the coordinator.
     Heard(Box<ToWorker>),
-    /// A build reports how it goes.
+    /// A report of a build.
     Reported {
         /// The build.
         attempt: Attempt,
-        /// How it goes.
+        /// The report.
         progress: Progress,
     },
-    /// The stages of a build are over, and it waits for the answer.
+    /// The outputs of a build, which waits for the answer.
     Built {
         /// The build.
         attempt: Attempt,
-        /// What was made.
+        /// The outputs.
         built: Built,
     },
-    /// A build ended: no process of it is left.
+    /// A build ended, with all its processes.
     Ended {
         /// The build.
         attempt: Attempt,
-        /// What became of it.
+        /// The result.
         result: Box<BuildResult>,
     },
-    /// The machine is off for memory like this.
+    /// The memory pressure of the machine.
     Pressure(Pressure),
-    /// The worker is to take nothing more, and to leave when its builds are done.
+    /// Take no more builds, and leave when those that run are done.
     Drain,
-    /// The worker is to leave soon: its builds are cancelled.
+    /// Cancel all builds and leave.
     Stop,
-    /// Time went by.
+    /// A clock tick.
     Tick,
 }
 
-/// What is to be done.
+/// Something to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Send this to the coordinator.
+    /// Send a message to the coordinator.
     Send(ToCoordinator),
-    /// Begin a build.
+    /// Start a build.
     Begin(Box<Lease>),
-    /// From now on these are the builds that go on, by their numbers and the highest rank first, and the cores of each.
+    /// The running builds by number, the highest rank first, with the cores of each from now on.
     Allot(Vec<(u64, u32)>),
-    /// End a build; it reports [`Event::Ended`] when it has.
+    /// Cancel a build. [`Event::Ended`] follows.
     Cancel(Attempt),
-    /// Give a build the answer that it waits for.
+    /// Pass on the answer that a build waits for.
     Answer {
         /// The build.
         attempt: Attempt,
         /// The answer.
         answer: Box<Answer>,
     },
-    /// The worker takes part no more, for this reason if it was refused: its process can end when its builds have.
+    /// The worker left; with a reason if it was refused. Its process may end once its builds have.
     Leave(Option<String>),
 }
 
-/// How it stands with the coordinator.
+/// The state of the conversation.
 #[derive(Clone, Debug, PartialEq)]
 enum Link {
-    /// It was greeted last at this time, if at all.
+    /// No session. The last hello was sent at this time, if any was.
     Greeting(Option<f64>),
-    /// There is a session.
+    /// A session.
     Joined(Joined),
-    /// The worker takes part no more.
+    /// The worker left.
     Left,
 }
 
@@ -124,13 +123,13 @@ enum Link {
 struct Joined {
     session: Session,
     slots: u32,
-    /// The number of the last offer that was made.
+    /// The number of the last offer.
     offer: u64,
     /// When it was.
     offered_seconds: f64,
     /// Whether it was answered.
     is_answered: bool,
-    /// Whether something else is to be offered since.
+    /// Whether it is outdated.
     is_stale: bool,
 }
 
@@ -140,10 +139,10 @@ pub struct Agent {
     hello: Hello,
     link: Link,
     builds: Builds,
-    /// What the builds share, and the most cores that one of them may have: as the coordinator said last, which may be away now.
+    /// What the builds share, and the most cores of one build, as the coordinator last said.
     machine: Machine,
     jobs_max: Option<u32>,
-    /// Who had how many cores when that was said last.
+    /// The last [`Action::Allot`].
     allotted: Vec<(u64, u32)>,
     pressure: Pressure,
     is_draining: bool,
@@ -151,7 +150,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// The agent of a worker that says this when it comes.
+    /// The agent of a worker with this hello.
     pub fn new(hello: Hello) -> Agent {
         let machine = Machine {
             cores: hello.cores,
@@ -172,12 +171,12 @@ impl Agent {
         }
     }
 
-    /// The builds that it has, with how far they are.
+    /// The builds that it has, and their progress.
     pub fn held(&self) -> impl Iterator<Item = (Attempt, Standing)> {
         self.builds.held().map(|(attempt, build)| (attempt, build.standing))
     }
 
-    /// Takes one event at this time, in seconds, which never goes back, and appends what is to be done.
+    /// Applies an event at this time, in seconds of a monotonic clock, and appends the actions that follow.
     pub fn apply(&mut self, now_seconds: f64, event: Event, actions: &mut Vec<Action>) {
         self.now_seconds = now_seconds;
         match event {
@@ -217,7 +216,7 @@ impl Agent {
         self.speak(actions);
     }
 
-    /// Shares the cores out, by rank and by what builds can use: while the coordinator is away too.
+    /// Shares the cores out, by rank and by what builds can use. It needs no coordinator.
     fn allot(&mut self, actions: &mut Vec<Action>) {
         let allotted = self.builds.share_out(&self.machine, self.jobs_max);
         if allotted != self.allotted {
@@ -232,7 +231,7 @@ impl Agent {
         }
     }
 
-    /// What was offered last is not so any more.
+    /// Marks the last offer as outdated.
     fn renew_offer(&mut self) {
         if let Link::Joined(joined) = &mut self.link {
             joined.is_stale = true;
@@ -244,7 +243,7 @@ impl Agent {
             Link::Joined(joined) => Some(joined.session),
             Link::Greeting(_) | Link::Left => None,
         };
-        // Of a session that is over, or one that was welcomed by a message that is still under way.
+        // It belongs to an earlier session, or to one whose welcome has not arrived.
         if message.session().is_some() && message.session() != own {
             return;
         }
@@ -332,13 +331,13 @@ impl Agent {
             is_answered: false,
             is_stale: true,
         });
-        // What was not answered in another session is said in this one.
+        // Messages without an answer are repeated in the new session.
         for (_, build) in self.builds.held_mut() {
             build.say_all_again();
         }
     }
 
-    /// Begins builds while slots are free, the highest rank first.
+    /// Starts builds while slots are free, the highest rank first.
     fn begin(&mut self, actions: &mut Vec<Action>) {
         let Link::Joined(Joined { slots, .. }) = self.link else { return };
         while !self.is_draining && self.builds.building() < slots {
@@ -348,7 +347,7 @@ impl Agent {
         }
     }
 
-    /// Says what is to be said now.
+    /// Sends the messages that are due.
     fn speak(&mut self, actions: &mut Vec<Action>) {
         let now_seconds = self.now_seconds;
         let is_due = |said: Option<f64>| said.is_none_or(|said| now_seconds - said >= REPEAT_SECONDS);

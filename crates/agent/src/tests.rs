@@ -73,7 +73,7 @@ struct Worker {
 }
 
 impl Worker {
-    /// One that was greeted with so many slots.
+    /// An agent that was welcomed with this number of slots.
     fn joined(slots: u32) -> Worker {
         let mut worker = Worker::new();
         worker.after(0.0, Event::Tick);

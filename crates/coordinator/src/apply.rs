@@ -2,8 +2,8 @@
 
 use crate::retry::Failures;
 use crate::{
-    AWAY_SECONDS, Action, Coordinator, Ending, Event, Kept, LEASE_SECONDS, LeaseState, Manner, Notice,
-    PAUSE_SECONDS, Performer, Prepared, Reading, RetryPolicy, ToBuild,
+    AWAY_SECONDS, Action, Coordinator, Ending, Event, Kept, LEASE_SECONDS, LeaseState, Notice, PAUSE_SECONDS,
+    Performer, Prepared, Reading, RetryMode, RetryPolicy, ToBuild,
 };
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::PackageId;
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Coordinator {
-    /// Takes one event at this time (seconds since 1970) and appends what is to be done.
+    /// Applies an event at this time (seconds since 1970) and appends the actions that follow.
     pub fn apply(&mut self, now_seconds: f64, event: Event, actions: &mut Vec<Action>) {
         self.now_seconds = now_seconds;
         match event {
@@ -45,7 +45,7 @@ impl Coordinator {
         self.finish(now_seconds, actions);
     }
 
-    /// Lengthens leases by the time in which they could not be renewed, since this coordinator was away.
+    /// Extends leases by the time during which no message could be handled.
     fn forgive(&mut self, now_seconds: f64) {
         let away_seconds = now_seconds - self.ticked_seconds.replace(now_seconds).unwrap_or(now_seconds);
         if away_seconds > AWAY_SECONDS {
@@ -56,19 +56,19 @@ impl Coordinator {
         }
     }
 
-    /// Tells the scheduler something, and grants what it starts.
+    /// Passes an event to the scheduler, and grants the builds that it starts.
     pub(crate) fn hear(&mut self, event: Heard, actions: &mut Vec<Action>) {
         let mut decided = Vec::new();
         self.scheduler.apply(self.now_seconds, event, &mut decided);
         for decision in decided {
-            // Cores are told all at once in the end.
+            // `allot` reports the cores of all builds, once.
             if let kilnyard_schedule::Action::Start { package, machine, files, .. } = decision {
                 self.grant(package, machine, files, actions);
             }
         }
     }
 
-    /// Says who has how many cores, if that is another thing than before.
+    /// Reports the cores of all builds if they changed.
     fn allot(&mut self, actions: &mut Vec<Action>) {
         let builds: std::collections::HashMap<PackageId, Number> =
             self.leases.iter().map(|(build, lease)| (lease.package, *build)).collect();
@@ -132,7 +132,7 @@ impl Coordinator {
         }
     }
 
-    /// A waiting package becomes ready, or blocked, if what it depends on says so.
+    /// Makes a waiting package ready or blocked, by the states of its dependencies.
     pub(crate) fn look_at(&mut self, id: PackageId, actions: &mut Vec<Action>) {
         if self.packages[id.index()].state != PackageState::Waiting || !self.packages[id.index()].is_in_run {
             return;
@@ -197,7 +197,7 @@ impl Coordinator {
                 package.version.clone_from(&to_build.order.version);
                 package.key = Some(to_build.order.key.clone());
                 package.to_build = Some(to_build.clone());
-                // To prepare many takes its time; what is waited for is the fetch.
+                // Preparing may have taken long; the scheduler's patience is for the fetch.
                 self.hear(Heard::Coming(id), actions);
                 self.move_to(id, PackageState::Ready, to_build.reason.clone(), None, actions);
                 actions.push(Action::Fetch { package: id, to_build });
@@ -215,7 +215,7 @@ impl Coordinator {
         actions: &mut Vec<Action>,
     ) {
         let package = &self.packages[id.index()];
-        // What a fetch of before a retry brings is not waited for any more.
+        // A fetch that began before a retry is obsolete.
         if !self.is_expected(id) || package.to_build.is_none() || package.is_fetched {
             return;
         }
@@ -230,7 +230,7 @@ impl Coordinator {
                 self.look_at(id, actions);
             }
             Err(failure) => {
-                // A build that came no further than its first stage.
+                // It is recorded as a build that ended in its first stage.
                 let failed = StageFailed::from(&failure);
                 let kind = failure.kind;
                 let build = self.next_build;
@@ -246,14 +246,14 @@ impl Coordinator {
                     is_reproducible: None,
                 }));
                 match self.again(id, kind) {
-                    Some((Manner::AtOnce, _)) => {
+                    Some((RetryMode::AtOnce, _)) => {
                         let failed = Some(failed);
                         let reason = Reason::Again { cause: kind, how: Again::AtOnce, failed };
                         self.move_to(id, PackageState::Ready, reason, None, actions);
                         self.fetch(id, actions);
                     }
-                    // Nobody fetches alone.
-                    Some((Manner::Later | Manner::Alone, pause_seconds)) => {
+                    // Fetches are never alone.
+                    Some((RetryMode::Later | RetryMode::Alone, pause_seconds)) => {
                         self.wait_to_try(id, kind, pause_seconds, failed, actions);
                     }
                     None => self.fail(id, Reason::Failed(failed), actions),
@@ -262,14 +262,14 @@ impl Coordinator {
         }
     }
 
-    /// Counts a failure. In what manner the package is tried again, if it is, and after which pause.
-    pub(crate) fn again(&mut self, id: PackageId, kind: FailureKind) -> Option<(Manner, f64)> {
+    /// Counts a failure. Returns how the package is tried again, and after how many seconds, if it is.
+    pub(crate) fn again(&mut self, id: PackageId, kind: FailureKind) -> Option<(RetryMode, f64)> {
         let before = self.packages[id.index()].failures.count(kind, &self.retries)?;
         let is_wanted = !self.is_stopping;
-        is_wanted.then(|| (RetryPolicy::manner(kind), PAUSE_SECONDS * f64::from(before + 1)))
+        is_wanted.then(|| (RetryPolicy::mode(kind), PAUSE_SECONDS * f64::from(before + 1)))
     }
 
-    /// Lets some time go by before a package is tried again.
+    /// Schedules another try after a pause.
     fn wait_to_try(
         &mut self,
         id: PackageId,
@@ -285,13 +285,13 @@ impl Coordinator {
         self.move_to(id, PackageState::Ready, reason, None, actions);
     }
 
-    /// Goes on with packages whose pause is over.
+    /// Resumes packages whose pause is over.
     fn try_what_is_due(&mut self, now_seconds: f64, actions: &mut Vec<Action>) {
         let is_due = |(_, due): &(&PackageId, &f64)| **due <= now_seconds;
         let due: Vec<PackageId> = self.due_seconds.iter().filter(is_due).map(|(id, _)| *id).collect();
         for id in due {
             self.due_seconds.remove(&id);
-            // Somebody may have skipped it, or asked for it anew, meanwhile.
+            // It may have been skipped or retried during the pause.
             if !self.is_expected(id) || self.is_stopping {
                 continue;
             }
@@ -307,14 +307,14 @@ impl Coordinator {
         }
     }
 
-    /// Lets what a prepared package needs be fetched.
+    /// Starts the fetch of a prepared package.
     fn fetch(&self, id: PackageId, actions: &mut Vec<Action>) {
         if let Some(to_build) = &self.packages[id.index()].to_build {
             actions.push(Action::Fetch { package: id, to_build: to_build.clone() });
         }
     }
 
-    /// Records that a build begins, and the stage that was done ahead of it.
+    /// Records the beginning of a build, and the fetch before it.
     fn begin_build(
         &mut self,
         id: PackageId,
@@ -348,7 +348,7 @@ impl Coordinator {
         }
     }
 
-    /// The package's outputs are there.
+    /// Marks a package whose outputs are there.
     fn arrive(&mut self, id: PackageId, state: PackageState, reason: Reason, actions: &mut Vec<Action>) {
         self.move_to(id, state, reason, None, actions);
         for dependent in self.graph.dependents(id).clone() {
@@ -364,10 +364,10 @@ impl Coordinator {
         }
     }
 
-    /// Lets a machine build what the scheduler starts there.
+    /// Grants a build that the scheduler starts.
     fn grant(&mut self, id: PackageId, machine: MachineId, files: Files, actions: &mut Vec<Action>) {
         let seat = self.seats.get_mut(machine);
-        // There are as many slots as the scheduler starts builds at most, and each of them has one.
+        // The scheduler starts no more builds than there are slots.
         let Some(slot) = seat.slots_free.pop_first() else { return };
         let worker = seat.worker.clone();
         let at = Performer { worker: Some(worker.clone()), cores: seat.cores };
@@ -385,7 +385,7 @@ impl Coordinator {
         self.push_grant(build, actions);
     }
 
-    /// A build can use another number of cores.
+    /// Handles a change in the number of cores that a build can use.
     fn wants(&mut self, now_seconds: f64, build: Number, cores: u32, actions: &mut Vec<Action>) {
         if let Some(lease) = self.leases.get_mut(&build) {
             lease.wants(now_seconds, cores);
@@ -407,7 +407,7 @@ impl Coordinator {
             Progress::StageEnded(mut stage) => {
                 stage.parallel_seconds =
                     Some(lease.take_parallel_seconds(now_seconds).min(stage.wall_seconds));
-                // Waiting counts as work, as it does in estimates.
+                // Time spent waiting counts as work, as in estimates.
                 lease.core_seconds += stage.cpu_seconds.max(stage.wall_seconds);
                 let stage = stamped(stage, now_seconds);
                 actions.push(Action::Record(Record::StageEnded { build, at_seconds: now_seconds, stage }));
@@ -468,8 +468,8 @@ impl Coordinator {
                 let failed = StageFailed::from(&failure);
                 actions.push(record(BuildOutcome::Failed, Some(failure)));
                 match self.again(id, kind) {
-                    Some((manner, pause_seconds)) => {
-                        self.try_again(id, kind, manner, pause_seconds, failed, actions);
+                    Some((mode, pause_seconds)) => {
+                        self.try_again(id, kind, mode, pause_seconds, failed, actions);
                     }
                     None => {
                         self.fail(id, Reason::Failed(failed), actions);
@@ -480,36 +480,36 @@ impl Coordinator {
         }
     }
 
-    /// Tries a package again whose build has ended.
+    /// Schedules another try of a package whose build failed.
     fn try_again(
         &mut self,
         id: PackageId,
         kind: FailureKind,
-        manner: Manner,
+        mode: RetryMode,
         pause_seconds: f64,
         failed: StageFailed,
         actions: &mut Vec<Action>,
     ) {
         let mut outcome = Outcome::Lost;
-        match manner {
-            Manner::AtOnce => {
+        match mode {
+            RetryMode::AtOnce => {
                 let reason = Reason::Again { cause: kind, how: Again::AtOnce, failed: Some(failed) };
                 self.ready_again(id, reason, actions);
             }
-            Manner::Alone => {
-                // Once it is alone, it stays so.
+            RetryMode::Alone => {
+                // Later tries stay alone too.
                 if !std::mem::replace(&mut self.packages[id.index()].is_alone, true) {
                     outcome = Outcome::OutOfMemory;
                 }
                 let reason = Reason::Again { cause: kind, how: Again::Alone, failed: Some(failed) };
                 self.ready_again(id, reason, actions);
             }
-            Manner::Later => self.wait_to_try(id, kind, pause_seconds, failed, actions),
+            RetryMode::Later => self.wait_to_try(id, kind, pause_seconds, failed, actions),
         }
         self.hear(Heard::Ended { package: id, outcome }, actions);
     }
 
-    /// A lease that cannot be sent fails its package.
+    /// Fails the package of a lease that cannot be sent.
     fn unsendable(&mut self, build: Number, explanation: String, actions: &mut Vec<Action>) {
         let failure = Failure {
             stage: Stage::Build,
@@ -547,8 +547,7 @@ impl Coordinator {
         }
     }
 
-    /// Ends leases whose workers said nothing for too long; their packages are built again, and not by a worker that is
-    /// silent.
+    /// Ends the leases of silent workers. Their machines leave first, so that packages are not granted to them again.
     fn expire(&mut self, now_seconds: f64, actions: &mut Vec<Action>) {
         for machine in self.seats.silent_since(now_seconds - LEASE_SECONDS) {
             self.leave(machine, actions);
@@ -576,7 +575,7 @@ impl Coordinator {
             let id = lease.package;
             self.packages[id.index()].build = None;
             let (machine, attempt) = (lease.machine, lease.attempt);
-            // A worker of before this coordinator was started hears of it with its first offer.
+            // A worker that has not come back yet is told after its first offer.
             if let Some(machine) = machine {
                 self.say(machine, |session| ToWorker::Cancel { session, attempt }, actions);
             }
@@ -596,7 +595,7 @@ impl Coordinator {
         match request.kind {
             RequestKind::Retry => match state {
                 PackageState::Failed | PackageState::Skipped => self.retry(id, actions),
-                // It is tried again as it is.
+                // It will be tried anyway.
                 PackageState::Waiting | PackageState::Ready | PackageState::Building => {}
                 _ => {
                     let mut reason = format!("it is {state}");
@@ -633,7 +632,7 @@ impl Coordinator {
         self.hear(Heard::Retry(id), actions);
         self.move_to(id, PackageState::Waiting, Reason::RetryRequested, None, actions);
         self.look_at(id, actions);
-        // Whom it blocked waits for it again, unless somebody else blocks it too.
+        // What it blocked waits again, unless another package blocks it too.
         let descendants = self.graph.descendants(id);
         for other in self.graph.order() {
             if descendants.contains(&other) && self.state(other) == PackageState::Blocked {
@@ -661,7 +660,7 @@ impl Coordinator {
 }
 
 impl LeaseState {
-    /// It can use this number of cores from now on.
+    /// Handles a change in the number of cores that the build can use.
     fn wants(&mut self, now_seconds: f64, cores: u32) {
         match self.is_parallel_since {
             None if cores > 1 => self.is_parallel_since = Some(now_seconds),
@@ -673,21 +672,21 @@ impl LeaseState {
         }
     }
 
-    /// For how long it could use more than one core in a stage that ends now.
+    /// The seconds of the ending stage in which it could use more than one core.
     fn take_parallel_seconds(&mut self, now_seconds: f64) -> f64 {
         let until_now = self.is_parallel_since.map_or(0.0, |since| now_seconds - since);
         self.is_parallel_since = self.is_parallel_since.map(|_| now_seconds);
         std::mem::take(&mut self.parallel_seconds) + until_now
     }
 
-    /// The package that the lease is for.
+    /// The package of the lease.
     #[cfg(test)]
     pub(crate) fn package(&self) -> PackageId {
         self.package
     }
 }
 
-/// A stage that ended now. When it began follows from how long it took: what a worker's own clock says is not recorded.
+/// Dates a stage that ends now by its duration, since workers' clocks are not trusted.
 fn stamped(mut stage: Box<StageResult>, now_seconds: f64) -> Box<StageResult> {
     stage.started_seconds = now_seconds - stage.wall_seconds;
     stage

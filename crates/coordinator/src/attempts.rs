@@ -1,13 +1,12 @@
 //! The ids of the builds of one coordinator.
 //!
-//! The coordinator is pure and has no randomness of its own: it is given a secret when it is made, and each id is a hash of the
-//! secret and a counter. With the same secret it gives the same ids, so that a simulation can be repeated; without the secret
-//! nothing follows from the ids that were seen.
+//! The coordinator is pure and has no randomness: each id is a hash of a secret and a counter. The same secret gives the same ids, so
+//! that a simulation can be repeated; without the secret, known ids do not reveal others.
 
 use kilnyard_model::attempt::Attempt;
 use sha2::{Digest, Sha256};
 
-/// Makes ids from a secret, each once.
+/// Makes unique ids from a secret.
 #[derive(Clone)]
 pub struct Attempts {
     secret: [u8; Attempts::SECRET_BYTES],
@@ -15,16 +14,15 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// Length of a secret.
+    /// Length of a secret in bytes.
     pub const SECRET_BYTES: usize = 32;
 
-    /// The ids of this secret, which must be random and new for each coordinator: another one with the same secret would use the same
-    /// ids.
+    /// The ids of this secret. It must be random and new for each coordinator, or ids repeat.
     pub const fn new(secret: [u8; Attempts::SECRET_BYTES]) -> Attempts {
         Attempts { secret, count: 0 }
     }
 
-    /// An id that was not given before.
+    /// The next id.
     pub(crate) fn next(&mut self) -> Attempt {
         let hash = Sha256::new().chain_update(self.secret).chain_update(self.count.to_be_bytes()).finalize();
         self.count += 1;
@@ -34,7 +32,7 @@ impl Attempts {
     }
 }
 
-// The secret stays out of logs.
+// Keeps the secret out of logs.
 impl std::fmt::Debug for Attempts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Attempts").field("count", &self.count).finish_non_exhaustive()

@@ -1,8 +1,8 @@
-//! What workers say, and what they are answered.
+//! Messages of workers, and their answers.
 //!
-//! Each message is applied as it comes, and what follows from it are actions as after any event: the answers among them are sent
-//! after the commit of the records before them. So a worker that got an acknowledgement knows that its result is
-//! recorded. Nothing is answered from a memory of messages, but from what the run's state is: a repeat gets the same answer.
+//! A message is applied like any event. Its answers are actions, so that they are sent after the commit of the records before them: a
+//! worker that received an acknowledgement knows that its result is recorded. Answers follow from the state of the run and not from a
+//! memory of messages: a repeat gets the same answer.
 
 use crate::seats::machine_of;
 use crate::{Action, Channel, Coordinator, Ending, LEASE_SECONDS, LeaseState, Notice, REGRANT_SECONDS};
@@ -19,7 +19,7 @@ use kilnyard_store::Number;
 use std::collections::HashMap;
 
 impl Coordinator {
-    /// A worker says something.
+    /// Handles a message.
     pub(crate) fn heard(&mut self, from: Channel, message: Opened<ToCoordinator>, actions: &mut Vec<Action>) {
         let Opened { capabilities, body, .. } = message;
         let session = match (&body, body.session()) {
@@ -52,7 +52,7 @@ impl Coordinator {
         }
     }
 
-    /// Says something to the worker of a machine, if it is there.
+    /// Sends a message to the worker of a machine, if it is there.
     pub(crate) fn say(
         &self,
         machine: MachineId,
@@ -82,10 +82,10 @@ impl Coordinator {
         actions.push(Action::Send { to, message });
     }
 
-    /// Lets a worker take part: its session, the version of the protocol, and its machine. An error says why it cannot.
+    /// Admits a worker: its session, the version of the protocol, and its machine. The error is the reason for a refusal.
     ///
-    /// Nothing else follows from a hello, which may be a late one of a process that is over: the worker takes its seat when it says
-    /// something in the session.
+    /// A hello has no other effect, since it may be a late one of a process that ended: the worker takes its seat with its first message
+    /// in the session.
     fn admit(&mut self, hello: &Hello, capabilities: &[String]) -> Result<(Session, u32, Machine), String> {
         let about = machine_of(hello)?.oversubscribed();
         let Some(version) = Versions::OURS.agree(hello.versions) else {
@@ -110,7 +110,7 @@ impl Coordinator {
             ));
         }
         let current = seat.filter(|seat| seat.process == hello.process).and_then(|seat| seat.session);
-        // The welcome was lost, or the hello comes a second time.
+        // The welcome was lost, or the hello was repeated.
         let known = current.or_else(|| self.seats.expected(hello));
         let session = known.unwrap_or_else(|| {
             let session = Session::from(self.attempts.next());
@@ -120,9 +120,9 @@ impl Coordinator {
         Ok((session, version, about))
     }
 
-    /// A worker that was welcomed takes its seat, in place of another process of it.
+    /// Seats a welcomed worker, in place of an earlier process of it.
     fn sit(&mut self, channel: Channel, hello: &Hello, session: Session, actions: &mut Vec<Action>) {
-        // It was admitted as a machine.
+        // `admit` checked it.
         let Ok(about) = machine_of(hello).map(Machine::oversubscribed) else { return };
         let machine = self.seats.place(&hello.worker);
         if let Some(seat) = self.seats.of_worker(&hello.worker) {
@@ -137,10 +137,10 @@ impl Coordinator {
         self.hear(Heard::Joined { machine, about }, actions);
     }
 
-    /// A worker leaves, or is gone: its builds are lost.
+    /// Handles the departure of a worker: its builds are lost.
     pub(crate) fn leave(&mut self, machine: MachineId, actions: &mut Vec<Action>) {
         if self.seats.rise(machine) {
-            // What is lost here is not started here again.
+            // First, so that lost builds do not start here again.
             self.hear(Heard::Closed(machine), actions);
             for build in self.builds_on(machine) {
                 self.lose(build, actions);
@@ -149,7 +149,7 @@ impl Coordinator {
         }
     }
 
-    /// The builds of a machine, in the order of their numbers.
+    /// The builds of a machine, by number.
     fn builds_on(&self, machine: MachineId) -> Vec<Number> {
         let own = self.leases.iter().filter(|(_, lease)| lease.machine == Some(machine));
         let mut builds: Vec<Number> = own.map(|(build, _)| *build).collect();
@@ -167,7 +167,7 @@ impl Coordinator {
         let opened = std::mem::replace(&mut seat.takes_more, offer.takes_more) != offer.takes_more;
         let held: HashMap<Attempt, Standing> =
             offer.held.iter().map(|held| (held.attempt, held.standing)).collect();
-        // In the order in which the worker says them, so that the same messages give the same actions.
+        // In the worker's order, so that the same messages give the same actions.
         for held in &offer.held {
             if self.own(machine, held.attempt, actions).is_none() {
                 self.say_ended(machine, held.attempt, actions);
@@ -190,7 +190,7 @@ impl Coordinator {
         self.say_ranks(actions);
     }
 
-    /// Says to each worker in which order its builds are, if it was not said so before.
+    /// Sends each worker the ranks of its builds, if they changed.
     pub(crate) fn say_ranks(&mut self, actions: &mut Vec<Action>) {
         for machine in self.seats.talking() {
             let builds = self.ranked(machine);
@@ -203,7 +203,7 @@ impl Coordinator {
         }
     }
 
-    /// Builds of before this coordinator was started that their worker does not have any more.
+    /// Loses earlier builds that their worker no longer has.
     fn lose_what_was_forgotten(&mut self, machine: MachineId, actions: &mut Vec<Action>) {
         let worker = self.seats.get(machine).worker.clone();
         let lost = self.leases.iter().filter(|(_, lease)| lease.machine.is_none() && lease.worker == worker);
@@ -214,7 +214,7 @@ impl Coordinator {
         }
     }
 
-    /// Compares what a worker has with what it should have, and says again what it did not hear.
+    /// Compares the builds that a worker has with those that it should have, and repeats lost messages.
     fn reconcile(
         &mut self,
         machine: MachineId,
@@ -229,7 +229,7 @@ impl Coordinator {
         let Some(standing) = held.get(&attempt) else {
             let is_given_back = lease.is_revoked || !takes_more && !lease.is_started;
             if lease.is_cancelled || lease.is_confirmed && !is_given_back {
-                // It need not have it any more, or had it and has it no more.
+                // It dropped a cancelled build, or lost one that it had.
                 self.lose(build, actions);
             } else if is_given_back {
                 self.give_back(build, actions);
@@ -242,7 +242,7 @@ impl Coordinator {
         lease.is_confirmed = true;
         lease.is_started = *standing != Standing::Waiting;
         lease.ends_seconds = now_seconds + LEASE_SECONDS;
-        // Once it has started, it is not taken back.
+        // A build that has started is not revoked.
         lease.is_revoked = *standing == Standing::Waiting && (lease.is_revoked || !takes_more);
         if lease.is_cancelled && *standing != Standing::Ended {
             self.say(machine, |session| ToWorker::Cancel { session, attempt }, actions);
@@ -262,8 +262,7 @@ impl Coordinator {
         self.scheduler.running(machine).filter_map(|(package, _)| of(package)).collect()
     }
 
-    /// The build of an attempt, if it is this machine's; one of before this coordinator was started becomes its worker's
-    /// machine's.
+    /// The build of an attempt, if it is on this machine. An earlier build is assigned to the machine of its worker here.
     fn own(&mut self, machine: MachineId, attempt: Attempt, actions: &mut Vec<Action>) -> Option<Number> {
         let build = *self.open.get(&attempt)?;
         let seat = self.seats.get_mut(machine);
@@ -282,7 +281,7 @@ impl Coordinator {
         })
     }
 
-    /// Says of a build that is not the worker's what became of it.
+    /// Answers a message about a build that is not, or no longer, the worker's.
     fn say_ended(&self, machine: MachineId, attempt: Attempt, actions: &mut Vec<Action>) {
         let message = |session| match self.ended.get(&attempt) {
             Some(Ending::Acknowledged(worker)) if *worker == self.seats.get(machine).worker => {
@@ -303,7 +302,7 @@ impl Coordinator {
         };
         for (number, progress) in (said.first..).zip(said.reports) {
             let Some(lease) = self.leases.get_mut(&build) else { return };
-            // The worker drops what was acknowledged to it, before this coordinator was started too.
+            // The worker drops acknowledged reports, also those that an earlier coordinator acknowledged.
             if number < lease.reports {
                 continue;
             }
@@ -336,18 +335,18 @@ impl Coordinator {
         }
     }
 
-    /// Asks what becomes of what was built, unless that is being worked out already.
+    /// Asks which outputs are kept, unless an answer is pending.
     fn ask(&mut self, build: Number, built: Built, actions: &mut Vec<Action>) {
         let Some(lease) = self.leases.get_mut(&build) else { return };
         if !std::mem::replace(&mut lease.is_asked[usize::from(built.is_repeated)], true) {
-            // A worker's word on which build it is counts for nothing.
+            // The number comes from the lease and not from the worker.
             let (package, built) = (lease.package, Built { build, ..built });
             let version = self.packages[package.index()].version.clone();
             actions.push(Action::Ask { package, version, built });
         }
     }
 
-    /// It is known what becomes of what was built.
+    /// Passes on the answer to [`Action::Ask`].
     pub(crate) fn answered(
         &mut self,
         build: Number,
@@ -400,7 +399,7 @@ impl Coordinator {
                         lines: Vec::new(),
                     });
                 }
-                // The coordinator that answered is not there any more: the set says it once more.
+                // An earlier coordinator answered: ask again.
                 None => {
                     let built = Built { build, outputs: outputs.clone(), is_repeated: false };
                     lease.result = Some(Box::new(result));
@@ -419,8 +418,7 @@ impl LeaseState {
     }
 }
 
-/// Whether a stage that is reported is one that was recorded, which has what the coordinator knows of it too, and the time by the
-/// coordinator's clock.
+/// Whether a reported stage is a recorded one, apart from the fields that the coordinator set.
 fn is_same_stage(recorded: &StageResult, said: &StageResult) -> bool {
     let said = StageResult {
         parallel_seconds: recorded.parallel_seconds,

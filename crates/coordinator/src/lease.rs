@@ -14,7 +14,7 @@ impl Coordinator {
     pub(crate) fn push_grant(&mut self, build: Number, actions: &mut Vec<Action>) {
         let Some(lease) = self.leases.get(&build) else { return };
         let Some(machine) = lease.machine else { return };
-        // What is granted was prepared, for a worker that is there.
+        // A granted package was prepared.
         let Some(to_build) = self.packages[lease.package.index()].to_build.clone() else { return };
         let Some((channel, session)) = self.seats.get(machine).way() else { return };
         actions.push(Action::Grant(Granted {
@@ -31,7 +31,7 @@ impl Coordinator {
         }));
     }
 
-    /// A lease is over: its slot is free, and what comes in its name changes nothing.
+    /// Ends a lease: its slot is free, and messages about it change nothing.
     pub(crate) fn close(&mut self, build: Number, ending: Ending) -> Option<LeaseState> {
         let lease = self.leases.remove(&build)?;
         self.open.remove(&lease.attempt);
@@ -42,7 +42,7 @@ impl Coordinator {
         Some(lease)
     }
 
-    /// Ends a lease whose worker said nothing for too long, or has it no more; its package is built again.
+    /// Ends a lease whose worker is silent or lost the build; the package is built again.
     pub(crate) fn lose(&mut self, build: Number, actions: &mut Vec<Action>) {
         let Some(lease) = self.close_without_result(build, actions) else { return };
         let id = lease.package;
@@ -62,7 +62,7 @@ impl Coordinator {
         self.hear(Heard::Ended { package: id, outcome }, actions);
     }
 
-    /// Ends a lease that its worker has not begun, and will not begin.
+    /// Ends a lease that its worker gave back without starting it.
     pub(crate) fn give_back(&mut self, build: Number, actions: &mut Vec<Action>) {
         let Some(lease) = self.close_without_result(build, actions) else { return };
         let id = lease.package;
@@ -87,12 +87,12 @@ impl Coordinator {
         Some(lease)
     }
 
-    /// A package whose build came to nothing can be built again at once.
+    /// Makes a package ready whose build ended without a result.
     pub(crate) fn ready_again(&mut self, id: PackageId, reason: Reason, actions: &mut Vec<Action>) {
         if self.packages[id.index()].to_build.is_some() {
             self.move_to(id, PackageState::Ready, reason, None, actions);
         } else {
-            // Its build is of before this coordinator was started, which has not worked out yet what it needs.
+            // Its build began before this coordinator was started, and it was not prepared since.
             self.move_to(id, PackageState::Waiting, reason, None, actions);
             self.look_at(id, actions);
         }

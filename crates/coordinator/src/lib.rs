@@ -1,6 +1,6 @@
-//! The one owner of a run's state: [`Coordinator::apply`] takes an event and says what is to be done.
+//! The owner of a run's state. [`Coordinator::apply`] takes an event and returns actions.
 //!
-//! A package goes this way:
+//! The states of a package:
 //!
 //! ```text
 //! Waiting --all dependencies there--> Ready: prepare --key is known--> UpToDate
@@ -8,22 +8,21 @@
 //!                                            +--> fetch --> queue --slot free--> Building --> Built | Unchanged
 //! ```
 //!
-//! and from anywhere to Failed, Skipped, or Blocked by somebody else's failure. `apply` is pure: it reads
-//! no clock (the time comes with the event), writes nothing, and calls nobody. Whoever drives it performs
-//! the actions in their order; all [`Action::Record`]s of one event go to the store in one transaction
-//! before any other action of that event is performed.
+//! and from any of them to Failed, Skipped, or Blocked by the failure of another package. `apply` is pure: it reads no clock (the time
+//! comes with the event) and does no I/O. The caller performs the actions in their order; all [`Action::Record`]s of one event go to
+//! the store in one transaction before any other action of that event is performed.
 //!
-//! Which package is granted when, and who has how many cores, is the decision of [`Scheduler`], which is told here what
-//! happens; a package is released to it when all that it needs is on this machine.
+//! The [`Scheduler`] decides which package is granted when, and with how many cores. A package is released to it when its inputs are on
+//! this machine.
 //!
-//! Workers come by messages ([`Event::Heard`], [`Action::Send`]) over any transport; what they say is in `hear.rs`. A lease belongs to
-//! one machine and has a random id, its attempt: what comes in the name of another machine or of an attempt whose lease is
-//! over changes nothing, and the worker is sent word of that. A worker that is silent for [`LEASE_SECONDS`] loses its leases. A
-//! coordinator that is started again takes over the builds of before that their workers still have ([`Coordinator::with_open`]).
+//! Workers are reached by messages ([`Event::Heard`], [`Action::Send`]) over any transport; `hear.rs` handles them. A lease belongs to
+//! one machine and has a random id, its attempt. A message from another machine, or for an attempt whose lease is over, changes nothing,
+//! and its sender is answered so. A worker that is silent for [`LEASE_SECONDS`] loses its leases. A restarted coordinator takes over the
+//! earlier builds that workers still have ([`Coordinator::with_open`]).
 //!
-//! What must hold: a package is granted only when everything it depends on is there; a result counts once,
-//! and only while its lease lasts; a failure stops only what depends on it; with no package left to decide
-//! the run ends. Downside: one thing happens at a time, which is enough for thousands of events a second.
+//! Invariants: a package is granted only when all its dependencies are there; a result counts once, and only while its lease lasts; a
+//! failure stops only what depends on it; the run ends when every package is decided. Known downside: events are applied one at a time,
+//! which is enough for thousands a second.
 
 mod apply;
 mod attempts;
@@ -35,7 +34,7 @@ mod seats;
 mod tests;
 
 pub use attempts::Attempts;
-pub use retry::{Manner, PAUSE_SECONDS, RETRIES_MAX, RetryPolicy};
+pub use retry::{PAUSE_SECONDS, RETRIES_MAX, RetryMode, RetryPolicy};
 
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::{Graph, PackageId};
@@ -50,38 +49,37 @@ use kilnyard_store::{Number, Record, Request, RunState};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// How long a lease lasts without a word from its worker, on the coordinator's clock.
+/// How long a lease lasts without a message from its worker, by the coordinator's clock.
 pub const LEASE_SECONDS: f64 = 120.0;
-/// A coordinator that was away for longer than this has not heard what came meanwhile: it was waiting for a store or a disk, or
-/// the machine slept. Its ticks come ten times a second.
+/// After a gap of this length between ticks, which come ten times a second, leases are extended by the gap: messages could not be
+/// handled while the process waited for a disk, or the machine slept.
 const AWAY_SECONDS: f64 = 5.0;
-/// A grant that did not arrive is sent again with the next offer that shows it, but not sooner than this: offers and grants
-/// pass each other on their ways.
+/// A lost grant is sent again when an offer shows that it is missing, but not sooner than this: an offer and a grant may cross.
 const REGRANT_SECONDS: f64 = 2.0;
 
-/// Where a message came from and its answer goes, as the transport numbers its connections.
+/// A connection, as the transport numbers them: the source of a message, and the destination of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Channel(pub u64);
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// The run begins, or goes on after a crash.
+    /// The run begins, or resumes after a crash.
     Begin,
-    /// It is known what a ready package needs.
+    /// A ready package was prepared.
     Prepared {
         /// The package.
         package: PackageId,
         /// What was found.
         prepared: Prepared,
     },
-    /// What a package needs is on this machine, or cannot be had.
+    /// The inputs of a package were fetched, or cannot be.
     Fetched {
         /// The package.
         package: PackageId,
-        /// What was done for it; nothing where all of it was here.
+        /// The fetch stage; absent if nothing had to be fetched.
         stage: Option<Box<StageResult>>,
-        /// Why it cannot be had.
+        /// Why they cannot be fetched.
         outcome: Result<(), Failure>,
     },
     /// A worker's message.
@@ -98,44 +96,44 @@ pub enum Event {
         /// Why.
         explanation: String,
     },
-    /// What [`Action::Ask`] asked is known.
+    /// The answer to [`Action::Ask`].
     Answered {
         /// The build.
         build: Number,
-        /// Whether it is about the second build of a lease that compares two.
+        /// Whether it belongs to the second build of a lease that compares two.
         is_repeated: bool,
-        /// What becomes of what was built.
+        /// The answer.
         answer: Box<Answer>,
     },
-    /// Somebody asks for something.
+    /// A request of a person.
     Requested(Request),
-    /// The run is to end soon: what is being built is cancelled.
+    /// The run ends early: running builds are cancelled.
     Stop,
-    /// Time went by.
+    /// A clock tick.
     Tick,
 }
 
-/// What preparing a package found.
+/// The result of preparing a package.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Prepared {
-    /// The outputs that are there are right.
+    /// The existing outputs are up to date.
     UpToDate,
-    /// It is to be built.
+    /// It has to be built.
     Build(Box<ToBuild>),
-    /// It cannot be built; the explanation.
+    /// It cannot be built, for this reason.
     Impossible(String),
 }
 
-/// A package that is to be built, as it was prepared.
+/// A package that has to be built, as it was prepared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToBuild {
     /// Why it is built.
     pub reason: Reason,
     /// Its build.
     pub order: BuildOrder,
-    /// What its stages took before.
+    /// What its stages took in earlier builds.
     pub seen: Vec<StageSeen>,
-    /// The version of the recipe that the order follows: after a rescan another one than at the beginning.
+    /// The version of the recipe behind the order; a rescan may have changed it.
     pub recipe_version: String,
     /// See [`Start::published_revision`], for this version of the recipe.
     pub published_revision: u32,
@@ -144,45 +142,45 @@ pub struct ToBuild {
 /// Which recipe a package is prepared from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// The one that the run was planned from, or that was read last.
+    /// The one that was read last, for the plan or by a retry.
     AsKnown,
-    /// The one that is in the tree now: somebody has changed it and wants the package tried again.
+    /// The one in the tree now: a retry was requested, so that it may have changed.
     Anew,
 }
 
-/// What is to be done.
+/// Something to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Write this to the store, before everything else.
+    /// Write this to the store, before any other action of the same event.
     Record(Record),
-    /// Work out what a package needs.
+    /// Work out whether and how a package is built.
     Prepare {
         /// The package.
         package: PackageId,
         /// From which recipe.
         reading: Reading,
     },
-    /// Fetch what a package needs.
+    /// Fetch the inputs of a package.
     Fetch {
         /// The package.
         package: PackageId,
         /// How it is to be built.
         to_build: Arc<ToBuild>,
     },
-    /// Send a lease to a worker. It is sent again where it did not arrive.
+    /// Send a lease to a worker; again if it did not arrive.
     Grant(Granted),
-    /// Send this to a worker.
+    /// Send a message to a worker.
     Send {
-        /// The way to it.
+        /// Its connection.
         to: Channel,
-        /// What is said.
+        /// The message.
         message: ToWorker,
     },
-    /// Ask the set what becomes of what was built, and how it is tried. The answer comes as [`Event::Answered`].
+    /// Ask the set which outputs are kept, and how they are tested. The answer comes as [`Event::Answered`].
     Ask {
         /// The package.
         package: PackageId,
-        /// The version that its outputs have to have.
+        /// The version that its outputs must have.
         version: String,
         /// What was built.
         built: Built,
@@ -190,25 +188,25 @@ pub enum Action {
     /// The running builds by machine, the highest rank first, with the number of cores that each is expected to have: workers
     /// share their cores out themselves.
     Allot(Vec<(Number, u32)>),
-    /// New outputs of a package are there.
+    /// A package has new outputs.
     Adopt {
         /// The package.
         package: PackageId,
         /// The outputs.
         outputs: Vec<Output>,
     },
-    /// Say what happened to whoever watches.
+    /// Notify the view.
     Tell(Notice),
     /// The run is over.
     Finish(RunState),
 }
 
-/// A machine's right to a build; together with what the set says of the package, it is a lease.
+/// A machine's right to perform a build, and the order for it: the contents of a lease.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Granted {
     /// The number of the build.
     pub build: Number,
-    /// Its random id: what a worker says counts only with it.
+    /// Its random id, which messages about it must have.
     pub attempt: Attempt,
     /// The package.
     pub package: PackageId,
@@ -220,7 +218,7 @@ pub struct Granted {
     pub slot: u32,
     /// Where its work folder lies.
     pub files: Files,
-    /// The way to the worker.
+    /// The worker's connection.
     pub channel: Channel,
     /// The session that the message belongs to.
     pub session: Session,
@@ -229,8 +227,7 @@ pub struct Granted {
 }
 
 impl Granted {
-    /// The lease, in this run. `written_bytes` is what the build is expected to write; `checks_reproducible` says whether it is
-    /// done twice, to compare.
+    /// The lease in this run. The build is expected to write `written_bytes`; with `checks_reproducible` it is done twice, to compare.
     pub fn lease(&self, run: Number, written_bytes: u64, checks_reproducible: bool) -> Lease {
         Lease {
             build: self.build,
@@ -247,7 +244,7 @@ impl Granted {
     }
 }
 
-/// A build of before this coordinator was started, which may still be going on.
+/// A build that began before this coordinator was started, and may still be running.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Open {
     /// Its number.
@@ -268,17 +265,17 @@ pub struct Open {
     pub stages: Vec<StageResult>,
 }
 
-/// Something that people who watch want to know, and that no record says.
+/// Something for the view that no record has.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Notice {
     /// The progress of a build.
     Progress {
         /// The build.
         build: Number,
-        /// How it goes.
+        /// The report.
         progress: Progress,
     },
-    /// A request could not be granted.
+    /// A request was refused.
     Refused {
         /// The request.
         request: Request,
@@ -294,34 +291,33 @@ pub struct Kept {
     pub recipe_version: String,
     /// How often outputs of this recipe version were kept.
     pub revision: u32,
-    /// The content of each output, by name.
+    /// The content digest of each output, by name.
     pub contents: BTreeMap<String, String>,
 }
 
-/// The number that the next kept outputs of this version of a recipe get: above those that were kept, and those that are
-/// published.
+/// The revision of the next outputs of this version of a recipe: above those in the store and those in the repository.
 pub fn next_revision(kept: Option<&Kept>, recipe_version: &str, published_revision: u32) -> u32 {
     let kept = kept.filter(|kept| kept.recipe_version == recipe_version);
     kept.map_or(0, |kept| kept.revision).max(published_revision) + 1
 }
 
-/// A package as the coordinator is given it.
+/// The initial state of a package.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Start {
-    /// Where it stands: final ones stay, all others begin anew.
+    /// Its state. Final states stay; packages in all others start over.
     pub state: PackageState,
     /// Why.
     pub reason: Reason,
-    /// Who is to blame, where another package is.
+    /// The package to blame, if it is another one.
     pub blamed: Option<PackageId>,
-    /// Whether this run is concerned with it.
+    /// Whether it is part of this run.
     pub is_in_run: bool,
     /// The version of the recipe.
     pub recipe_version: String,
-    /// What is there of it.
+    /// Its outputs, if there are any.
     pub kept: Option<Kept>,
-    /// The highest revision of this recipe version that the repository offers; 0 where there is none. The store may know
-    /// less than that: it was lost, or a backup took its place.
+    /// The highest revision of this recipe version in the repository; 0 if there is none. It may be above the store's, if that was
+    /// lost or restored from a backup.
     pub published_revision: u32,
 }
 
@@ -334,23 +330,23 @@ struct Package {
     recipe_version: String,
     kept: Option<Kept>,
     published_revision: u32,
-    /// The version of the outputs, and the key of their build.
+    /// The version of its outputs, and the key of their build.
     version: String,
     key: Option<Key>,
-    /// From which recipe it is prepared when it is ready.
+    /// Which recipe it will be prepared from.
     reading: Reading,
-    /// How it is built, once that is worked out and until the package is decided: of a large tree they would be too many.
+    /// How it is built; from when it was prepared until it is decided, since all of a large tree would take too much memory.
     to_build: Option<Arc<ToBuild>>,
     is_fetched: bool,
-    /// What fetching did, until there is a build to record it with.
+    /// The fetch stage, until there is a build to record it with.
     fetch: Option<Box<StageResult>>,
     failures: retry::Failures,
-    /// It is tried with nobody beside it from now on.
+    /// From now on it is built with no other build running.
     is_alone: bool,
     build: Option<Number>,
 }
 
-/// Who performs a build, and what a record says of its machine.
+/// The worker and machine in the record of a build.
 #[derive(Clone, Debug)]
 struct Performer {
     worker: Option<String>,
@@ -361,46 +357,46 @@ struct Performer {
 struct LeaseState {
     package: PackageId,
     attempt: Attempt,
-    /// None of a build of before this coordinator was started, until its worker says that it has it.
+    /// Absent for a build that began before this coordinator was started, until its worker reports it.
     machine: Option<MachineId>,
     /// The worker that it was granted to.
     worker: String,
     slot: u32,
     files: Files,
     ends_seconds: f64,
-    /// When it was sent last.
+    /// When it was last sent.
     granted_seconds: f64,
-    /// Its worker said that it has it.
+    /// Its worker reported that it has it.
     is_confirmed: bool,
-    /// Its worker said that it has begun it.
+    /// Its worker reported that it has started it.
     is_started: bool,
-    /// It is to be given back unless it has started.
+    /// It was revoked: the worker gives it back unless it has started.
     is_revoked: bool,
-    /// How many reports were taken.
+    /// The number of reports that were handled.
     reports: u64,
-    /// Stages that are recorded, and may be reported once more since their acknowledgement was lost.
+    /// Stages that are recorded, and that the worker may report again if their acknowledgement was lost.
     recorded: Vec<StageResult>,
-    /// Whether it was asked what becomes of what was built, and the answers: of the first build, and of the second.
+    /// Whether [`Action::Ask`] was sent, and the answers: for the first build, and for the second.
     is_asked: [bool; 2],
     answers: [Option<Answer>; 2],
-    /// A result that waits for the answer.
+    /// A result that arrived before its answer.
     result: Option<Box<BuildResult>>,
     /// A cancelled build keeps its slot until its worker is done with it.
     is_cancelled: bool,
-    /// What its stages took so far.
+    /// What its stages took until now.
     core_seconds: f64,
-    /// Since when it can use more than one core.
+    /// Since when it could use more than one core.
     is_parallel_since: Option<f64>,
-    /// For how long it could, in the stage that it is in, until it last could not.
+    /// For how long it could, in the current stage, before that.
     parallel_seconds: f64,
 }
 
-/// What became of a lease, for its worker.
+/// How a lease ended, for later messages of its worker.
 #[derive(Clone, Debug)]
 enum Ending {
-    /// Its result was taken from this worker.
+    /// With the result of this worker.
     Acknowledged(String),
-    /// It ended without one.
+    /// Without a result.
     Superseded,
 }
 
@@ -410,35 +406,35 @@ pub struct Coordinator {
     run: Number,
     graph: Arc<Graph>,
     packages: Vec<Package>,
-    /// How many packages of the run are in each state, by its place among all states.
+    /// The number of packages in each state, in the order of [`PackageState::ALL`].
     counts: [u64; PackageState::ALL.len()],
     scheduler: Scheduler,
     seats: seats::Seats,
-    /// What a worker has to be capable of.
+    /// The capabilities that a worker must have.
     required: Vec<String>,
-    /// What was said last of who has how many cores.
+    /// The last [`Action::Allot`].
     allotted: Vec<(Number, u32)>,
     leases: HashMap<Number, LeaseState>,
-    /// The builds of leases that last, by attempt.
+    /// The builds with a lease, by attempt.
     open: HashMap<Attempt, Number>,
-    /// What became of the others of this run.
+    /// The attempts whose lease ended in this run.
     ended: HashMap<Attempt, Ending>,
-    /// When time was seen to go by last.
+    /// The time of the last tick.
     ticked_seconds: Option<f64>,
     retries: RetryPolicy,
-    /// When packages are tried again for which some time has to go by.
+    /// When the packages that wait for another try are due.
     due_seconds: BTreeMap<PackageId, f64>,
     next_build: Number,
     attempts: Attempts,
     own_machine: Performer,
-    /// The time of the event that is being applied.
+    /// The time of the current event.
     now_seconds: f64,
     is_stopping: bool,
     is_finished: bool,
 }
 
 impl Coordinator {
-    /// A run of the graph of a scheduler without machines. `next_build` is the first free number of a build.
+    /// A run of the scheduler's graph. The scheduler has no machines yet. `next_build` is the first free build number.
     pub fn new(
         run: Number,
         start: Vec<Start>,
@@ -495,9 +491,8 @@ impl Coordinator {
         }
     }
 
-    /// Begins anew from what the store holds of the same run, since what was decided could not be written. Every lease and every
-    /// session is over: workers are asked to say hello again, and are then told which of their builds do not count. `scheduler` is
-    /// one in which nothing has happened.
+    /// Starts over from the store's state of the same run, after decisions could not be written. Every lease and every session is over:
+    /// workers are asked to say hello again, and learn then which of their builds do not count. `scheduler` is a fresh one.
     pub fn reload(
         &mut self,
         start: Vec<Start>,
@@ -515,37 +510,37 @@ impl Coordinator {
         *self = Coordinator { own_machine, ..anew.with_retries(retries).with_required(required) };
     }
 
-    /// The same with another policy of what is tried again.
+    /// The same with this retry policy.
     pub fn with_retries(self, retries: RetryPolicy) -> Coordinator {
         Coordinator { retries, ..self }
     }
 
-    /// Lets the lease of a build last from this time: it begins when the build is handed out, and not when that is decided.
+    /// Renews the lease of a build. A lease begins when the build is handed out, which may be later than the decision.
     pub fn renew(&mut self, now_seconds: f64, build: Number) {
         if let Some(lease) = self.leases.get_mut(&build) {
             lease.ends_seconds = now_seconds + LEASE_SECONDS;
         }
     }
 
-    /// The same, where the machine of the coordinator, which fetches, has this name and this number of cores.
+    /// The same on a machine of this name and number of cores. It is recorded for failed fetches, which happen on it.
     pub fn with_own_machine(self, worker: String, cores: u32) -> Coordinator {
         Coordinator { own_machine: Performer { worker: Some(worker), cores }, ..self }
     }
 
-    /// The same, where workers have to be capable of all this.
+    /// The same, refusing workers that lack one of these capabilities.
     pub fn with_required(self, required: Vec<String>) -> Coordinator {
         Coordinator { required, ..self }
     }
 
-    /// The same, where the results of these attempts were taken from these workers before this coordinator was started: who
-    /// sends one again gets the answer that it would have got then.
+    /// The same, with the attempts whose results an earlier process accepted, and their workers: a repeated result is acknowledged
+    /// again.
     pub fn with_results(mut self, results: impl IntoIterator<Item = (Attempt, String)>) -> Coordinator {
         let ended = results.into_iter();
         self.ended.extend(ended.map(|(attempt, worker)| (attempt, Ending::Acknowledged(worker))));
         self
     }
 
-    /// The same, where these builds may still be going on: their workers have the time of a lease from now on to say so.
+    /// The same, with builds that may still be running: their workers have the length of a lease to report them.
     pub fn with_open(mut self, now_seconds: f64, open: Vec<Open>) -> Coordinator {
         for open in open {
             let Open { build, attempt, worker, slot, package: id, version, key, stages } = open;
@@ -569,54 +564,54 @@ impl Coordinator {
         self
     }
 
-    /// Where a package stands.
+    /// The state of a package.
     pub fn state(&self, package: PackageId) -> PackageState {
         self.packages[package.index()].state
     }
 
-    /// The packages of the run, with the state of each.
+    /// The packages of the run and their states.
     pub fn standing(&self) -> impl Iterator<Item = (&str, PackageState)> {
         let packages = self.graph.packages().zip(&self.packages).filter(|(_, package)| package.is_in_run);
         packages.map(|(id, package)| (self.graph.name(id), package.state))
     }
 
-    /// Why it stands there.
+    /// The reason for its state.
     pub fn reason(&self, package: PackageId) -> &Reason {
         &self.packages[package.index()].reason
     }
 
-    /// Whether the run is concerned with a package.
+    /// Whether a package is part of the run.
     pub fn is_in_run(&self, package: PackageId) -> bool {
         self.packages[package.index()].is_in_run
     }
 
-    /// Whether a package is to be built before another one, if both can be.
+    /// Whether a package is built before another one, if both could be.
     pub fn comes_before(&self, package: PackageId, other: PackageId) -> bool {
         self.scheduler.comes_before(package, other)
     }
 
-    /// What is there of a package.
+    /// The outputs that a package has.
     pub fn kept(&self, package: PackageId) -> Option<&Kept> {
         self.packages[package.index()].kept.as_ref()
     }
 
-    /// The number that the next kept outputs of a package get.
+    /// The revision of the next outputs of a package.
     fn next_revision(&self, package: PackageId) -> u32 {
         let package = &self.packages[package.index()];
         next_revision(package.kept.as_ref(), &package.recipe_version, package.published_revision)
     }
 
-    /// How many builds there can be at once on all machines that there are.
+    /// The number of builds that all present machines can run at once.
     pub fn slots(&self) -> u32 {
         self.scheduler.machines().map(|machine| self.scheduler.slots(machine)).sum()
     }
 
-    /// How many packages of the run are in each state.
+    /// The number of packages of the run in each state.
     pub fn counts(&self) -> Vec<(PackageState, u64)> {
         PackageState::ALL.into_iter().map(|state| (state, self.counts[state as usize])).collect()
     }
 
-    /// The one place where a package's state changes after the beginning.
+    /// Every change of state after the beginning is made here.
     fn set_state(&mut self, id: PackageId, state: PackageState) {
         let package = &mut self.packages[id.index()];
         if package.is_in_run {
@@ -626,7 +621,7 @@ impl Coordinator {
         package.state = state;
     }
 
-    /// The longest remaining path in seconds over what is not decided yet.
+    /// The longest path through packages that are not decided yet, in seconds.
     pub fn remaining_path_seconds(&self) -> f64 {
         let open = self.graph.packages().filter(|id| {
             let package = &self.packages[id.index()];

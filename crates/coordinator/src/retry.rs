@@ -1,29 +1,29 @@
-//! Which failures are tried again, how often, and what is another thing then.
+//! Which failures are retried, how often, and what changes on the retry.
 //!
-//! What may come from the circumstances is tried again by itself; what is the package's own is not, unless somebody wants
-//! it. What changes follows from the kind: who lacked memory or room is built with nobody beside it, whom the network or a
-//! signal ended waits a while, and whose worker was lost begins at once.
+//! Failures that may come from the circumstances are retried; failures of the package itself are not, unless the configuration asks for
+//! it. The kind decides what changes: a package that ran out of memory or disk is built alone, one that the network or a signal ended
+//! waits first, and one whose worker was lost starts at once.
 
 use kilnyard_model::result::FailureKind;
 use std::collections::BTreeMap;
 
-/// How long the first pause before another try is; each further one is as much longer.
+/// The first pause before a retry, in seconds. The n-th is n times as long.
 pub const PAUSE_SECONDS: f64 = 10.0;
-/// Nobody wants more: who fails ten times will fail again.
+/// The most retries that can be configured: a package that failed ten times will fail again.
 pub const RETRIES_MAX: u32 = 10;
 
-/// What is another thing when a package is tried again.
+/// What changes on a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
-    /// Nothing.
+pub enum RetryMode {
+    /// Nothing: it starts at once.
     AtOnce,
-    /// No other package is built meanwhile, and its files are on the disk.
+    /// No other build runs beside it, and its work folder is on disk.
     Alone,
-    /// Some time goes by before.
+    /// It waits first.
     Later,
 }
 
-/// How often a package is tried again after failures of each kind, in one run.
+/// The number of retries in one run, by kind of failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
     times: BTreeMap<FailureKind, u32>,
@@ -44,42 +44,48 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The usual one, but for what somebody says. An error says what cannot be.
+    /// The default with these changes.
+    ///
+    /// # Errors
+    /// A kind that is never retried, or a number above [`RETRIES_MAX`].
     pub fn with(times: &BTreeMap<FailureKind, u32>) -> Result<RetryPolicy, String> {
         let mut policy = RetryPolicy::default();
         for (kind, count) in times {
             if matches!(kind, FailureKind::Cancelled | FailureKind::Dependencies) {
-                return Err(format!("what failed by `{}` comes to the same another time", kind.as_str()));
+                return Err(format!(
+                    "a failure of kind `{}` cannot be retried: the result would be the same",
+                    kind.as_str()
+                ));
             }
             if *count > RETRIES_MAX {
-                return Err(format!("{} is {count}, and {RETRIES_MAX} is the most", kind.as_str()));
+                return Err(format!("{} is {count}; the maximum is {RETRIES_MAX}", kind.as_str()));
             }
             policy.times.insert(*kind, *count);
         }
         Ok(policy)
     }
 
-    /// How often a failure of this kind is tried again.
+    /// The number of retries after failures of this kind.
     pub fn times(&self, kind: FailureKind) -> u32 {
         self.times.get(&kind).copied().unwrap_or(0)
     }
 
-    /// What is another thing after a failure of this kind.
-    pub fn manner(kind: FailureKind) -> Manner {
+    /// What changes on the retry after a failure of this kind.
+    pub fn mode(kind: FailureKind) -> RetryMode {
         match kind {
-            FailureKind::Memory | FailureKind::Disk | FailureKind::Processes => Manner::Alone,
-            FailureKind::Machine | FailureKind::Lost => Manner::AtOnce,
-            _ => Manner::Later,
+            FailureKind::Memory | FailureKind::Disk | FailureKind::Processes => RetryMode::Alone,
+            FailureKind::Machine | FailureKind::Lost => RetryMode::AtOnce,
+            _ => RetryMode::Later,
         }
     }
 }
 
-/// How often a package failed in this run, by kind, since somebody asked for it.
+/// The number of failures of a package in this run, by kind, since it was last retried on request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Failures(BTreeMap<FailureKind, u32>);
 
 impl Failures {
-    /// Counts one more; how often it was of this kind before, if that is to be tried again.
+    /// Counts a failure. Returns the number of earlier ones of this kind, if there is a retry.
     pub(crate) fn count(&mut self, kind: FailureKind, policy: &RetryPolicy) -> Option<u32> {
         let count = self.0.entry(kind).or_default();
         let before = *count;
@@ -106,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_may_want_more_or_less_within_bounds() {
+    fn the_number_of_retries_can_be_configured_within_bounds() {
         let with = |kind, times| RetryPolicy::with(&[(kind, times)].into());
         assert_eq!(with(FailureKind::Command, 2).unwrap().times(FailureKind::Command), 2);
         let less = with(FailureKind::Memory, 0).unwrap();

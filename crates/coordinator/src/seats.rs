@@ -1,16 +1,15 @@
-//! Workers that take part: who sits at which machine, since when, and what it said last.
+//! The workers that take part: the machine, session and last offer of each.
 
 use crate::Channel;
 use kilnyard_protocol::{Hello, Ranked, Session};
 use kilnyard_schedule::{Machine, MachineId, Pressure};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-/// So many workers take part in one run at most, those that left counted.
+/// The most workers of one run, including those that left.
 pub(crate) const WORKERS_MAX: usize = 4096;
-/// Of so many processes of a worker it is remembered that they are over. A hello of an older one would have to be under way while
-/// the worker was started so often.
+/// The number of earlier processes of a worker that are remembered, so that a late hello of one is refused.
 const PAST_MAX: usize = 64;
-/// Names of workers and processes are no longer, in bytes: they are in every record of a build.
+/// The longest name of a worker or process, in bytes: every record of a build has it.
 const NAME_BYTES_MAX: usize = 255;
 /// More cores than any machine has.
 const CORES_MAX: u32 = 1 << 16;
@@ -22,38 +21,38 @@ pub(crate) struct Seat {
     pub worker: String,
     /// The cores of its machine.
     pub cores: u32,
-    /// The process that speaks for it now, or did last.
+    /// Its current or last process.
     pub process: String,
-    /// The conversation with it; none when it left, or was not heard for too long.
+    /// Its session; none once it left or was silent for too long.
     pub session: Option<Session>,
-    /// Where answers go.
+    /// Its connection.
     pub channel: Channel,
-    /// When it spoke last.
+    /// The time of its last message.
     pub heard_seconds: f64,
     /// The number of its last offer.
     pub offer: Option<u64>,
-    /// The order of its builds as it was said last, if it was since the offer.
+    /// The ranks that it was sent last, if that was since its last offer.
     pub ranks: Option<Vec<Ranked>>,
     pub pressure: Pressure,
     pub takes_more: bool,
     pub slots_free: BTreeSet<u32>,
-    /// Processes that spoke for it before.
+    /// Its earlier processes, the latest first.
     past: VecDeque<String>,
 }
 
 impl Seat {
-    /// The way to its worker; none when it left.
+    /// Where messages for it go; none once it left.
     pub fn way(&self) -> Option<(Channel, Session)> {
         self.session.map(|session| (self.channel, session))
     }
 
-    /// The process that spoke for it until now does so no more, however late its messages come.
+    /// Retires the current process: late messages of it are refused.
     pub fn retire(&mut self) {
         self.past.truncate(PAST_MAX - 1);
         self.past.push_front(std::mem::take(&mut self.process));
     }
 
-    /// Whether a process spoke for it before, and another one does now or none.
+    /// Whether a process is an earlier one.
     pub fn is_past(&self, process: &str) -> bool {
         self.past.iter().any(|past| past == process)
     }
@@ -65,7 +64,7 @@ pub(crate) struct Seats {
     seats: Vec<Seat>,
     names: HashMap<String, MachineId>,
     sessions: HashMap<Session, MachineId>,
-    /// Workers that were welcomed and have said nothing since, one process of each.
+    /// Workers that were welcomed and have not sent a message since, one process of each.
     expected: HashMap<String, (Session, Hello)>,
 }
 
@@ -78,20 +77,20 @@ impl Seats {
         &mut self.seats[machine.index()]
     }
 
-    /// The machines whose workers said nothing since this time.
+    /// The machines whose workers were silent since this time.
     pub fn silent_since(&self, seconds: f64) -> Vec<MachineId> {
         let machines = (0..).map(MachineId).zip(&self.seats);
         let silent = machines.filter(|(_, seat)| seat.session.is_some() && seat.heard_seconds < seconds);
         silent.map(|(machine, _)| machine).collect()
     }
 
-    /// The machines with a conversation.
+    /// The machines with a session.
     pub fn talking(&self) -> Vec<MachineId> {
         let machines = (0..).map(MachineId).zip(&self.seats);
         machines.filter(|(_, seat)| seat.session.is_some()).map(|(machine, _)| machine).collect()
     }
 
-    /// All of them heard from their workers later by so much.
+    /// Extends the patience with all workers by this many seconds.
     pub fn forgive(&mut self, seconds: f64) {
         for seat in &mut self.seats {
             seat.heard_seconds += seconds;
@@ -114,29 +113,29 @@ impl Seats {
         self.names.get(worker).copied().unwrap_or(MachineId(self.seats.len() as u32))
     }
 
-    /// The session in which a process was welcomed that has said nothing since.
+    /// The session of a process that was welcomed and has not sent a message since.
     pub fn expected(&self, hello: &Hello) -> Option<Session> {
         let expected = self.expected.get(&hello.worker);
         expected.filter(|(_, other)| other.process == hello.process).map(|(session, _)| *session)
     }
 
-    /// A process is welcomed. It takes its seat when it says something.
+    /// Notes that a process was welcomed. It takes its seat with its next message.
     pub fn expect(&mut self, session: Session, hello: &Hello) {
         self.expected.insert(hello.worker.clone(), (session, hello.clone()));
     }
 
-    /// A process that was welcomed in this session says something: how it said hello.
+    /// The hello of the process that was welcomed in this session; it is expected no more.
     pub fn confirm(&mut self, session: Session) -> Option<Hello> {
         let worker = self.expected.iter().find(|(_, (expected, _))| *expected == session)?.0.clone();
         self.expected.remove(&worker).map(|(_, hello)| hello)
     }
 
-    /// The machine whose worker speaks in a session.
+    /// The machine of a session.
     pub fn of_session(&self, session: Session) -> Option<MachineId> {
         self.sessions.get(&session).copied()
     }
 
-    /// A process of a worker speaks for a machine from now on, which has so many slots and no builds.
+    /// Seats a process at a machine with this number of slots and no builds.
     pub fn sit(
         &mut self,
         machine: MachineId,
@@ -170,14 +169,14 @@ impl Seats {
         }
     }
 
-    /// The conversation with a machine's worker is over; whether there was one.
+    /// Ends the session of a machine. Returns whether there was one.
     pub fn rise(&mut self, machine: MachineId) -> bool {
         let session = self.seats[machine.index()].session.take();
         session.is_some_and(|session| self.sessions.remove(&session).is_some())
     }
 }
 
-/// What a worker that says hello has, or why it cannot be.
+/// The machine that a hello describes. The error is the reason for a refusal.
 pub(crate) fn machine_of(hello: &Hello) -> Result<Machine, String> {
     let is_name = |text: &str| !text.is_empty() && text.len() <= NAME_BYTES_MAX;
     if !is_name(&hello.worker) || !is_name(&hello.process) {

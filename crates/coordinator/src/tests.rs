@@ -165,7 +165,7 @@ fn a_silent_worker_loses_its_lease_and_its_late_result_does_not_count() {
     assert_eq!(run.state("a"), PackageState::Ready, "it waits for a worker");
     assert_eq!(run.starts_worker(), [(2, "a".to_owned())]);
     run.send(good(1));
-    assert_eq!(run.state("a"), PackageState::Building, "the late result is nobody's");
+    assert_eq!(run.state("a"), PackageState::Building, "the late result does not count");
     run.send(good(2));
     assert_eq!(run.state("a"), PackageState::Built);
 }
@@ -187,7 +187,7 @@ fn what_a_signal_ended_waits_a_while() {
     let mut run = Run::new(&[("b", "a"), ("d", "c")], 1);
     run.send(Event::Begin);
     let grants = run.send(bad(1, FailureKind::Signal));
-    assert_eq!(grants, [(2, "c".to_owned())], "others go on");
+    assert_eq!(grants, [(2, "c".to_owned())], "others continue");
     assert_eq!(
         run.coordinator.reason(run.id("a")).to_string(),
         "again in 10 s, since a signal ended it: build failed: no"
@@ -273,7 +273,7 @@ fn a_worker_is_not_lost_for_ever() {
 }
 
 #[test]
-fn somebody_says_what_is_tried_again() {
+fn the_number_of_retries_can_be_configured() {
     let mut run = Run::new(&[("a", "a")], 1);
     let retries = RetryPolicy::with(&[(FailureKind::Machine, 0), (FailureKind::Memory, 2)].into()).unwrap();
     run.coordinator = run.coordinator.with_retries(retries);
@@ -288,14 +288,14 @@ fn somebody_says_what_is_tried_again() {
 fn a_build_without_memory_is_tried_alone_once() {
     let mut run = Run::new(&[("b", "a"), ("d", "c")], 2);
     run.send(Event::Begin);
-    assert_eq!(run.send(bad(1, FailureKind::Memory)), [], "the other one goes on");
+    assert_eq!(run.send(bad(1, FailureKind::Memory)), [], "the other build continues");
     assert_eq!(run.send(good(2)), [(3, "a".to_owned())], "alone, though `d` could be built");
     assert!(run.coordinator.reason(run.id("a")).to_string().starts_with("again, alone"));
     assert_eq!(run.send(bad(3, FailureKind::Memory)), [(4, "d".to_owned())]);
     assert_eq!(run.state("a"), PackageState::Failed);
     run.send(asked(RequestKind::Retry, "a"));
     run.send(good(4));
-    assert_eq!(run.state("a"), PackageState::Building, "somebody asked");
+    assert_eq!(run.state("a"), PackageState::Building, "a retry was requested");
     assert_eq!(run.send(bad(5, FailureKind::Memory)), [(6, "a".to_owned())]);
 }
 
@@ -431,7 +431,7 @@ fn a_stage_is_told_for_how_long_it_could_use_several_cores() {
         })
     };
     assert_eq!(end(22.0, 22.0), Some(7.0));
-    assert_eq!(end(23.0, 1.0), Some(1.0), "it goes on in the next one");
+    assert_eq!(end(23.0, 1.0), Some(1.0), "it continues in the next one");
     assert_eq!(end(25.0, 0.5), Some(0.5), "and is never longer than that");
 }
 

@@ -1,4 +1,4 @@
-//! What follows from what happened.
+//! The tasks that follow from an input.
 
 use crate::{
     Commit, Decision, Driver, Input, Loaded, Phase, Preparing, RECORDS_MAX, RELOADS_MAX,
@@ -11,7 +11,7 @@ use kilnyard_protocol::ToWorker;
 use kilnyard_store::Record;
 
 impl Driver {
-    /// Takes what happened at this time (seconds since 1970) and appends what is to be done.
+    /// Applies an input at this time (seconds since 1970) and appends the tasks that follow.
     pub fn apply(&mut self, now_seconds: f64, input: Input, tasks: &mut Vec<Task>) {
         match input {
             Input::Event(event) => self.hear(now_seconds, event, tasks),
@@ -33,7 +33,7 @@ impl Driver {
                 }
                 self.decide(now_seconds, event, tasks);
             }
-            // Workers repeat what is not answered.
+            // Workers repeat messages without an answer.
             Phase::Loading => {
                 if let Event::Requested(request) = event {
                     self.requests.push(request);
@@ -43,7 +43,7 @@ impl Driver {
         }
     }
 
-    /// Applies an event; what follows from it waits for its records.
+    /// Applies an event. Its actions wait for its records.
     fn decide(&mut self, now_seconds: f64, event: Event, tasks: &mut Vec<Task>) {
         let request = match &event {
             Event::Requested(asked) => Some(asked.clone()),
@@ -58,7 +58,7 @@ impl Driver {
                 false
             }
             Action::Prepare { package, .. } => {
-                // From now on an answer to an earlier question is not wanted.
+                // A pending answer is obsolete.
                 self.to_prepare.remove(package);
                 if let Some(preparing) = self.preparing.as_mut().filter(|one| one.package == *package) {
                     preparing.is_stale = true;
@@ -73,7 +73,7 @@ impl Driver {
         }
     }
 
-    /// Forgets builds that are over.
+    /// Forgets builds that ended.
     fn forget_ended(&mut self, actions: &[Action]) {
         for action in actions {
             if let Action::Record(Record::BuildEnded { build, .. }) = action {
@@ -91,7 +91,7 @@ impl Driver {
         }
     }
 
-    /// Performs what needs no record, and begins a commit of all decisions that wait.
+    /// Performs decisions without records, and starts a commit of those that wait.
     fn advance(&mut self, now_seconds: f64, tasks: &mut Vec<Task>) {
         if self.commit.is_some() {
             return;
@@ -178,7 +178,7 @@ impl Driver {
         }
     }
 
-    /// Keeps leases that have not begun: their grants wait for the store.
+    /// Renews leases whose grants wait for the store.
     fn renew_waiting(&mut self, now_seconds: f64) {
         for action in self.decisions.iter().flat_map(|decision| &decision.actions) {
             if let Action::Grant(granted) = action {
@@ -187,11 +187,11 @@ impl Driver {
         }
     }
 
-    /// Forgets what was decided and not written, and has the store read.
+    /// Drops decisions that were not written, and has the state read again.
     fn forget(&mut self, tasks: &mut Vec<Task>) {
         tasks.push(Task::Reloading);
         self.commit = None;
-        // They were taken from the store, and are not asked twice.
+        // The store no longer has them.
         self.requests.extend(std::mem::take(&mut self.decisions).into_iter().filter_map(|one| one.request));
         self.to_prepare.clear();
         if let Some(preparing) = &mut self.preparing {
@@ -231,12 +231,12 @@ impl Driver {
         }
     }
 
-    /// Asks for the package that is to be built before all other ready ones.
+    /// Has the ready package prepared that will be built first.
     fn prepare_next(&mut self, tasks: &mut Vec<Task>) {
         if self.preparing.is_some() || self.phase != Phase::Going {
             return;
         }
-        // One that was skipped meanwhile is prepared when it is ready again.
+        // A package that was skipped is asked for again when it is ready.
         let coordinator = &self.coordinator;
         self.to_prepare.retain(|package, _| coordinator.state(*package) == PackageState::Ready);
         let first = self.to_prepare.keys().copied().reduce(|a, b| match coordinator.comes_before(b, a) {
@@ -261,7 +261,7 @@ impl Decision {
         self.actions.iter().any(is_record)
     }
 
-    /// Takes the records out; the other actions stay in their order.
+    /// Takes the records out. The other actions keep their order.
     fn take_records(&mut self) -> Vec<Record> {
         let (records, others): (Vec<Action>, Vec<Action>) =
             std::mem::take(&mut self.actions).into_iter().partition(is_record);

@@ -1,4 +1,4 @@
-//! Drives a coordinator, so that no event waits for what takes long: a commit, a solver, a disk without room.
+//! Drives a coordinator so that no event waits for slow work: a commit, the solver, a full disk.
 //!
 //! ```text
 //!                 Input                                  Task
@@ -7,25 +7,24 @@
 //! preparer      --------->                 Perform, NoRoom -------> the caller
 //! ```
 //!
-//! [`Driver::apply`] is pure, as the coordinator within it: it takes what happened and appends what is to be done. An event
-//! is applied at once, whatever is under way. The actions that follow from it wait until the store has their records. One
-//! commit is under way at a time; all decisions that were made meanwhile are the next one. Actions are performed in the
-//! order in which they were decided, with one exception: a build that was handed out is cancelled at once, since that needs no
-//! record. A crash before the record at worst builds a package again.
+//! [`Driver::apply`] is pure, like the coordinator within it: it takes an input and appends tasks. An event is applied at once, whatever
+//! is in progress. Its actions wait until the store has its records. One commit is in progress at a time; the decisions made during it are
+//! the next one. Actions are performed in the order of the decisions, with one exception: the cancellation of a build that was handed out
+//! is performed at once, since it needs no record. After a crash before the record, the package is built again at worst.
 //!
-//! A lease begins when its build is handed out: a grant that waits for its commit does not lapse.
+//! A lease begins when its build is handed out: a grant does not expire while it waits for its commit.
 //!
-//! One package is prepared at a time, always the one that is to be built before all other ready ones, so that the first
-//! build of a large tree does not wait for thousands of packages.
+//! One package is prepared at a time: the ready one that will be built first. So the first build of a large tree does not wait for
+//! thousands of packages.
 //!
-//! A commit that fails for want of room is tried again until there is room. After any other failure that may pass, what was
-//! decided and not written is forgotten, and the state is read from the store again, as after a crash: workers are asked to say
-//! hello again, and cancel the builds that the state does not have. Where the store cannot be written any more, the run ends.
+//! A commit that fails because the disk is full is repeated until there is room. After any other temporary failure, decisions that were not
+//! written are dropped, and the state is read from the store again, as after a crash: workers are asked to say hello again, and cancel
+//! the builds that the state does not have. If the store can no longer be written, the run ends.
 //!
-//! [`record`] is the recorder's loop around a [`Ledger`]. The preparer and the feed to those who watch belong to the caller,
-//! which knows families and views.
+//! [`record`] is the recorder's loop around a [`Ledger`]. The preparer and the view belong to the caller, which knows families and views.
 //!
-//! What must hold: nothing but a cancel is performed before its records are in the store. Downside: an action is as late as the store is slow, by two commits at the most.
+//! Invariant: nothing but a cancellation is performed before its records are in the store. Known downside: a slow store delays each action
+//! by up to two commits.
 
 mod apply;
 mod recorder;
@@ -43,106 +42,106 @@ use kilnyard_store::{Number, Record, Request};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Decisions are joined to one transaction up to about this many records, so that the first of them does not wait long.
+/// The number of records after which no further decision joins a transaction, so that the first one does not wait long.
 pub const RECORDS_MAX: usize = 500;
-/// How long room on a full disk is waited for.
+/// How long a commit waits for room on a full disk, in seconds.
 pub const ROOM_PATIENCE_SECONDS: f64 = 120.0;
-/// How long after a refusal the same commit is tried again.
+/// The pause before a failed commit is repeated, in seconds.
 pub const ROOM_PAUSE_SECONDS: f64 = 1.0;
-/// A disk that is full again sooner than this was full all the time, and is not reported again.
+/// A disk that is full again within this time, in seconds, is not reported again.
 pub const ROOM_LASTING_SECONDS_MIN: f64 = 60.0;
-/// How often in a row the state is read from the store again, without a commit between.
+/// The most reloads in a row without a commit between them.
 pub const RELOADS_MAX: u32 = 3;
 
-/// What happened.
+/// Something that happened.
 #[derive(Debug)]
 pub enum Input {
-    /// Something for the coordinator; [`Event::Prepared`] comes as [`Input::Prepared`].
+    /// An event for the coordinator, other than [`Event::Prepared`], which comes as [`Input::Prepared`].
     Event(Event),
-    /// The preparer has done what was asked last.
+    /// The answer to the last [`Task::Prepare`].
     Prepared {
         /// The package.
         package: PackageId,
-        /// What was found.
+        /// The result.
         prepared: Prepared,
     },
     /// The store has all records of the last [`Task::Commit`].
     Committed,
     /// The store has none of them.
     NotCommitted(Refusal),
-    /// What the store holds: the answer to [`Task::Reload`].
+    /// The answer to [`Task::Reload`].
     Loaded(Box<Loaded>),
 }
 
-/// Why a commit failed, as far as it decides what comes next.
+/// Why a commit failed, as far as it matters for the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// There is no room; later there may be.
+    /// The disk is full.
     NoRoom,
-    /// Something that may pass: another process, or the way to the store.
+    /// Something temporary, such as another process that holds a lock.
     ForNow,
-    /// The store cannot be written any more.
+    /// The store can no longer be written.
     ForGood,
 }
 
-/// A run as the store holds it.
+/// The state of a run in the store.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// Where each package stands, in the order of the graph.
+    /// The state of each package, in the order of the graph.
     pub starts: Vec<Start>,
-    /// The outputs that are there.
+    /// The existing outputs.
     pub outputs: Vec<(PackageId, Vec<Output>)>,
-    /// The first free number of a build.
+    /// The first free build number.
     pub next_build: Number,
 }
 
-/// A package to be prepared.
+/// A package to prepare.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToPrepare {
     /// The package.
     pub package: PackageId,
-    /// From which recipe.
+    /// Which recipe to read.
     pub reading: Reading,
-    /// What is there of it.
+    /// Its outputs, if there are any.
     pub kept: Option<Kept>,
 }
 
-/// What is to be done, in this order.
+/// Something to do. Tasks are done in the order in which they were appended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Task {
-    /// Write these records in one transaction, and say how it went.
+    /// Write these records in one transaction. The answer is [`Input::Committed`] or [`Input::NotCommitted`].
     Commit(Arc<[Record]>),
-    /// Work out what a package needs, and say what was found.
+    /// Work out whether and how a package is built. The answer is [`Input::Prepared`].
     Prepare(ToPrepare),
-    /// Perform this; it is never [`Action::Record`] or [`Action::Prepare`].
+    /// Perform an action, which is never [`Action::Record`] or [`Action::Prepare`].
     Perform(Action),
-    /// Say that the disk is full and room is waited for.
+    /// Report that the disk is full and that the run waits for room.
     NoRoom,
-    /// Say that a commit failed and the state is read again.
+    /// Report that a commit failed and that the state is read again.
     Reloading,
-    /// Read what the store holds: [`Input::Loaded`] is the answer.
+    /// Read the state of the run from the store. The answer is [`Input::Loaded`].
     Reload,
-    /// End the run with what the store reported last.
+    /// End the run with the store's last error.
     GiveUp,
 }
 
-/// What followed from one event, until it can be performed.
+/// The actions of one event, until they can be performed.
 #[derive(Debug)]
 struct Decision {
     actions: Vec<Action>,
-    /// The request that it was, if it was one.
+    /// The request, if the event was one.
     request: Option<Request>,
 }
 
-/// A commit under way.
+/// A commit in progress.
 #[derive(Debug)]
 struct Commit {
     records: Arc<[Record]>,
-    /// How many of the first decisions wait for it.
+    /// The number of decisions in it: the first ones of the queue.
     decisions: usize,
-    /// When it was refused first for want of room.
+    /// When it first failed because the disk was full.
     refused_seconds: Option<f64>,
-    /// When it is tried again; none while the recorder has it.
+    /// When it is repeated; none while the recorder has it.
     again_seconds: Option<f64>,
 }
 
@@ -159,7 +158,7 @@ enum Phase {
 #[derive(Debug)]
 struct Preparing {
     package: PackageId,
-    /// Meanwhile it was asked for anew, so that the answer counts for nothing.
+    /// The answer will be dropped, since the package has to be prepared again.
     is_stale: bool,
 }
 
@@ -167,26 +166,26 @@ struct Preparing {
 #[derive(Debug)]
 pub struct Driver {
     coordinator: Coordinator,
-    /// One in which nothing has happened yet, to begin with after a reload.
+    /// A fresh one, to start with after a reload.
     scheduler: Scheduler,
     phase: Phase,
     decisions: VecDeque<Decision>,
     commit: Option<Commit>,
-    /// Ready packages of which it is not worked out yet what they need.
+    /// Ready packages that are not prepared yet.
     to_prepare: BTreeMap<PackageId, Reading>,
     preparing: Option<Preparing>,
     /// Builds that were handed out and have not ended.
     granted: BTreeMap<Number, Attempt>,
-    /// When there was no room the last time.
+    /// When the disk was last full.
     no_room_seconds: Option<f64>,
     reloads: u32,
-    /// Requests that came, or were not written, since a commit failed.
+    /// Requests that arrived after a commit failed, or were part of it.
     requests: Vec<Request>,
     is_stopping: bool,
 }
 
 impl Driver {
-    /// Drives a coordinator to which nothing has happened. `scheduler` is one as it has.
+    /// Drives a fresh coordinator. `scheduler` is a copy of its scheduler.
     pub fn new(coordinator: Coordinator, scheduler: Scheduler) -> Driver {
         Driver {
             coordinator,
@@ -204,7 +203,7 @@ impl Driver {
         }
     }
 
-    /// The run's state. It is ahead of the store by what is being written.
+    /// The state of the run. It is ahead of the store by the decisions that are being written.
     pub fn coordinator(&self) -> &Coordinator {
         &self.coordinator
     }

@@ -1,4 +1,4 @@
-//! The recorder: the thread that owns the store while a run goes on.
+//! The recorder: the thread that owns the store during a run.
 
 use crate::{Input, Loaded, Refusal};
 use kilnyard_coordinator::Event;
@@ -7,20 +7,20 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// How often requests from other terminals are looked for.
+/// How often the store is checked for requests from other processes.
 const REQUESTS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What a recorder needs of a store.
 pub trait Ledger {
-    /// Writes the records of some decisions, all or none.
+    /// Writes records in one transaction.
     fn record(&mut self, records: &[Record]) -> Result<(), StoreError>;
-    /// Takes what was asked since the last time.
+    /// Takes the requests since the last call.
     fn requests(&mut self) -> Result<Vec<Request>, StoreError>;
-    /// Reads the run as it is in the store. Builds that nobody ended are recorded as lost first.
+    /// Reads the state of the run. Open builds are recorded as lost first.
     fn load(&mut self) -> Result<Loaded, StoreError>;
 }
 
-/// Something for the recorder to do.
+/// A job for the recorder.
 #[derive(Debug)]
 pub enum Job {
     /// See [`crate::Task::Commit`].
@@ -29,8 +29,8 @@ pub enum Job {
     Reload,
 }
 
-/// Does what comes until the other end is dropped, and passes on requests. What the store reported last is returned, if it
-/// refused something. `say` is false when nothing is heard any more.
+/// Performs jobs until the sender is dropped, and passes on requests. Returns the store's last error. `say` returns false once the
+/// receiver is gone.
 pub fn record(
     ledger: &mut dyn Ledger,
     jobs: &Receiver<Job>,
@@ -65,7 +65,7 @@ pub fn record(
                         say(Input::Event(Event::Requested(request)));
                     }
                 }
-                // They stay in the store until it can be written.
+                // They stay in the store.
                 Err(error) if refusal(&error) != Refusal::ForGood => {}
                 Err(error) => {
                     say(refused(error, &mut last));
@@ -81,7 +81,7 @@ fn refused(error: StoreError, last: &mut Option<StoreError>) -> Input {
     Input::NotCommitted(refusal)
 }
 
-/// What a failure means for the run.
+/// How a run reacts to an error.
 fn refusal(error: &StoreError) -> Refusal {
     match error {
         StoreError::Full { .. } => Refusal::NoRoom,

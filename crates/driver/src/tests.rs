@@ -73,12 +73,12 @@ struct World {
     commits: usize,
     store: Vec<Record>,
     agent: Agent,
-    /// The worker is there no more.
+    /// The worker is gone.
     is_silent: bool,
     building: BTreeMap<Number, Building>,
     performed: Vec<Action>,
     tasks: Vec<Task>,
-    /// The same coordinator, which is driven by nobody, and what it decided: to compare the order.
+    /// A copy of the coordinator without a driver, and its actions: to compare the order.
     twin: Coordinator,
     decided: Vec<Action>,
     ended: Option<Result<RunState, ()>>,

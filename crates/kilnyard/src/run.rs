@@ -1,11 +1,11 @@
-//! Drives a run: performs what the coordinator decides, and brings it what happens.
+//! Drives a run: performs the coordinator's actions, and passes events to it.
 //!
 //! The threads of a run, and what each owns:
 //!
-//! - the owner ([`owner`]): the run's state, as the driver with the coordinator within it. Everything that happens comes to it;
-//! - the recorder ([`book`]): the store. It writes what was decided, and takes requests from other terminals;
-//! - the preparer ([`preparer`]): what is there of the set. It alone solves;
-//! - the feed ([`feed`]), which is the thread that began the run: the picture and the view;
+//! - the owner ([`owner`]): the state of the run, as the driver with the coordinator within it. All events go to it;
+//! - the recorder ([`book`]): the store. It writes decisions, and reads requests from other processes;
+//! - the preparer ([`preparer`]): the existing outputs of the set. It runs the solver;
+//! - the feed ([`feed`]), on the thread that started the run: the picture and the view;
 //! - the worker ([`kilnyard_worker::Client`]): its builds and the cores of this machine. Coordinator and worker send each other messages
 //!   ([`link`]), as they would over a network;
 //! - fetchers, which send events.
@@ -53,7 +53,7 @@ use view::{Seen, Snapshot, View};
 /// The settings of one run.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Packages that are built even if their outputs are right.
+    /// Packages that are built even if they are up to date.
     pub forced: Forced,
     /// Whether each package is built twice, to compare.
     pub checks_reproducible: bool,
@@ -74,22 +74,22 @@ impl Options {
     }
 }
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// The run's number; none where there was nothing to do.
+    /// The run's number; absent if there was nothing to do.
     pub run: Option<Number>,
     /// How it ended.
     pub state: RunState,
-    /// How many packages are in each state.
+    /// The number of packages in each state.
     pub counts: Vec<(PackageState, u64)>,
-    /// Packages that nothing can be made of, and why.
+    /// Packages that cannot be built at all, with the reason.
     pub left_out: Vec<(String, String)>,
-    /// Whether recipes were read anew: the set that the run began with is not the one that was built.
+    /// Whether recipes were read again, so that the set differs from the one that the run began with.
     pub has_rescanned: bool,
 }
 
-/// Something for the owner of the run.
+/// A message for the owner of the run.
 pub enum Message {
     /// For the coordinator.
     Event(Box<Event>),
@@ -97,17 +97,17 @@ pub enum Message {
     Input(Box<Input>),
     /// A message of the worker.
     OfWorker(Vec<u8>),
-    /// This many bytes came from a mirror.
+    /// This number of bytes arrived from a mirror.
     Received(u64),
-    /// Whoever watches has seen enough.
+    /// The view asks for the end of the run.
     Enough,
-    /// Something that the run needs cannot be done.
+    /// The run cannot continue.
     Failed(Box<Error>),
-    /// A thread that the run needs has ended.
+    /// A thread of the run ended.
     Gone,
 }
 
-/// Says that a thread has ended, however that came.
+/// Reports the end of a thread, also by a panic.
 struct Leaving(Sender<Message>);
 
 impl Drop for Leaving {
@@ -127,12 +127,12 @@ pub struct Run<'a> {
     pub planned: Planned,
     /// The files.
     pub distfiles: Arc<DistfileStore>,
-    /// What was asked.
+    /// Its settings.
     pub options: Options,
 }
 
 impl Run<'_> {
-    /// Runs until everything is decided, or somebody interrupts.
+    /// Runs until everything is decided, or the run is interrupted.
     pub fn run(mut self, view: &mut dyn View) -> Result<Outcome> {
         // From here on: views show what is decided by reading it.
         let follower = Follower::new(Box::new(self.yard.store()?)).map_err(store_error)?;
@@ -188,13 +188,13 @@ impl Run<'_> {
         parts.drive(book, resumed.is_some(), driver, &self.distfiles, follower, view)
     }
 
-    /// The packages that this run is concerned with: those of the plan.
+    /// The packages of the plan.
     fn included(&self) -> HashSet<PackageId> {
         let graph = self.planned.workshop.graph();
         self.planned.plan.packages.iter().filter_map(|row| graph.find(&row.package.name)).collect()
     }
 
-    /// A run that was killed, and that another one follows, is over.
+    /// Records the end of a killed run that is not resumed.
     fn close(&mut self, run: &RunRow) -> Result<()> {
         let builds = self.store.builds_in(run.number).map_err(store_error)?;
         let last_seconds = builds.iter().map(|build| build.ended_seconds.unwrap_or(build.started_seconds));
@@ -204,7 +204,7 @@ impl Run<'_> {
         self.store.record(&records).map_err(store_error)
     }
 
-    /// Whether that run was of the same packages, made from the same index, sources and options.
+    /// Whether a run has the same packages, from the same index, sources and options.
     fn is_same_set(&self, run: &RunRow) -> bool {
         if inputs_of(&run.plan_digest) != inputs_of(&self.planned.plan.digest) {
             return false;
@@ -243,7 +243,7 @@ impl Run<'_> {
     }
 }
 
-/// What a run needs beside its store.
+/// What a run needs apart from its store.
 struct Parts<'a> {
     yard: &'a Yard,
     planned: &'a mut Planned,
@@ -377,7 +377,7 @@ impl Parts<'_> {
             }
         };
         picture.follow(view);
-        // What came too late: the recorder took it, or it is still in the store.
+        // Requests that came too late: the recorder took them, or they are still in the store.
         let late = receiver.try_iter().filter_map(|message| match message {
             Message::Input(input) => match *input {
                 Input::Event(Event::Requested(request)) => Some(request),
@@ -414,19 +414,19 @@ fn hello(machine: &Machine) -> Hello {
     }
 }
 
-/// What a thread came to; its panic is passed on.
+/// The result of a thread; a panic is passed on.
 fn joined<T>(thread: std::thread::ScopedJoinHandle<T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// What was asked before the run begins.
+/// The requests from before the run.
 fn asked(yard: &Yard, store: &mut dyn Store) -> Result<Vec<Request>> {
     let first = yard.config.build.first.iter();
     let first = first.map(|package| Request { kind: RequestKind::Bump, package: package.clone() });
     Ok(first.chain(requests(store)?).collect())
 }
 
-/// What was asked since the last time. What cannot be taken from a full disk stays there for later.
+/// The requests since the last call. With a full disk they stay in the store.
 fn requests(store: &mut dyn Store) -> Result<Vec<Request>> {
     match store.take_requests() {
         Err(error) if error.is_full() => Ok(Vec::new()),
@@ -434,7 +434,7 @@ fn requests(store: &mut dyn Store) -> Result<Vec<Request>> {
     }
 }
 
-/// This machine's worker, with nothing left of earlier builds.
+/// This machine's worker, after it removed what earlier builds left.
 fn worker(yard: &Yard, distfiles: &Arc<DistfileStore>) -> Result<Worker> {
     let worker = Worker::new(crate::worker::settings(yard), distfiles.clone());
     for left in worker.sweep().context(Kind::Machine, "remove what an earlier run left")? {

@@ -1,8 +1,8 @@
-//! What coordinator and worker say to each other.
+//! The messages between coordinator and worker.
 //!
-//! A worker gets a [`Lease`], reports [`Progress`], sends what it has [`Built`] and gets an [`Answer`], and returns a [`BuildResult`]. All of
-//! it is sent as JSON in an envelope with a version ([`encode`], [`decode`]), on one machine too. How these pass between the two,
-//! over a network that loses and repeats them, is the conversation of [`ToCoordinator`] and [`ToWorker`].
+//! A worker receives a [`Lease`], reports [`Progress`], sends what it [`Built`], receives an [`Answer`], and returns a [`BuildResult`]. These
+//! are parts of the conversation of [`ToCoordinator`] and [`ToWorker`], whose messages a network may lose and repeat. They are sent as JSON
+//! in a versioned envelope ([`encode`], [`decode`]), on one machine too.
 
 mod talk;
 mod wire;
@@ -16,57 +16,57 @@ use kilnyard_model::result::{Failure, StageResult, StageSeen};
 use kilnyard_schedule::Files;
 use serde::{Deserialize, Serialize};
 
-/// A worker's time-limited right to one build.
+/// The right to perform one build, for a limited time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Lease {
     /// The build's number in the yard.
     pub build: u64,
-    /// Its random id: what a worker says counts for this one alone.
+    /// Its random id. Messages about the build have it.
     pub attempt: Attempt,
-    /// The longest path from its start to the end of the run, in seconds: of several, the worker starts the longest first.
+    /// The longest path from its start to the end of the run, in seconds. The worker starts the build with the longest one first.
     #[serde(default)]
     pub rank_seconds: f64,
     /// The run's number in the yard.
     pub run: u64,
     /// The slot of the worker.
     pub slot: u32,
-    /// Where its files lie, as far as they may be in memory.
+    /// Whether its work folder may be in memory.
     pub files: Files,
-    /// What it is expected to write in all, into memory or to the disk.
+    /// The bytes that it is expected to write, to memory or disk.
     pub written_bytes: u64,
-    /// What is built.
+    /// The order.
     pub order: BuildOrder,
-    /// What its stages took before.
+    /// What its stages took in earlier builds.
     pub seen: Vec<StageSeen>,
     /// Whether it is built twice, to compare the bytes.
     pub checks_reproducible: bool,
 }
 
-/// What the stages of a build made, before any of it is kept.
+/// The outputs of a build, before any of them is kept.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Built {
     /// The build's number.
     pub build: u64,
-    /// What was found in the folder of outputs.
+    /// The contents of the output folder.
     pub outputs: Vec<Output>,
-    /// Whether it is the second build of a lease that compares two: it is not tried.
+    /// Whether it is the second build of a lease that compares two. Its outputs are not tested.
     pub is_repeated: bool,
 }
 
-/// What becomes of what was built.
+/// Which outputs are kept, and how they are tested.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// Why none of it may be published, if so.
+    /// Why none may be published; absent if they may.
     pub refused: Option<String>,
     /// The outputs that are kept.
     pub outputs: Vec<Output>,
-    /// What is not kept, and why: a sentence each, for the log.
+    /// Why the others are not kept: a sentence each, for the log.
     pub notes: Vec<String>,
-    /// How they are tried.
+    /// How they are tested.
     pub test: Test,
 }
 
-/// How the outputs of a build are tried.
+/// How the outputs of a build are tested.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Test {
@@ -74,11 +74,11 @@ pub enum Test {
     Skip,
     /// In a clean root.
     Run(Box<TestOrder>),
-    /// They cannot be installed; the explanation.
+    /// They cannot be installed, for this reason.
     Impossible(String),
 }
 
-/// How a build goes. Any of these renews the lease.
+/// A report on a running build. Any report renews the lease.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Progress {
@@ -86,26 +86,26 @@ pub enum Progress {
     StageBegan(Stage),
     /// A stage ended.
     StageEnded(Box<StageResult>),
-    /// It can use this many cores from now on; at least 1.
+    /// The number of cores that it can use changed; at least 1.
     Wants(u32),
-    /// What the build's processes hold now.
+    /// A sample of the build's processes.
     Sample {
-        /// How many there are.
+        /// Their number.
         processes: u32,
-        /// How many of them run, or could run if they had a core.
+        /// The number that is running or runnable.
         runnable: u32,
-        /// Their memory.
+        /// Their memory, in bytes.
         memory_bytes: u64,
     },
 }
 
-/// What became of a build.
+/// The result of a build.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BuildResult {
     /// The build's number.
     pub build: u64,
     /// The outputs, or why there are none.
     pub outcome: Result<Vec<Output>, Failure>,
-    /// Whether a second build gave the same bytes, where that was asked.
+    /// Whether a second build gave the same bytes; absent if there was none.
     pub is_reproducible: Option<bool>,
 }

@@ -1,4 +1,4 @@
-//! The conversation of a worker with its coordinator, as messages that a network may delay, drop, repeat and reorder.
+//! The conversation of worker and coordinator, over a network that may delay, drop, repeat and reorder messages.
 //!
 //! ```text
 //! worker                          coordinator
@@ -10,19 +10,19 @@
 //! Leave            ------------>
 //! ```
 //!
-//! The worker begins everything and repeats what was not answered; the coordinator keeps no timers for messages. What it
-//! pushes (a grant, a cancellation) is said again for each [`Offer`] which shows that it did not arrive. So each message may be
-//! lost, and each may come twice: a repeat changes nothing and gets the same answer.
+//! The worker starts every exchange and repeats messages without an answer; the coordinator keeps no timers for messages. It repeats what it
+//! pushes (a grant, a cancellation) when an [`Offer`] shows that it did not arrive. So any message may be lost, and any may come twice: a
+//! repeat changes nothing and gets the same answer.
 //!
-//! A message counts within its [`Session`] alone, and what is said of a build counts for its [`Attempt`] alone. A coordinator that was
-//! started again knows no sessions: it says [`ToWorker::Again`], and the worker says hello anew, with the builds that it has.
+//! A message is valid only within its [`Session`], and a message about a build only for its [`Attempt`]. A restarted coordinator knows no
+//! sessions: it answers [`ToWorker::Again`], and the worker says hello again, with the builds that it has.
 
 use crate::{Answer, BuildResult, Built, Lease, Progress, Versions};
 use kilnyard_model::attempt::Attempt;
 use kilnyard_schedule::Pressure;
 use serde::{Deserialize, Serialize};
 
-/// The random id of one conversation, which the coordinator gives.
+/// The random id of one conversation, chosen by the coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Session(Attempt);
@@ -33,35 +33,35 @@ impl From<Attempt> for Session {
     }
 }
 
-/// What a worker says.
+/// A message of a worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ToCoordinator {
-    /// It is there.
+    /// The worker introduces itself.
     Hello(Hello),
-    /// What it has, and whether it takes more. Renews all leases that it names.
+    /// The builds that it has, and whether it takes more. Renews the leases of these builds.
     Offer(Offer),
-    /// How a build goes.
+    /// Reports on a build.
     Progress(Reports),
-    /// What the stages of a build made; the worker waits for the answer.
+    /// The outputs of a build. The worker waits for the answer.
     Built {
         /// The session.
         session: Session,
         /// The build.
         attempt: Attempt,
-        /// What was made.
+        /// The outputs.
         built: Built,
     },
-    /// What became of a build. The worker keeps it until it is acknowledged or superseded.
+    /// The result of a build. The worker keeps it until it is acknowledged or superseded.
     Result {
         /// The session.
         session: Session,
         /// The build.
         attempt: Attempt,
-        /// What became of it.
+        /// The result.
         result: Box<BuildResult>,
     },
-    /// The worker has nothing left to say and leaves. If this is lost, its silence says the same.
+    /// The worker leaves. If this is lost, its silence has the same effect.
     Leave {
         /// The session.
         session: Session,
@@ -82,25 +82,25 @@ impl ToCoordinator {
     }
 }
 
-/// What a coordinator says.
+/// A message of a coordinator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ToWorker {
     /// The answer to a hello.
     Welcome(Welcome),
-    /// The worker cannot take part; it does not ask again.
+    /// The worker cannot take part, and must not ask again.
     Refused {
         /// The process that said hello.
         process: String,
-        /// Why, and what helps.
+        /// The reason, and a remedy.
         reason: String,
     },
-    /// The session is not known: the coordinator was started again, or had not heard from the worker for too long.
+    /// The session is unknown: the coordinator was restarted, or the worker was silent for too long.
     Again {
         /// The session.
         session: Session,
     },
-    /// The worker's builds, the highest rank first: the answer to an offer, and said again whenever the order is another one.
+    /// The worker's builds, the highest rank first: the answer to an offer, sent again whenever the order changes.
     Ranks {
         /// The session.
         session: Session,
@@ -109,28 +109,28 @@ pub enum ToWorker {
         /// The builds.
         builds: Vec<Ranked>,
     },
-    /// A build is the worker's from now on: it starts by rank when a core is free.
+    /// A new build of the worker. It starts by rank when a core is free.
     Grant {
         /// The session.
         session: Session,
-        /// All that it takes to build.
+        /// Everything that the build needs.
         lease: Box<Lease>,
     },
-    /// A build is the worker's no more, unless it has started.
+    /// A build is taken back, unless it has started.
     Revoke {
         /// The session.
         session: Session,
         /// The build.
         attempt: Attempt,
     },
-    /// A build is to end; its result is still waited for.
+    /// A build is cancelled. The worker still returns a result.
     Cancel {
         /// The session.
         session: Session,
         /// The build.
         attempt: Attempt,
     },
-    /// The answer to reports: those with lower numbers need not be said again.
+    /// The answer to reports: those with lower numbers were handled.
     Heard {
         /// The session.
         session: Session,
@@ -139,25 +139,25 @@ pub enum ToWorker {
         /// The number of the next one.
         next: u64,
     },
-    /// What becomes of what was built.
+    /// Which outputs are kept, and how they are tested.
     Answer {
         /// The session.
         session: Session,
         /// The build.
         attempt: Attempt,
-        /// Whether it is about the second build of a lease that compares two.
+        /// Whether it belongs to the second build of a lease that compares two.
         is_repeated: bool,
         /// The answer.
         answer: Box<Answer>,
     },
-    /// A result is recorded; the worker forgets the build.
+    /// A result is recorded. The worker forgets the build.
     Acknowledged {
         /// The session.
         session: Session,
         /// The build.
         attempt: Attempt,
     },
-    /// A build is not the worker's: its lease is over, and its result does not count. The worker ends and forgets it.
+    /// A lease is over, or was never the worker's. The worker ends and forgets the build, whose result would not count.
     Superseded {
         /// The session.
         session: Session,
@@ -186,54 +186,54 @@ impl ToWorker {
     }
 }
 
-/// A worker is there. Said until it is answered; it is sent in an envelope of the oldest version that the worker speaks.
+/// A worker introduces itself. Repeated until it is answered; its envelope has the oldest version that the worker speaks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
-    /// The worker's name, which stays when its process is started again.
+    /// The worker's name, which stays the same when it is restarted.
     pub worker: String,
-    /// A random text that is another one for each process.
+    /// A random string, different for each process.
     pub process: String,
     /// The versions that it speaks.
     pub versions: Versions,
     /// Its cores; at least 1.
     pub cores: u32,
-    /// How fast a core is beside the one that estimates were taken on, which has 1.
+    /// The speed of a core, relative to the cores that estimates are for.
     pub speed: f64,
-    /// Memory that builds may have, in bytes; absent where it is not known.
+    /// Memory for builds, in bytes; absent if unknown.
     pub memory_bytes: Option<u64>,
-    /// Room on its disk that builds may have, in bytes; absent where it is not known.
+    /// Disk space for builds, in bytes; absent if unknown.
     pub disk_bytes: Option<u64>,
 }
 
-/// A worker takes part.
+/// The answer to a hello: the worker takes part.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Welcome {
     /// The process that said hello.
     pub process: String,
-    /// What all that follows belongs to.
+    /// The session of all later messages.
     pub session: Session,
-    /// The version that both speak.
+    /// The version of all later messages.
     pub version: u32,
-    /// The number of builds that the worker performs at once.
+    /// The number of builds that the worker runs at once.
     pub slots: u32,
-    /// The cores that the worker shares out among its builds: a few more than it has, since builds wait for disks.
+    /// The number of cores that the worker shares out among its builds: a few more than it has, since builds wait for disks.
     pub cores: u32,
-    /// The most cores of one build; absent where there is no bound.
+    /// The most cores of one build; absent if unlimited.
     pub jobs_max: Option<u32>,
-    /// How long a lease lasts without a word from the worker, on the coordinator's clock, in seconds.
+    /// How long a lease lasts without a message from the worker, in seconds, by the coordinator's clock.
     pub lease_seconds: f64,
 }
 
-/// What a worker has.
+/// The builds that a worker has, and its capacity.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Offer {
     /// The session.
     pub session: Session,
-    /// Counts up within the session: an older one that comes late says nothing.
+    /// Counts up within the session, so that a late offer is ignored.
     pub number: u64,
     /// All builds that the worker has.
     pub held: Vec<Held>,
-    /// Slots without a build.
+    /// The number of slots without a build.
     pub slots_free: u32,
     /// Whether processes stall for want of memory.
     pub pressure: Pressure,
@@ -241,14 +241,14 @@ pub struct Offer {
     pub takes_more: bool,
 }
 
-/// A build in the order of rank, with what decides how many cores it has.
+/// A build in the order of rank, with its memory, which limits its cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ranked {
     /// The build.
     pub attempt: Attempt,
-    /// What it is expected to hold of memory with one core.
+    /// The memory that it is expected to use with one core, in bytes.
     pub memory_bytes: u64,
-    /// What it is expected to hold for each further one.
+    /// The same for each further core.
     pub memory_per_core_bytes: u64,
 }
 
@@ -257,23 +257,23 @@ pub struct Ranked {
 pub struct Held {
     /// The build.
     pub attempt: Attempt,
-    /// How far it is.
+    /// Its progress.
     pub standing: Standing,
 }
 
-/// How far a build is on its worker.
+/// The progress of a build on its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Standing {
     /// It has not started, and can be revoked.
     Waiting,
-    /// It is being built.
+    /// It is running.
     Building,
-    /// It has a result, which is not acknowledged yet.
+    /// It has a result that is not acknowledged yet.
     Ended,
 }
 
-/// How a build goes. Reports are numbered from 0 within an attempt; all that were not acknowledged are said together.
+/// Reports on a build, numbered from 0 within an attempt. All that are not acknowledged are sent together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reports {
     /// The session.

@@ -1,9 +1,9 @@
-//! Messages as bytes: JSON in an envelope that says which version of the protocol it is of, and what its sender is capable of.
+//! The encoding of messages: JSON in an envelope with the version of the protocol and the capabilities of the sender.
 //!
-//! A field that is added has a default, so that a version understands the one before it; a change that older ones would
-//! misread raises [`VERSION`]. A program understands the version before its own too, and two programs speak the newest
-//! version that both do ([`Versions::agree`]). A feature that only some programs of a version have is a capability: a text
-//! in the list of each message, used only where both sides list it. Texts that are not known mean nothing.
+//! New fields have a default, so that a version understands the one before it; a change that older programs would misread raises
+//! [`VERSION`]. A program understands its own version and the one before, and two programs speak the newest one that both know
+//! ([`Versions::agree`]). A feature that only some programs of a version have is a capability: a string in each message, used only if
+//! both sides list it. Unknown capabilities are ignored.
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 pub const VERSION: u32 = 1;
 /// The oldest version that it understands.
 const VERSION_MIN: u32 = 1;
-/// How large a message may be. The largest have the index of what a root needs: some thousand packages of a few kilobytes.
+/// The largest message, in bytes. The largest ones have the index of a root: some thousand packages of a few kilobytes.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
-/// The versions that a program speaks, one after the other.
+/// The range of versions that a program speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versions {
     /// The oldest one.
@@ -28,7 +28,7 @@ impl Versions {
     /// Those of this program.
     pub const OURS: Versions = Versions { oldest: VERSION_MIN, newest: VERSION };
 
-    /// The version that two programs speak; none where they have none in common.
+    /// The newest common version of two programs, if there is one.
     pub fn agree(self, other: Versions) -> Option<u32> {
         let newest = self.newest.min(other.newest);
         (newest >= self.oldest.max(other.oldest)).then_some(newest)
@@ -43,49 +43,49 @@ struct Envelope<Body, Texts> {
     body: Body,
 }
 
-/// A message as it came.
+/// A received message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Opened<Body> {
-    /// The version that it is written in.
+    /// Its version.
     pub version: u32,
-    /// What its sender is capable of.
+    /// The capabilities of its sender.
     pub capabilities: Vec<String>,
-    /// What it says.
+    /// The message itself.
     pub body: Body,
 }
 
-/// Why bytes are no message.
+/// Why bytes cannot be decoded, or a message not encoded.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
-    /// There are too many of them.
-    #[error("a message of {bytes} bytes, and {MESSAGE_BYTES_MAX} are the most")]
+    /// The message is too large.
+    #[error("the message has {bytes} bytes; the maximum is {MESSAGE_BYTES_MAX}")]
     TooLarge {
-        /// Their number.
+        /// Its size.
         bytes: usize,
     },
-    /// It is of a version that this program does not understand.
-    #[error("a message of version {version}; this program understands {VERSION_MIN} to {VERSION}")]
+    /// Its version is not supported.
+    #[error("the message has version {version}; this program supports {VERSION_MIN} to {VERSION}")]
     Version {
         /// The version.
         version: u32,
     },
-    /// It is not what it should be.
-    #[error("a message that cannot be read: {0}")]
+    /// It is not valid JSON, or not a message of this kind.
+    #[error("invalid message: {0}")]
     Malformed(#[from] serde_json::Error),
 }
 
-/// A message as bytes, in the version of this program, of a sender without further capabilities.
+/// Encodes a message in the version of this program, without capabilities.
 ///
 /// # Errors
-/// One that is too large for [`decode`].
+/// The message is too large for [`decode`].
 pub fn encode<Message: Serialize>(message: &Message) -> Result<Vec<u8>, WireError> {
     encode_as(VERSION, &[], message)
 }
 
-/// A message as bytes, in a version that its receiver speaks too.
+/// Encodes a message in a version that its receiver speaks.
 ///
 /// # Errors
-/// One that is too large for [`decode`], and a version that this program does not speak.
+/// The message is too large for [`decode`], or this program does not speak the version.
 pub fn encode_as<Message: Serialize>(
     version: u32,
     capabilities: &[String],
@@ -102,18 +102,18 @@ pub fn encode_as<Message: Serialize>(
     Ok(bytes)
 }
 
-/// The message that bytes are.
+/// Decodes a message.
 ///
 /// # Errors
-/// Any that are not of this kind, or of another version.
+/// The bytes are no message of this kind, or its version is not supported.
 pub fn decode<Message: DeserializeOwned>(bytes: &[u8]) -> Result<Message, WireError> {
     open(bytes).map(|opened| opened.body)
 }
 
-/// The message that bytes are, with what its envelope says.
+/// Decodes a message and its envelope.
 ///
 /// # Errors
-/// Any that are not of this kind, or of another version.
+/// The bytes are no message of this kind, or its version is not supported.
 pub fn open<Message: DeserializeOwned>(bytes: &[u8]) -> Result<Opened<Message>, WireError> {
     if bytes.len() > MESSAGE_BYTES_MAX {
         return Err(WireError::TooLarge { bytes: bytes.len() });
@@ -123,7 +123,7 @@ pub fn open<Message: DeserializeOwned>(bytes: &[u8]) -> Result<Opened<Message>, 
             Ok(Opened { version, capabilities: capabilities.unwrap_or_default(), body })
         }
         Ok(envelope) => Err(WireError::Version { version: envelope.version }),
-        // A body of another version may have another form: the version is the better reason.
+        // A body of another version may have another form; then the version is the better reason.
         Err(error) => match serde_json::from_slice::<Envelope<IgnoredAny, IgnoredAny>>(bytes) {
             Ok(envelope) if !(VERSION_MIN..=VERSION).contains(&envelope.version) => {
                 Err(WireError::Version { version: envelope.version })
@@ -155,7 +155,7 @@ mod tests {
         ] {
             assert!(error(text).contains("cannot be read"), "{text}");
         }
-        // Depth is bounded, so that no stack overflows.
+        // The depth is bounded, so that the stack does not overflow.
         let deep = format!("{{\"version\":1,\"body\":{}", "[".repeat(1 << 20));
         assert!(decode::<IgnoredAny>(deep.as_bytes()).is_err());
         assert!(matches!(

@@ -1,15 +1,14 @@
-//! A worker that takes part in runs: the loop around the pure [`Agent`], with threads that build and the cores that they share.
+//! The client side of a worker: the loop around the pure [`Agent`], with a thread for each build and the cores that they share.
 //!
 //! ```text
 //! transport --bytes--> loop --> Agent::apply --> bytes --> transport
-//! build     --how it goes--> |               --> begin, cancel, answer --> build
-//! cores     --what builds can use--> |       --> who has how many --> cores
+//! build     --report--> |                    --> start, cancel, answer --> build
+//! cores     --demand--> |                    --> cores of each build --> cores
 //! ```
 //!
-//! The loop waits for nothing but its own channel. Each build is a thread of its own, which says what it has to say to the loop. The
-//! transport carries messages as bytes, and may lose them.
+//! The loop waits for its own channel only. Build threads report to the loop. The transport carries messages as bytes, and may lose them.
 //!
-//! What must hold: when [`Client::run`] returns, no build is left.
+//! Invariant: when [`Client::run`] returns, no build is running.
 
 use crate::{Cores, Link, Share, Worker, jobserver_path};
 use kilnyard_agent::{Action, Agent, Event};
@@ -31,68 +30,67 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-/// How often the demand of builds for cores is sampled: a build that turns parallel waits no longer for its first further
-/// core.
+/// How often core demand is sampled. A build that becomes parallel waits no longer for its second core.
 const LOOK: Duration = Duration::from_millis(25);
-/// How often the agent is told that time went by; it repeats what is not answered after some seconds.
+/// How often the agent gets a tick. It repeats messages after some seconds.
 const TICK: Duration = Duration::from_secs(1);
-/// How often the pressure of memory is sampled; the kernel renews its averages every two seconds.
+/// How often memory pressure is sampled. The kernel updates its averages every two seconds.
 const PRESSURE_LOOK: Duration = Duration::from_secs(2);
 
-/// The way to a coordinator.
+/// Carries messages to a coordinator.
 pub trait Transport {
     /// Sends a message, or loses it.
     fn send(&self, message: Vec<u8>);
 }
 
-/// Something for the loop.
+/// An input of the loop.
 #[derive(Debug)]
 enum Incoming {
     /// A message of the coordinator.
     Message(Vec<u8>),
-    /// Something of a build, or an order of the worker's owner.
+    /// An event of a build.
     Event(Box<Event>),
-    /// There will be no coordinator any more.
+    /// The inbox was closed.
     Closed,
 }
 
-/// Where messages of the coordinator, and what builds have to say, come in.
+/// Receives messages of the coordinator and events of builds.
 #[derive(Clone, Debug)]
 pub struct Inbox(Sender<Incoming>);
 
 impl Inbox {
-    /// An inbox, and the end of it that [`Client::run`] reads.
+    /// An inbox, and the receiver for [`Client::run`].
     pub fn new() -> (Inbox, Incomings) {
         let (sender, receiver) = mpsc::channel();
         (Inbox(sender.clone()), Incomings { receiver, sender })
     }
 
-    /// Delivers a message of the coordinator. It is lost when the worker has ended.
+    /// Delivers a message of the coordinator. It is lost if the worker ended.
     pub fn deliver(&self, message: Vec<u8>) {
         let _ = self.0.send(Incoming::Message(message));
     }
 
-    /// Ends the worker: its builds are cancelled, and nothing more is said of them.
+    /// Ends the worker: its builds are cancelled without further messages.
     pub fn close(&self) {
         let _ = self.0.send(Incoming::Closed);
     }
 }
 
-/// What comes in.
+/// The receiver of an inbox.
 #[derive(Debug)]
 pub struct Incomings {
     receiver: Receiver<Incoming>,
     sender: Sender<Incoming>,
 }
 
-/// Why a worker takes part no more.
+/// Why a worker cannot take part.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The coordinator does not want it.
+    /// The coordinator refused it.
     #[error("the coordinator refused this worker: {0}")]
     Refused(String),
-    /// What the coordinator says cannot be read.
-    #[error("the coordinator said something that cannot be read: {0}")]
+    /// A message of the coordinator cannot be decoded.
+    #[error("failed to decode a message of the coordinator: {0}")]
     Unreadable(#[source] WireError),
     /// Tokens or weights of builds cannot be set.
     #[error("the cores cannot be shared out: {0}")]
@@ -101,18 +99,18 @@ pub enum ClientError {
 
 /// See the module.
 pub struct Client<'a> {
-    /// What performs builds.
+    /// Performs the builds.
     pub worker: &'a Worker,
     /// The cores that builds share.
     pub cores: Cores,
     /// Whether builds get a jobserver.
     pub has_jobservers: bool,
-    /// What this worker is capable of.
+    /// The capabilities of this worker.
     pub capabilities: Vec<String>,
 }
 
-/// A build that goes on.
-struct Going {
+/// A running build.
+struct Running {
     build: u64,
     cancel: Arc<AtomicBool>,
     answers: Option<Sender<Answer>>,
@@ -122,23 +120,23 @@ struct Going {
 struct Talk<'a, 'scope, 'env> {
     client: &'a mut Client<'env>,
     agent: Agent,
-    /// The version of the protocol that the coordinator speaks, as far as that is known.
+    /// The version of the protocol: the welcome's, or the oldest one before there is a session.
     version: u32,
-    going: HashMap<Attempt, Going>,
+    running: HashMap<Attempt, Running>,
     /// The builds' attempts, by number.
     attempts: HashMap<u64, Attempt>,
     transport: &'a dyn Transport,
     sender: Sender<Incoming>,
     scope: &'scope Scope<'scope, 'env>,
-    /// The agent has left, for this reason if it was refused.
+    /// Set once the agent left; with a reason if it was refused.
     left: Option<Option<String>>,
 }
 
 impl<'env> Client<'env> {
-    /// Takes part until the inbox is closed, or the worker has drained and left.
+    /// Takes part in runs until the inbox is closed, or the worker was drained.
     ///
     /// # Errors
-    /// The coordinator refused it or cannot be understood, or cores cannot be shared out.
+    /// The coordinator refused the worker, its messages cannot be decoded, or cores cannot be shared out.
     pub fn run(
         &mut self,
         hello: Hello,
@@ -151,7 +149,7 @@ impl<'env> Client<'env> {
                 client: self,
                 version: hello.versions.oldest,
                 agent: Agent::new(hello),
-                going: HashMap::new(),
+                running: HashMap::new(),
                 attempts: HashMap::new(),
                 transport,
                 sender,
@@ -159,8 +157,8 @@ impl<'env> Client<'env> {
                 left: None,
             };
             let ended = talk.run(&receiver);
-            for going in talk.going.into_values() {
-                going.cancel.store(true, Ordering::Relaxed);
+            for running in talk.running.into_values() {
+                running.cancel.store(true, Ordering::Relaxed);
             }
             ended
         })
@@ -172,7 +170,7 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
         self.apply(Event::Tick)?;
         let (mut ticked, mut looked, mut pressed) = (Instant::now(), Instant::now(), Instant::now());
         loop {
-            if let Some(reason) = self.left.take_if(|_| self.going.is_empty()) {
+            if let Some(reason) = self.left.take_if(|_| self.running.is_empty()) {
                 return reason.map_or(Ok(()), |reason| Err(ClientError::Refused(reason)));
             }
             match receiver.recv_timeout(LOOK.saturating_sub(looked.elapsed())) {
@@ -212,21 +210,21 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
         self.apply(Event::Heard(Box::new(message)))
     }
 
-    /// A build says something.
+    /// Handles an event of a build.
     fn happened(&mut self, event: Event) -> Result<(), ClientError> {
         match &event {
             Event::Reported { attempt, progress } => {
-                let Some(going) = self.going.get(attempt) else { return Ok(()) };
+                let Some(running) = self.running.get(attempt) else { return Ok(()) };
                 match progress {
-                    Progress::StageBegan(_) => self.client.cores.stage_began(going.build),
-                    Progress::Sample { runnable, .. } => self.client.cores.counted(going.build, *runnable),
+                    Progress::StageBegan(_) => self.client.cores.stage_began(running.build),
+                    Progress::Sample { runnable, .. } => self.client.cores.counted(running.build, *runnable),
                     Progress::StageEnded(_) | Progress::Wants(_) => {}
                 }
             }
             Event::Ended { attempt, .. } => {
-                if let Some(going) = self.going.remove(attempt) {
-                    self.attempts.remove(&going.build);
-                    self.client.cores.end(going.build)?;
+                if let Some(running) = self.running.remove(attempt) {
+                    self.attempts.remove(&running.build);
+                    self.client.cores.end(running.build)?;
                 }
             }
             _ => {}
@@ -240,7 +238,7 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
         for action in actions {
             match action {
                 Action::Send(message) => {
-                    // What builds say was tried before; the rest is small.
+                    // Messages with outputs and results were checked; all others are small.
                     if let Ok(bytes) = encode_as(self.version, &self.client.capabilities, &message) {
                         self.transport.send(bytes);
                     }
@@ -248,15 +246,17 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
                 Action::Begin(lease) => self.begin(*lease),
                 Action::Allot(cores) => self.client.cores.allot(&cores)?,
                 Action::Cancel(attempt) => {
-                    if let Some(going) = self.going.get_mut(&attempt) {
-                        going.cancel.store(true, Ordering::Relaxed);
-                        // One that waits for its answer waits no more.
-                        going.answers = None;
+                    if let Some(running) = self.running.get_mut(&attempt) {
+                        running.cancel.store(true, Ordering::Relaxed);
+                        // It does not wait for an answer any longer.
+                        running.answers = None;
                     }
                 }
                 Action::Answer { attempt, answer } => {
-                    if let Some(answers) = self.going.get(&attempt).and_then(|going| going.answers.as_ref()) {
-                        // A build that was cancelled does not listen.
+                    if let Some(answers) =
+                        self.running.get(&attempt).and_then(|running| running.answers.as_ref())
+                    {
+                        // A cancelled build has no receiver.
                         let _ = answers.send(*answer);
                     }
                 }
@@ -274,18 +274,18 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
         let cancel = Arc::new(AtomicBool::new(false));
         let (answers, answered) = mpsc::channel();
         self.attempts.insert(build, attempt);
-        self.going.insert(attempt, Going { build, cancel: cancel.clone(), answers: Some(answers) });
+        self.running.insert(attempt, Running { build, cancel: cancel.clone(), answers: Some(answers) });
         let link = OfBuild { attempt, sender: self.sender.clone(), answered };
         let worker = self.client.worker;
         self.scope.spawn(move || {
             let result = Box::new(perform(worker, &lease, &share, &cancel, &link));
-            // Without a loop there is nobody to report to.
+            // Without a loop there is no receiver.
             let _ = link.sender.send(Incoming::Event(Box::new(Event::Ended { attempt, result })));
         });
     }
 }
 
-/// The way of a build to the loop.
+/// The link of a build to the loop.
 struct OfBuild {
     attempt: Attempt,
     sender: Sender<Incoming>,
@@ -307,12 +307,12 @@ impl Link for OfBuild {
     }
 }
 
-/// Whether something can be said.
+/// Checks that a part of a message can be encoded.
 fn check(said: &impl Serialize) -> Result<(), String> {
     encode(said).map(drop).map_err(|error| error.to_string())
 }
 
-/// Performs a build; a bug in one fails that one alone.
+/// Performs a build. A panic fails this build only.
 fn perform(
     worker: &Worker,
     lease: &Lease,

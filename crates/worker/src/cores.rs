@@ -1,11 +1,10 @@
-//! Who has which cores of this machine now: the jobserver and the weight of each build, and what it could use.
+//! The cores of this machine: the jobserver and CPU weight of each build, and its demand.
 //!
-//! Whoever owns this begins and ends builds here, passes on what the coordinator allots, and calls [`Cores::look`] some
-//! times a second: that says how many cores each build could use from now on, and settles what was taken back meanwhile.
-//! A build that has no token cannot show that it could use one. So free cores, and one beyond those that there are, are
-//! offered to such builds in turn; what nobody takes comes back at once.
+//! The owner begins and ends builds here, passes on the allotment, and calls [`Cores::look`] some times a second, which returns changes in
+//! demand and collects tokens that were taken back. A build without a token cannot show that it could use one. So free cores, and one
+//! more than there are, are offered to such builds in turn; tokens that are not taken return at once.
 //!
-//! Builds that ignore their jobserver, or have none, are seen by their processes, and kept behind others by their weight.
+//! Builds that ignore their jobserver, or have none, are measured by their processes, and held back by their weight.
 
 use kilnyard_process::jobserver::{Broker, Style};
 use kilnyard_process::weight::{Membership, Weights};
@@ -18,22 +17,22 @@ use std::process::Command;
 /// A build, by its number.
 type Number = u64;
 
-/// How often weights are given to processes that are new, where there are no groups for them.
+/// How often new processes get their weight if there are no control groups, in seconds.
 const WEIGHED_EVERY_SECONDS: f64 = 1.0;
 
-/// What the commands of a build need of it.
+/// What the commands of a build need to take part.
 #[derive(Clone, Debug)]
 pub struct Share {
     /// The weight of its processes.
     pub membership: Membership,
-    /// Where its jobserver is; none where it has none.
+    /// The path of its jobserver; absent if it has none.
     pub jobserver: Option<PathBuf>,
 }
 
 #[derive(Debug, Default)]
 struct Build {
     demand: Demand,
-    /// Processes that ran or could run when they were last counted.
+    /// The number of running or runnable processes in the last sample.
     runnable: u32,
     wants: u32,
 }
@@ -45,45 +44,45 @@ pub struct Cores {
     broker: Broker,
     weights: Weights,
     builds: BTreeMap<Number, Build>,
-    /// The builds that were allotted cores, the highest rank first.
+    /// The builds with cores, the highest rank first.
     order: Vec<Number>,
-    /// How many offers were made, so that each build gets its turn.
+    /// The number of offers, so that builds take turns.
     offers: usize,
-    /// When weights were brought up to date last.
+    /// When weights were last updated.
     weighed_seconds: f64,
 }
 
 impl Cores {
-    /// So many cores of this machine, for builds of one owner, whose name tells what it left behind when it was killed.
+    /// This number of cores, for the builds of one owner. By the owner's name, control groups of a killed process are found.
     pub fn new(owner: &str, cores: u32) -> Cores {
         let weights = Weights::find(owner);
         let (builds, order) = Default::default();
         Cores { cores, broker: Broker::new(cores), weights, builds, order, offers: 0, weighed_seconds: 0.0 }
     }
 
-    /// A build begins, with a jobserver of this style if it is to have one.
+    /// Begins a build, with a jobserver of this style if there is one.
     pub fn begin(&mut self, build: Number, jobserver: Option<Style>) -> Share {
         self.builds.insert(build, Build { wants: 1, ..Build::default() });
         let path = match &jobserver {
             Some(Style::Named(path)) => Some(path.clone()),
             _ => None,
         };
-        // Without a pipe it goes on, with its weight alone.
+        // Without a pipe the build has its weight only.
         let is_there = jobserver.is_some_and(|style| self.broker.begin(build, style).is_ok());
         Share { membership: self.weights.begin(build), jobserver: path.filter(|_| is_there) }
     }
 
-    /// Lets a command, which must be of this build, know its jobserver; for commands without a root.
+    /// Passes the jobserver to a command of this build, for commands without a root.
     pub fn hand_to(&self, build: Number, command: &mut Command) {
         self.broker.hand_to(build, command);
     }
 
-    /// The CPU time of a build so far, where the kernel tells.
+    /// The CPU time of a build until now in seconds, if the kernel has it.
     pub fn cpu_seconds(&self, build: Number) -> Option<f64> {
         self.weights.cpu_seconds(build)
     }
 
-    /// A build ended, with all its processes.
+    /// Ends a build, whose processes must have ended.
     pub fn end(&mut self, build: Number) -> io::Result<()> {
         self.builds.remove(&build);
         self.order.retain(|other| *other != build);
@@ -91,7 +90,7 @@ impl Cores {
         self.broker.end(build)
     }
 
-    /// A build is in another stage.
+    /// Handles the beginning of a stage.
     pub fn stage_began(&mut self, build: Number) {
         if let Some(build) = self.builds.get_mut(&build) {
             build.demand.forget();
@@ -99,21 +98,21 @@ impl Cores {
         }
     }
 
-    /// The processes of a build were counted.
+    /// Handles a sample of a build's processes.
     pub fn counted(&mut self, build: Number, runnable: u32) {
         if let Some(build) = self.builds.get_mut(&build) {
             build.runnable = runnable;
         }
     }
 
-    /// From now on these builds have so many cores, the highest rank first.
+    /// Sets the cores of each build, the highest rank first.
     pub fn allot(&mut self, cores: &[(Number, u32)]) -> io::Result<()> {
         self.order = cores.iter().map(|(build, _)| *build).collect();
         self.weights.order(&self.order);
         self.broker.allot(cores)
     }
 
-    /// Looks at all builds; those that could use another number of cores than before, with that number.
+    /// Samples all builds. Returns those whose demand changed, with the number of cores that they could use.
     pub fn look(&mut self, now_seconds: f64) -> io::Result<Vec<(Number, u32)>> {
         let mut changes = Vec::new();
         for (number, build) in &mut self.builds {
@@ -137,11 +136,11 @@ impl Cores {
         Ok(changes)
     }
 
-    /// Offers a token to builds that have none: whether they take it tells whether they could use it.
+    /// Offers a token to builds that have none. A build that takes it could use it.
     fn offer(&mut self) -> io::Result<()> {
         let has_none = |build: &&Number| self.broker.tokens(**build) == 0 && self.builds.contains_key(*build);
         let silent: Vec<Number> = self.order.iter().filter(has_none).copied().collect();
-        // One core too many does little harm, and without it a busy machine would never learn of a demand.
+        // One core too many does little harm, and without it demand would not be seen on a busy machine.
         let room = (self.cores + 1).saturating_sub(self.broker.cores_out()).max(self.broker.cores_free());
         let count = silent.len().min(room as usize);
         for offer in 0..count {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// How long an answer is waited for that must come.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A ledger that answers as it is told.
+/// A ledger with scripted answers.
 #[derive(Default)]
 struct Scripted {
     /// What the next commits come to.
@@ -44,7 +44,7 @@ fn full() -> StoreError {
 }
 
 fn busy() -> StoreError {
-    StoreError::Busy { store: "s".into(), source: "somebody writes".into() }
+    StoreError::Busy { store: "s".into(), source: "another process writes".into() }
 }
 
 fn damaged() -> StoreError {
@@ -72,7 +72,7 @@ fn with(
 }
 
 #[test]
-fn whoever_hands_over_records_does_not_wait_for_them() {
+fn handing_over_records_does_not_wait_for_the_store() {
     let (open, gate) = mpsc::channel();
     let (ledger, last) = with(Scripted { gate: Some(gate), ..Scripted::default() }, |jobs, heard| {
         let began = Instant::now();

@@ -156,7 +156,7 @@ fn what_was_asked_before_a_retry_is_answered_for_nothing() {
     let mut world = World::new(&[("a", "a"), ("b", "b")], 1, pace);
     world.begin();
     world.pass_until(10.0);
-    // The solver is at it. Somebody mends the recipe meanwhile.
+    // The solver is busy with it while a person mends the recipe.
     world.apply(asked(RequestKind::Skip, "a"));
     world.apply(asked(RequestKind::Retry, "a"));
     world.pass_until(61.0);

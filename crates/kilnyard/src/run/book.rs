@@ -1,4 +1,4 @@
-//! A run in the store: where its packages begin, and what the recorder writes and reads.
+//! A run in the store: the initial state of its packages, and what the recorder writes and reads.
 
 use crate::plan::Planned;
 use crate::words::now_seconds;
@@ -12,7 +12,7 @@ use kilnyard_store::{BuildRow, Current, Number, PackageRow, Record, Request, Run
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Packages whose outputs of before the run are not whole: the file, and the build that made it.
+/// Packages whose outputs from before the run are missing or damaged: the file, and the build that made it.
 #[derive(Clone, Debug)]
 pub struct Broken(HashMap<String, (String, Number)>);
 
@@ -24,28 +24,28 @@ impl Broken {
         Broken(broken.collect())
     }
 
-    /// Whether these outputs are not whole. What the run has made itself is.
+    /// Whether these outputs are missing or damaged. Those that the run made are not.
     pub fn is(&self, kept: &Current) -> bool {
         self.0.get(&kept.package).is_some_and(|(_, build)| *build == kept.build)
     }
 
-    /// The file of a package that is gone or not whole.
+    /// The missing or damaged file of a package.
     pub fn file(&self, package: &str) -> &str {
         self.0.get(package).map_or("", |(file, _)| file)
     }
 }
 
-/// The packages of a run, as a coordinator is given them.
+/// The packages of a run, as the coordinator starts with them.
 #[derive(Clone)]
 pub struct Beginnings {
     pub set: Arc<dyn Ecosystem>,
-    /// The packages that the run is concerned with.
+    /// The packages that are part of the run.
     pub included: HashSet<PackageId>,
     pub broken: Broken,
 }
 
 impl Beginnings {
-    /// Where each package begins, by what is there of it and what the run has decided before.
+    /// The initial state of each package, from its outputs and the earlier decisions of the run.
     pub fn starts(&self, current: &HashMap<String, Current>, decided: Vec<PackageRow>) -> Vec<Start> {
         let graph = self.set.graph();
         let left_out: HashMap<&str, &str> =
@@ -59,7 +59,7 @@ impl Beginnings {
                 contents: current
                     .outputs
                     .iter()
-                    // What is broken cannot stay, even if it is built to the same content.
+                    // Damaged outputs are replaced, even by ones of the same content.
                     .filter(|_| !self.broken.is(current))
                     .map(|output| (output.name.clone(), output.content.clone()))
                     .collect(),
@@ -98,7 +98,7 @@ pub struct Book<'a> {
 }
 
 impl Book<'_> {
-    /// The run goes on: its open builds are lost.
+    /// Resumes the run: its open builds are lost.
     pub fn resume(&mut self) -> Result<(), StoreError> {
         let mut records =
             vec![Record::Run { run: self.run, state: RunState::Running, at_seconds: now_seconds() }];
@@ -117,7 +117,7 @@ impl Ledger for Book<'_> {
     }
 
     fn load(&mut self) -> Result<Loaded, StoreError> {
-        // A commit whose end was not heard of is fenced, and its numbers are known.
+        // A commit of an unknown outcome is fenced, and its numbers are known.
         let next_build = self.store.lead()?.next_build;
         self.resume()?;
         let current = self.store.all_current()?.into_iter().map(|row| (row.package.clone(), row)).collect();
@@ -128,7 +128,7 @@ impl Ledger for Book<'_> {
     }
 }
 
-/// Says of builds that nobody ended that they were lost.
+/// Records that open builds are lost.
 pub fn lost(builds: &[BuildRow]) -> Vec<Record> {
     let open = builds.iter().filter(|build| build.ended_seconds.is_none());
     let lost = open.map(|build| Record::BuildEnded {

@@ -1,7 +1,7 @@
-//! The queue from the owner of a run to those who watch: what only this process knows. What was decided is read from the store's
-//! events ([`Picture`]).
+//! The queue from the owner of a run to the view, for what only this process knows. Decisions are read from the store's events
+//! ([`Picture`]).
 //!
-//! A terminal that is stopped, or a pipe that nobody empties, keeps this end waiting and not the run, until the queue is full.
+//! A stopped terminal or a full pipe delays the view and not the run, until the queue is full.
 
 use super::Message;
 use super::picture::Picture;
@@ -12,32 +12,31 @@ use kilnyard_store::{Number, Request};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, sync_channel};
 use std::time::Instant;
 
-/// How far those who watch may be behind. With more the owner waits: what happened is shown to them whole.
+/// The length of the queue. When it is full, the owner waits, since nothing is dropped but samples.
 const SHOWN_MAX: usize = 65_536;
 
-/// Something to be shown.
+/// An item for the view.
 #[derive(Debug)]
 pub enum Shown {
-    /// Where each package stands, without those that the run is not concerned with: at the beginning, and after the state
-    /// was read again.
+    /// The states of the run's packages, at the beginning and after a reload.
     Standing(Vec<(String, PackageState)>),
-    /// There are more events in the store.
+    /// The store has new events.
     Committed,
-    /// A request came.
+    /// A request arrived.
     Asked(Request),
-    /// A request could not be granted.
+    /// A request was refused.
     Refused { request: Request, reason: String },
-    /// How a build goes.
+    /// A report on a build.
     Progress { build: Number, progress: Progress },
     /// The cores of each build.
     Allotted(Vec<(Number, u32)>),
-    /// There is no room on the disk.
+    /// The disk is full.
     DiskFull,
-    /// A commit failed, and the state is read again.
+    /// A commit failed, and the state of the run is read again.
     Reloading,
     /// Builds are being cancelled.
     Stopping,
-    /// Time went by.
+    /// A clock tick.
     Tick { remaining_path_seconds: f64, bytes_fetched: u64 },
 }
 
@@ -52,10 +51,10 @@ impl Feed {
         (Feed(sender), receiver)
     }
 
-    /// Shows this, after what came before. False when nobody watches any more.
+    /// Queues an item. Returns false if the view is gone.
     pub fn show(&self, shown: Shown) -> bool {
         match shown {
-            // The next one says the same.
+            // A later one has the same information.
             Shown::Tick { .. }
             | Shown::Committed
             | Shown::Progress { progress: Progress::Sample { .. }, .. } => {
@@ -67,7 +66,7 @@ impl Feed {
 }
 
 impl Picture<'_> {
-    /// Shows what comes until the owner is done. What the view wants is passed on.
+    /// Shows items until the owner is done, and passes on the view's request to end the run.
     pub fn show_all(&mut self, shown: &Receiver<Shown>, view: &mut dyn View, owner: &Sender<Message>) {
         let mut has_enough = false;
         for shown in shown {
@@ -81,7 +80,7 @@ impl Picture<'_> {
     }
 
     fn show(&mut self, shown: Shown, view: &mut dyn View) {
-        // What follows from a decision comes after it.
+        // Decisions come before what follows from them.
         if !matches!(shown, Shown::Progress { progress: Progress::Sample { .. }, .. }) {
             self.follow(view);
         }

@@ -1,7 +1,7 @@
-//! Brings what builds need to this machine, ahead of time and outside of the slots.
+//! Fetches the inputs of builds to this machine, ahead of time and outside of slots.
 //!
-//! A few threads take turns from one queue. What somebody else fetches just now is put aside until he is done, and the
-//! thread goes on with something else: a file that many packages want keeps one thread busy, not all of them.
+//! A few threads take work from one queue. An item that another thread is fetching is deferred until that is done, so that a file that many
+//! packages need keeps one thread busy and not all of them.
 
 use super::Message;
 use crate::yard::Yard;
@@ -21,25 +21,25 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::Scope;
 use std::time::Instant;
 
-/// Connections at once: enough to hide the round trips of small files, few enough for any mirror.
+/// The number of parallel connections: enough to hide the latency of small files, and acceptable to any mirror.
 const FETCHERS: usize = 8;
 
-/// A log of fetches has a line a file.
+/// The log of a fetch has a line for each file.
 const LOG_LIMITS: LogLimits = LogLimits { head_bytes_max: 1 << 20, tail_bytes_max: 64 << 10 };
 
-/// Something that is fetched.
+/// Something to fetch.
 enum Item {
-    /// A file of a mirror.
+    /// A file from a mirror.
     Input(Input),
-    /// What the package's own commands bring.
+    /// Files that the package's own commands fetch.
     Commands(Box<(BuildOrder, FetchOrder)>),
 }
 
-/// Files of one package on their way.
+/// The items of one package.
 struct Batch {
     package: PackageId,
     items: Vec<Item>,
-    /// The log: seen from the yard, and from here.
+    /// The log, relative to the yard and as a path of this process.
     log: (String, PathBuf),
     started: Instant,
     started_seconds: f64,
@@ -48,32 +48,32 @@ struct Batch {
 
 /// A part of the work on a batch.
 enum Turn {
-    /// Whatever of it nobody has begun.
+    /// The next items that no thread has started.
     Next(Arc<Batch>),
-    /// This item, which had to wait for somebody else.
+    /// A deferred item.
     Item(Arc<Batch>, usize),
 }
 
-/// What waits to be done.
+/// Work for the threads.
 #[derive(Default)]
 struct Queue {
-    /// None when nothing more is to be done.
+    /// Absent once the fetchers end.
     sender: Option<Sender<Turn>>,
-    /// Items whose files somebody else fetches.
-    aside: Vec<(Arc<Batch>, usize)>,
+    /// Items whose files another thread is fetching.
+    deferred: Vec<(Arc<Batch>, usize)>,
 }
 
 impl Queue {
     fn send(&self, turn: Turn) {
         if let Some(sender) = &self.sender {
-            // The threads listen as long as there is a sender.
+            // The threads receive as long as there is a sender.
             let _ = sender.send(turn);
         }
     }
 
-    /// Lets everything that was put aside be looked at again.
-    fn take_up(&mut self) {
-        for (batch, item) in std::mem::take(&mut self.aside) {
+    /// Queues all deferred items again.
+    fn queue_deferred(&mut self) {
+        for (batch, item) in std::mem::take(&mut self.deferred) {
             self.send(Turn::Item(batch, item));
         }
     }
@@ -88,7 +88,7 @@ struct BatchState {
 }
 
 impl Batch {
-    /// What the stage came to; the log is written first.
+    /// Writes the log and returns the result of the stage.
     fn finish(&self, state: &mut BatchState) -> Event {
         let log = Log::create(&self.log.1, LOG_LIMITS).and_then(|mut log| {
             state.lines.iter().try_for_each(|line| log.write(format!("{line}\n").as_bytes()))?;
@@ -127,7 +127,7 @@ fn failed(kind: FailureKind, message: String) -> Failure {
 pub struct Fetchers {
     queue: Arc<Mutex<Queue>>,
     yard: PathBuf,
-    /// Where the logs of the run are, seen from the yard.
+    /// The folder of the run's logs, relative to the yard.
     logs: String,
     distfiles: Arc<DistfileStore>,
     cancel: Arc<AtomicBool>,
@@ -135,7 +135,7 @@ pub struct Fetchers {
 }
 
 impl Fetchers {
-    /// Starts the threads; they end when this is cancelled.
+    /// Starts the threads. They end when this is cancelled.
     pub fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
         yard: &Yard,
@@ -146,7 +146,7 @@ impl Fetchers {
     ) -> Fetchers {
         let (sender, receiver) = mpsc::channel::<Turn>();
         let receiver = Arc::new(Mutex::new(receiver));
-        let queue = Arc::new(Mutex::new(Queue { sender: Some(sender), aside: Vec::new() }));
+        let queue = Arc::new(Mutex::new(Queue { sender: Some(sender), deferred: Vec::new() }));
         let (cancel, roots) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         for _ in 0..FETCHERS {
             let fetcher = Fetcher {
@@ -172,9 +172,9 @@ impl Fetchers {
         Fetchers { queue, yard: yard.folder.clone(), logs: format!("logs/{run}"), distfiles, cancel, events }
     }
 
-    /// Fetches what is missing of an order; an event tells when all of it is there.
+    /// Fetches the missing inputs of an order. An event reports the end.
     pub fn fetch(&self, package: PackageId, order: &BuildOrder) {
-        // One of another size was damaged, and is fetched again.
+        // A file of another size is damaged, and is fetched again.
         let is_missing = |input: &&Input| {
             let hash = Sha256Hex::parse(&input.sha256).ok();
             hash.and_then(|hash| self.distfiles.size_bytes(&hash)) != Some(input.size_bytes)
@@ -203,24 +203,24 @@ impl Fetchers {
             state: Mutex::new(state),
         });
         let queue = locked(&self.queue);
-        // One turn of work for each thread that can help with this batch.
+        // One turn for each thread that can help with this batch.
         for _ in 0..open.min(FETCHERS) {
             queue.send(Turn::Next(batch.clone()));
         }
     }
 
-    /// Ends all fetches, and lets the threads end.
+    /// Cancels all fetches and ends the threads.
     pub fn cancel(&mut self) {
         self.cancel.store(true, Ordering::Relaxed);
         let mut queue = locked(&self.queue);
-        queue.take_up();
+        queue.queue_deferred();
         queue.sender = None;
     }
 }
 
 impl Drop for Fetchers {
     fn drop(&mut self) {
-        // The threads have the queue too, and end with its sender.
+        // The threads share the queue, and end with its sender.
         locked(&self.queue).sender = None;
     }
 }
@@ -235,7 +235,7 @@ struct Fetcher {
     events: Sender<Message>,
     cancel: Arc<AtomicBool>,
     queue: Arc<Mutex<Queue>>,
-    /// How many roots were made for commands.
+    /// The number of roots that were made for commands.
     roots: Arc<AtomicU64>,
 }
 
@@ -254,13 +254,13 @@ impl Fetcher {
         }
     }
 
-    /// Fetches an item, or puts it aside. `has_waited` says whether somebody else had one of its files.
-    fn item(&self, batch: &Arc<Batch>, number: usize, has_waited: bool) {
+    /// Fetches an item, or defers it. `was_deferred` says whether it was deferred before.
+    fn item(&self, batch: &Arc<Batch>, number: usize, was_deferred: bool) {
         let (lines, cpu_seconds, failure) = match &batch.items[number] {
             Item::Input(input) => self.fetch_input(input),
             Item::Commands(orders) => {
                 let (order, fetch) = &**orders;
-                let Some(fetched) = self.fetch_by_commands(batch, number, order, fetch, has_waited) else {
+                let Some(fetched) = self.fetch_by_commands(batch, number, order, fetch, was_deferred) else {
                     return;
                 };
                 (fetched.output.trim_end().to_owned(), fetched.cpu_seconds, fetched.failure)
@@ -278,17 +278,17 @@ impl Fetcher {
         }
     }
 
-    /// What a package's own commands came to; none where they were put aside.
+    /// Runs a package's own commands. Returns none if they were deferred.
     fn fetch_by_commands(
         &self,
         batch: &Arc<Batch>,
         number: usize,
         order: &BuildOrder,
         fetch: &FetchOrder,
-        has_waited: bool,
+        was_deferred: bool,
     ) -> Option<Fetched> {
         let claim = {
-            // Under one lock: whoever is done would not see what is put aside after he looked.
+            // Under one lock, so that the thread that is done sees every deferred item.
             let mut queue = locked(&self.queue);
             if self.cancel.load(Ordering::Relaxed) {
                 let cancelled = failed(FailureKind::Cancelled, "it was cancelled".to_owned());
@@ -296,26 +296,26 @@ impl Fetcher {
             }
             let claim = self.worker.claim(fetch);
             if claim.is_none() {
-                queue.aside.push((batch.clone(), number));
+                queue.deferred.push((batch.clone(), number));
             }
             claim?
         };
-        let fetched = match has_waited && self.worker.has_fetched(fetch) {
-            // Somebody else has brought all of them meanwhile.
+        let fetched = match was_deferred && self.worker.has_fetched(fetch) {
+            // Another thread fetched all of them meanwhile.
             true => Fetched::default(),
             false => {
-                // The root of an earlier try may still wait to be removed.
+                // The root of an earlier try may not be removed yet.
                 let name = format!("fetch-{}", self.roots.fetch_add(1, Ordering::Relaxed));
                 self.worker.fetch(order, fetch, &name, &self.cancel)
             }
         };
         let mut queue = locked(&self.queue);
         drop(claim);
-        queue.take_up();
+        queue.queue_deferred();
         Some(fetched)
     }
 
-    /// Fetches a file of a mirror; a line about it, what it used, and why it failed.
+    /// Fetches a file from a mirror. Returns a line for the log, the CPU time in seconds, and the failure.
     fn fetch_input(&self, input: &Input) -> (String, f64, Option<Failure>) {
         let (started, cpu_seconds_before) = (Instant::now(), own_cpu_seconds());
         let failure = self.fetch(input).err();
@@ -336,10 +336,10 @@ impl Fetcher {
             size_bytes: input.size_bytes,
             name: input.name.clone(),
         };
-        let told = Cell::new(0);
+        let reported = Cell::new(0);
         let progress = |progress: Progress| {
             if let Progress::Received { part_bytes, .. } = progress {
-                let bytes = part_bytes.saturating_sub(told.replace(part_bytes));
+                let bytes = part_bytes.saturating_sub(reported.replace(part_bytes));
                 let _ = self.events.send(Message::Received(bytes));
             }
         };

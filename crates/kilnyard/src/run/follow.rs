@@ -1,4 +1,4 @@
-//! Follows the events of a store: what was decided, as every other reader sees it.
+//! Follows the events of a store, like any other reader of them.
 
 use kilnyard_store::{Event, Number, Store, StoreError};
 
@@ -13,7 +13,7 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Follows what is decided from now on. The connection to the store is the follower's own.
+    /// Follows events from now on, over a connection of its own.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -22,13 +22,12 @@ impl Follower {
         Ok(Follower { store, seq })
     }
 
-    /// The next events of a run, and those that belong to none; none when all were read. What cannot be read now is read the
-    /// next time.
+    /// The next events of a run, and of no run; empty once all were read. If the store cannot be read now, they come with the next call.
     pub fn next(&mut self, run: Number) -> Vec<Event> {
         while let Ok(mut events) = self.store.events_since(self.seq, EVENTS_MAX) {
             let Some(last) = events.last() else { break };
             self.seq = last.seq;
-            // That an earlier run is closed, which was killed, is not this one's.
+            // The end of an earlier, killed run may be among them.
             events.retain(|event| event.ids.run.is_none_or(|other| other == run));
             if !events.is_empty() {
                 return events;

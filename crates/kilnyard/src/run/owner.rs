@@ -1,5 +1,5 @@
-//! The owner of a run: the thread to which everything that happens comes, and which performs what is decided. It waits for
-//! nothing: the store, the solver and those who watch have threads of their own.
+//! The owner of a run: the thread that receives all events and performs the decisions. It waits for nothing: the store, the solver and
+//! the view have threads of their own.
 
 use super::Message;
 use super::feed::{Feed, Shown};
@@ -22,9 +22,9 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// How a run ended.
 pub enum Ended {
-    /// As it should, or by request.
+    /// Finished, or interrupted.
     In(RunState),
-    /// The store refused something; the recorder has the reason.
+    /// The store failed; the recorder has the error.
     Refused,
 }
 
@@ -33,7 +33,7 @@ pub struct Owner<'a> {
     pub run: Number,
     pub expected: Expected<'a>,
     pub checks_reproducible: bool,
-    /// Whether outputs are tried.
+    /// Whether outputs are tested.
     pub tests_outputs: bool,
     pub driver: Driver,
     pub link: Link,
@@ -46,10 +46,10 @@ pub struct Owner<'a> {
 }
 
 impl Owner<'_> {
-    /// Runs until everything is decided, or the run is interrupted. `asked` are the requests of before.
+    /// Runs until everything is decided, or the run is interrupted. `asked` has the requests from before the run.
     pub fn drive(&mut self, receiver: &Receiver<Message>, asked: Vec<Request>) -> Result<Ended> {
         self.show_standing();
-        // What was asked before the run comes before its first decision.
+        // Requests from before the run come before its first decision.
         for request in asked {
             self.hear(Event::Requested(request))?;
         }
@@ -93,7 +93,7 @@ impl Owner<'_> {
         }
     }
 
-    /// Takes an event for the coordinator.
+    /// Passes an event to the coordinator.
     fn hear(&mut self, event: Event) -> Result<()> {
         if let Event::Requested(request) = &event {
             self.feed.show(Shown::Asked(request.clone()));
@@ -101,14 +101,14 @@ impl Owner<'_> {
         self.apply(Input::Event(event))
     }
 
-    /// Takes a message of the worker.
+    /// Passes a message of the worker to the coordinator.
     fn hear_worker(&mut self, bytes: &[u8]) -> Result<()> {
         self.link.received(bytes)?;
         let message = Box::new(open(bytes).or_internal("read a message of the worker")?);
         self.apply(Input::Event(Event::Heard { from: WORKER, message }))
     }
 
-    /// Applies what happened, and performs what follows from it.
+    /// Applies an input and performs its tasks.
     fn apply(&mut self, input: Input) -> Result<()> {
         let (is_loaded, is_committed) =
             (matches!(input, Input::Loaded(_)), matches!(input, Input::Committed));
@@ -134,7 +134,7 @@ impl Owner<'_> {
         Ok(())
     }
 
-    /// A recorder that has ended says so itself.
+    /// Gives the recorder a job. If it ended, it reports that itself.
     fn record(&self, job: Job) {
         let _ = self.jobs.send(job);
     }
@@ -147,7 +147,7 @@ impl Owner<'_> {
 
     fn perform(&mut self, action: Action) -> Result<()> {
         match action {
-            // The driver gives them to the recorder and the preparer.
+            // The driver makes tasks of these.
             Action::Record(_) | Action::Prepare { .. } => {}
             Action::Fetch { package, to_build } => self.fetchers.fetch(package, &to_build.order),
             Action::Grant(granted) => self.grant(&granted)?,
@@ -180,11 +180,11 @@ impl Owner<'_> {
         }
     }
 
-    /// Sends a message that is no lease.
+    /// Sends a message other than a lease.
     fn send(&mut self, message: ToWorker) -> Result<()> {
         let bytes = match (encode(&message), message) {
             (Ok(bytes), _) => bytes,
-            // Its test may need too much; all others are small.
+            // A test may have a large order; all other messages are small.
             (Err(error), ToWorker::Answer { session, attempt, is_repeated, .. }) => {
                 let answer = Box::new(refused(error.to_string()));
                 let message = ToWorker::Answer { session, attempt, is_repeated, answer };

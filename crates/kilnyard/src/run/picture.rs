@@ -1,4 +1,4 @@
-//! The picture of a run that views are given, made from the events of the store: in the process of the run, and in any other.
+//! The picture of a run for views, made from the events of the store: in the process of the run, or in any other.
 
 use super::view::{BuildEnd, BuildSeen, Seen, Snapshot, View};
 use kilnyard_model::result::PackageState;
@@ -12,7 +12,7 @@ pub use super::follow::Follower;
 pub struct Picture<'a> {
     follower: Follower,
     standing: HashMap<String, PackageState>,
-    /// How long a build of a package is expected to take, in seconds.
+    /// The estimated duration of a package's build, in seconds.
     estimate: Box<dyn Fn(&str) -> f64 + 'a>,
     pub snapshot: Snapshot,
     /// How the run ended, once it has.
@@ -29,7 +29,7 @@ impl<'a> Picture<'a> {
         Picture { follower, standing: HashMap::new(), estimate, snapshot, ended: None }
     }
 
-    /// These are the states of all packages.
+    /// Sets the states of all packages.
     pub fn stand(&mut self, standing: Vec<(String, PackageState)>) {
         self.standing = standing.into_iter().collect();
         let count = |state| self.standing.values().filter(|other| **other == state).count();
@@ -37,7 +37,7 @@ impl<'a> Picture<'a> {
             PackageState::ALL.into_iter().map(|state| (state, count(state) as u64)).collect();
     }
 
-    /// Shows all that was decided until now.
+    /// Shows all decisions until now.
     pub fn follow(&mut self, view: &mut dyn View) {
         loop {
             let events = self.follower.next(self.snapshot.run);
@@ -64,7 +64,7 @@ impl<'a> Picture<'a> {
                 }
                 view.see(&Seen::State { package, state: *state, reason }, &self.snapshot);
             }
-            // One that was there when the picture began may be seen once more.
+            // The event of a build that the picture began with may follow.
             Happening::BuildBegan { .. }
                 if self.snapshot.builds.iter().any(|seen| Some(seen.build) == event.ids.build) => {}
             Happening::BuildBegan { version, slot, .. } => self.snapshot.builds.push(BuildSeen {

@@ -1,7 +1,7 @@
-//! The preparer: the thread that owns what is there of the set, and alone solves.
+//! The preparer: the thread that owns the existing outputs of the set, and runs the solver.
 //!
-//! It works out what packages need, says what of a build may be published and how that is tried, and takes up what was
-//! built: all of it in the order in which it was asked.
+//! It prepares packages, decides which outputs of a build are kept and how they are tested, and adopts new outputs. Questions are answered
+//! in their order.
 
 use super::{Broken, Message};
 use crate::due::{Due, Known};
@@ -20,83 +20,82 @@ use kilnyard_store::{BuildRow, Store};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 
-/// How many builds of a package are looked at for what its work folder takes, and what its stages took.
+/// The number of earlier builds of a package from which the size of its work folder and the duration of its stages are estimated.
 const BUILDS_LOOKED_AT: usize = 5;
 
-/// Something for the preparer.
+/// A question for the preparer.
 enum Question {
     Prepare(ToPrepare),
     Adopt { package: PackageId, outputs: Vec<Output> },
     Built { of: BuildOf, built: Built },
 }
 
-/// What was handed out, as the coordinator knows it: a worker's word on it counts for nothing.
+/// A build, as the coordinator knows it. The worker's own word does not count.
 #[derive(Clone, Debug)]
 pub struct BuildOf {
     pub package: PackageId,
     /// The version of the outputs.
     pub version: String,
-    /// Whether its outputs are tried.
+    /// Whether its outputs are tested.
     pub tests_outputs: bool,
 }
 
-/// The way to the preparer.
+/// Sends questions to the preparer.
 #[derive(Clone)]
 pub struct Desk(Sender<Question>);
 
 impl Desk {
-    /// The way, and its other end for [`Preparer::answer_all`].
+    /// The sender, and the receiver for [`Preparer::answer_all`].
     pub fn new() -> (Desk, Questions) {
         let (sender, receiver) = mpsc::channel();
         (Desk(sender), Questions(receiver))
     }
 
-    /// Lets a package be prepared; the owner of the run is sent the answer. False when the preparer has ended, as for the
-    /// other questions.
+    /// Has a package prepared. The answer goes to the owner of the run. Returns false if the preparer ended, like the other methods.
     pub fn prepare(&self, to_prepare: ToPrepare) -> bool {
         self.0.send(Question::Prepare(to_prepare)).is_ok()
     }
 
-    /// Says that outputs are there.
+    /// Has new outputs adopted.
     pub fn adopt(&self, package: PackageId, outputs: Vec<Output>) -> bool {
         self.0.send(Question::Adopt { package, outputs }).is_ok()
     }
 
-    /// Asks what becomes of what was built; the owner of the run is sent the answer.
+    /// Asks which outputs of a build are kept. The answer goes to the owner of the run.
     pub fn built(&self, of: BuildOf, built: Built) -> bool {
         self.0.send(Question::Built { of, built }).is_ok()
     }
 }
 
-/// What the preparer is asked.
+/// The questions for the preparer.
 pub struct Questions(Receiver<Question>);
 
 /// See the module.
 pub struct Preparer<'a> {
-    /// The set with what is there. Nobody else has it while the run goes on.
+    /// The set with its outputs, which only this thread has during the run.
     pub stock: &'a mut dyn Stock,
-    /// To read what is known of earlier builds: the recorder's own is busy while it writes.
+    /// A connection for reading earlier builds, since the recorder's is busy while it writes.
     pub store: Box<dyn Store>,
     pub forced: &'a Forced,
     pub broken: &'a Broken,
     pub owner: Sender<Message>,
-    /// For recipes that are read anew.
+    /// For recipes that are read again.
     pub yard: &'a Yard,
     pub distfiles: &'a DistfileStore,
     pub cancel: &'a AtomicBool,
-    /// Whether the set is another one than the index has.
+    /// Whether the set differs from the index.
     pub has_rescanned: bool,
 }
 
 impl Preparer<'_> {
-    /// Answers until nobody can ask any more.
+    /// Answers questions until all senders are gone.
     pub fn answer_all(&mut self, questions: &Questions) {
         for question in &questions.0 {
             match question {
                 Question::Prepare(to_prepare) => {
                     let package = to_prepare.package;
                     let message = match self.prepare(&to_prepare) {
-                        // Of an interrupted question there is nothing to say: the run ends.
+                        // An interrupted question needs no answer: the run ends.
                         _ if self.cancel.load(Ordering::Relaxed) => continue,
                         Ok(prepared) => Message::Input(Box::new(Input::Prepared { package, prepared })),
                         Err(error) => Message::Failed(Box::new(error)),
@@ -115,7 +114,7 @@ impl Preparer<'_> {
         }
     }
 
-    /// Takes the recipe of a package as it is now. An error explains why it cannot be built by that.
+    /// Reads the current recipe of a package. The error explains why it cannot be built from it.
     fn rescan(&mut self, package: PackageId, name: &str) -> std::result::Result<(), String> {
         let family = &self.yard.config.family;
         let said = family.rescan(self.yard, self.distfiles, name, self.cancel);
@@ -149,7 +148,7 @@ impl Preparer<'_> {
         }
         let kept = self.store.current(&name).map_err(store_error)?;
         let last = builds.first().map(BuildRow::as_last);
-        // What this run has made itself is whole.
+        // Outputs of this run are whole.
         let is_broken = kept.as_ref().is_some_and(|kept| self.broken.is(kept));
         let known = Known {
             is_forced: self.forced.contains(&name),
@@ -165,7 +164,7 @@ impl Preparer<'_> {
         Ok(Prepared::Build(Box::new(to_build)))
     }
 
-    /// What becomes of what was built.
+    /// Decides which outputs of a build are kept, and how they are tested.
     fn judge(&mut self, of: &BuildOf, built: &Built) -> Answer {
         let admitted = match self.stock.set().admit(of.package, &of.version, &built.outputs) {
             Ok(admitted) => admitted,
@@ -182,12 +181,12 @@ impl Preparer<'_> {
     }
 }
 
-/// An answer by which a build fails.
+/// An answer that fails the build.
 pub fn refused(reason: String) -> Answer {
     Answer { refused: Some(reason), outputs: Vec::new(), notes: Vec::new(), test: Test::Skip }
 }
 
-/// What the work folder of a package's last build held. One that failed tells only what is needed at the least.
+/// The size of the work folder in the last build of a package, in bytes. A failed build gives only a lower bound.
 fn work_bytes(builds: &[BuildRow], guessed_bytes: u64) -> Option<u64> {
     builds.iter().find_map(|build| {
         let known = || build.stages.iter().filter_map(|stage| Some((stage.stage, stage.work_bytes?)));

@@ -1,4 +1,4 @@
-//! What people and programs see of a run: three views of the same events.
+//! Views of a run, for people and programs: three forms of the same events.
 
 mod events;
 mod live;
@@ -12,14 +12,24 @@ pub use plain::Plain;
 use kilnyard_model::order::Stage;
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{Failure, PackageState};
-use kilnyard_store::{Event, Number, Request, RunState};
+use kilnyard_store::{Event, Number, Request, RequestKind, RunState};
 use std::time::Instant;
 
-/// How [`Seen::Reloading`] is said.
+/// The message for [`Seen::Reloading`].
 const RELOADING: &str =
-    "the store did not take a decision; builds are being cancelled, and the run resumes from what it holds";
+    "writing to the store failed; builds are being cancelled, and the run resumes from its last state";
 
-/// A build that is going on.
+/// The line for [`Seen::Asked`].
+fn request_line(request: &Request) -> String {
+    let package = &request.package;
+    match request.kind {
+        RequestKind::Retry => format!("{package}: retry requested"),
+        RequestKind::Skip => format!("{package}: skip requested"),
+        RequestKind::Bump => format!("{package} moved to the front"),
+    }
+}
+
+/// A running build.
 #[derive(Clone, Debug)]
 pub struct BuildSeen {
     /// Its number.
@@ -36,46 +46,46 @@ pub struct BuildSeen {
     pub started: Instant,
     /// When the stage began.
     pub stage_started: Instant,
-    /// How many cores it has.
+    /// Its number of cores.
     pub cores: u32,
-    /// What its processes hold.
+    /// The memory of its processes.
     pub memory_bytes: u64,
-    /// How long it was expected to take.
+    /// Its estimated duration.
     pub estimate_seconds: f64,
 }
 
-/// The run as it stands.
+/// The state of a run.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// Its number.
     pub run: Number,
-    /// Whether it goes on after an interruption.
+    /// Whether it was resumed.
     pub is_resumed: bool,
-    /// When this process took it up.
+    /// When this process started or resumed it.
     pub started: Instant,
     /// Cores of the machine.
     pub cores: u32,
-    /// Builds at once.
+    /// The most builds in parallel.
     pub slots: u32,
-    /// How long it was expected to take.
+    /// Its estimated duration.
     pub expected_seconds: f64,
-    /// How many packages are in each state.
+    /// The number of packages in each state.
     pub counts: Vec<(PackageState, u64)>,
-    /// What is being built.
+    /// The running builds.
     pub builds: Vec<BuildSeen>,
-    /// The longest remaining path.
+    /// The longest path through undecided packages, in seconds.
     pub remaining_path_seconds: f64,
-    /// What came from mirrors.
+    /// The bytes that were received from mirrors.
     pub bytes_fetched: u64,
 }
 
 impl Snapshot {
-    /// How many packages are in a state.
+    /// The number of packages in a state.
     pub fn count(&self, state: PackageState) -> u64 {
         self.counts.iter().find(|(other, _)| *other == state).map_or(0, |(_, count)| *count)
     }
 
-    /// How many packages are decided, and how many there are.
+    /// The number of decided packages, and of all packages.
     pub fn done(&self) -> (u64, u64) {
         let total = |is: fn(&PackageState) -> bool| {
             self.counts.iter().filter(|(state, _)| is(state)).map(|(_, count)| count).sum()
@@ -84,12 +94,12 @@ impl Snapshot {
     }
 }
 
-/// What became of a build.
+/// The end of a build.
 #[derive(Clone, Copy, Debug)]
 pub struct BuildEnd<'a> {
-    /// Why it failed; absent if it did not.
+    /// The failure, if it failed.
     pub failure: Option<&'a Failure>,
-    /// Whether a second build gave the same bytes; absent where there was none.
+    /// Whether a second build gave the same bytes; absent if there was none.
     pub is_reproducible: Option<bool>,
 }
 
@@ -98,13 +108,13 @@ pub struct BuildEnd<'a> {
 pub enum Seen<'a> {
     /// The run began.
     Began,
-    /// An event of the store. What it means for a package or a build follows as one of the next two.
+    /// An event of the store. [`Seen::State`] or [`Seen::BuildEnded`] follows if it concerns a package or a build.
     Decided(&'a Event),
     /// A package has another state.
     State {
         /// The package.
         package: &'a str,
-        /// Where.
+        /// The state.
         state: PackageState,
         /// Why.
         reason: &'a Reason,
@@ -113,20 +123,20 @@ pub enum Seen<'a> {
     StageBegan(&'a BuildSeen, Stage),
     /// A build ended.
     BuildEnded(&'a BuildSeen, BuildEnd<'a>),
-    /// Somebody asked for something.
+    /// A request arrived.
     Asked(&'a Request),
-    /// It could not be granted.
+    /// A request was refused.
     Refused {
-        /// What was asked.
+        /// The request.
         request: &'a Request,
         /// Why not.
         reason: &'a str,
     },
-    /// The disk is full, and room is waited for.
+    /// The disk is full, and the run waits for room.
     DiskFull,
-    /// A decision could not be written to the store: the state is read from it again, and builds begin anew.
+    /// A commit failed: the state is read from the store again, and builds start over.
     Reloading,
-    /// A signal came; builds are being cancelled.
+    /// The run was interrupted; builds are being cancelled.
     Stopping,
     /// The run is over.
     Ended(RunState),
@@ -136,9 +146,9 @@ pub enum Seen<'a> {
 pub trait View {
     /// Something happened.
     fn see(&mut self, seen: &Seen, snapshot: &Snapshot);
-    /// Time went by.
+    /// A clock tick.
     fn tick(&mut self, snapshot: &Snapshot);
-    /// Whether whoever looks on has seen enough, and the run is to be ended as by a signal.
+    /// Whether the person at the view wants to end the run, as by a signal.
     fn wants_end(&self) -> bool {
         false
     }

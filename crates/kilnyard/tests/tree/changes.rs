@@ -407,7 +407,7 @@ fn a_part(shared: &Shared) {
     assert_eq!(app["dependencies"], serde_json::json!(["chain/lib"]));
     assert_eq!(plan["path"], serde_json::json!(["chain/base", "chain/lib", "chain/app"]));
 
-    yard.run(&["build", "chain/app"]).exits(0).says(&["3 packages to look at", "3 built"]);
+    yard.run(&["build", "chain/app"]).exits(0).says(&["3 packages, ", "3 built"]);
     assert_eq!(yard.published(), ["app-1.0", "base-1.0", "lib-1.0"]);
     yard.run(&["build", "chain/nothing"]).exits(2).says(&["chain/nothing is not among", "plan lists them"]);
     yard.run(&["build", "--force", "chain/lib"]).exits(0).says(&["1 unchanged"]);

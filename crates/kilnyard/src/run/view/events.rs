@@ -1,8 +1,8 @@
-//! Events for programs: a JSON object a line on standard output.
+//! Events for programs: a JSON object for each line of standard output.
 //!
-//! What was decided is read from the store's events, so that a program that reads lines and one that reads the store see the same:
-//! each line has the whole envelope, and beside it the keys that lines had before there was one. Between these are lines without a
-//! number: what only this process knows, such as that a stage began.
+//! Decisions are the store's events, so that readers of lines and of the store see the same: a line has the whole envelope, and the keys
+//! that lines had before there were envelopes. Lines without a sequence number are about what only this process knows, such as the
+//! beginning of a stage.
 
 use super::{Seen, Snapshot, View};
 use crate::words::{json_text, now_seconds};
@@ -16,7 +16,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Prints to this output.
+    /// Events on this output.
     pub fn new(out: Box<dyn Write + Send>) -> Events {
         Events { out }
     }
@@ -27,7 +27,7 @@ impl Events {
     }
 }
 
-/// An event with the keys that its line had before there were envelopes.
+/// An event with the keys of lines before there were envelopes.
 fn line(event: &Event, snapshot: &Snapshot) -> Value {
     let ids = &event.ids;
     let earlier = match &event.happening {
@@ -96,7 +96,7 @@ impl View for Events {
             Seen::DiskFull => json!({ "event": "disk-full" }),
             Seen::Reloading => json!({ "event": "reloading" }),
             Seen::Stopping => json!({ "event": "stopping" }),
-            // The store has these.
+            // Events of the store say these.
             Seen::Began | Seen::State { .. } | Seen::BuildEnded(..) | Seen::Ended(_) => return,
         };
         if let Value::Object(fields) = &mut line {
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(package["body"]["reason"]["kind"], "first-build");
         assert_eq!((&lines[0]["slots"], &lines[0]["resumed"]), (&4.into(), &false.into()));
         assert_eq!(lines[603]["state"], "finished");
-        // A line is an event, whatever is beside it.
+        // A line can be read as an event.
         let event: Event = serde_json::from_value(package.clone()).unwrap();
         assert_eq!(event.ids.package.as_deref(), Some("a"));
     }

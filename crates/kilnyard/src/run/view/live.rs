@@ -1,11 +1,9 @@
-//! A picture of the run on a terminal: what is finished scrolls up, what is going on stays below it.
+//! The view of a run on a terminal: finished packages scroll up, running builds stay below them.
 //!
-//! What is said is decided in `told` and `lines`, from a snapshot and a size; here it is put on the screen.
-//! The terminal keeps its main screen, and its mode but for the echo, so that Ctrl-C and the scroll buffer work as ever.
-//! What is typed is not shown while there is a picture, and stays for who reads the terminal next. The
-//! picture is gone when the run ends, and whatever happens to the terminal, the run goes on: an error of the
-//! terminal ends the picture, and lines are written plainly from then on. In the background, too, only lines
-//! are written.
+//! `render` and `lines` decide what is shown, from a snapshot and a size; this module puts it on the screen. The terminal keeps its main
+//! screen and its mode, except for the echo, so that Ctrl-C and the scroll buffer work as usual. Typed keys are not shown, and stay for the
+//! next reader of the terminal. The picture is removed when the run ends. An error of the terminal ends the picture and not the run: from
+//! then on, plain lines are written, as they are in the background.
 //!
 //! Known downside: SIGKILL leaves the terminal without its echo, unless the shell sets its modes itself (bash and zsh do).
 
@@ -14,8 +12,8 @@ pub mod echo;
 mod estimate;
 mod lines;
 mod machine;
+mod render;
 mod screen;
-mod told;
 
 use super::{Seen, Snapshot, View};
 use crate::environment_of_process;
@@ -26,21 +24,21 @@ use ratatui::layout::{Position, Size};
 use ratatui::style::Style;
 use ratatui::text::Line;
 use ratatui::{Terminal, TerminalOptions, Viewport};
+use render::{Paragraph, Renderer};
 use screen::{Pending, Screen};
 use std::io::{IsTerminal, Write};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use told::{Teller, Told};
 
-/// Five pictures a second are as good as more.
+/// The shortest time between redraws.
 const REDRAW: Duration = Duration::from_millis(200);
-/// Whoever was not called for so long was stopped, perhaps, and the cursor is elsewhere.
+/// After a gap of this length between calls, the process may have been stopped, and the cursor may have moved.
 const STOPPED_MIN: Duration = Duration::from_secs(3);
-/// Smaller screens than this have no room for a picture.
+/// The smallest screen with room for a picture.
 const SIZE_MIN: Size = Size { width: 10, height: 4 };
 
-/// Set while a picture is on the screen; a panic takes it away.
+/// Whether a picture is on the screen, for the panic hook.
 static IS_SHOWN: AtomicBool = AtomicBool::new(false);
 
 type Drawn = Terminal<Screen<CrosstermBackend<Pending>>>;
@@ -49,7 +47,7 @@ type Drawn = Terminal<Screen<CrosstermBackend<Pending>>>;
 struct Picture {
     terminal: Drawn,
     size: Size,
-    /// How many columns each of its rows takes.
+    /// The width of each of its rows, in columns.
     extents: Vec<usize>,
 }
 
@@ -57,19 +55,19 @@ struct Picture {
 pub struct Live {
     pending: Pending,
     picture: Option<Picture>,
-    /// Whether only lines are written: the terminal failed, or the run is over.
+    /// Whether only plain lines are written: the terminal failed, or the run is over.
     is_plain: bool,
     is_coloured: bool,
     is_stopping: bool,
     worked_before: u64,
-    teller: Teller,
+    renderer: Renderer,
     gauge: machine::Gauge,
     called: Instant,
     drawn: Option<Instant>,
 }
 
 impl Live {
-    /// A picture, where standard error is a terminal that can show one.
+    /// The view, if standard error is a terminal that can show a picture.
     pub fn open() -> Option<Live> {
         let environment = environment_of_process();
         let term = environment.get("TERM").filter(|term| !term.is_empty() && *term != "dumb");
@@ -87,7 +85,7 @@ impl Live {
                 is_coloured: environment.get("NO_COLOR").is_none_or(str::is_empty),
                 is_stopping: false,
                 worked_before: 0,
-                teller: Teller::default(),
+                renderer: Renderer::default(),
                 gauge: machine::Gauge::default(),
                 called: Instant::now(),
                 drawn: None,
@@ -95,25 +93,25 @@ impl Live {
         })
     }
 
-    fn show(&mut self, told: &[Told], snapshot: &Snapshot, now: Instant) {
+    fn show(&mut self, paragraphs: &[Paragraph], snapshot: &Snapshot, now: Instant) {
         let is_late = now.saturating_duration_since(self.called) >= STOPPED_MIN;
         self.called = now;
         let size = screen::size();
         let Some(size) = size.filter(|_| !self.is_plain && screen::is_ours()) else {
             self.forget();
-            return say(told);
+            return say(paragraphs);
         };
-        if self.paint(told, snapshot, now, size, is_late).is_err() {
+        if self.paint(paragraphs, snapshot, now, size, is_late).is_err() {
             self.is_plain = true;
             self.forget();
-            say(told);
+            say(paragraphs);
         }
     }
 
     #[expect(clippy::disallowed_methods, reason = "the clock that people see is that of their wall")]
     fn paint(
         &mut self,
-        told: &[Told],
+        paragraphs: &[Paragraph],
         snapshot: &Snapshot,
         now: Instant,
         size: Size,
@@ -127,16 +125,16 @@ impl Live {
             worked_before: self.worked_before,
             is_stopping: self.is_stopping,
         };
-        // Each time: a shell that continued this process may have turned it on again.
+        // Each time, since a shell that continued this process may have turned it on again.
         echo::turn_off();
         let Some(picture) = &mut self.picture else { return Ok(()) };
-        scroll(&mut picture.terminal, told, self.is_coloured)?;
+        scroll(&mut picture.terminal, paragraphs, self.is_coloured)?;
         picture.extents = draw(&mut picture.terminal, snapshot, &moment, self.is_coloured)?;
         self.drawn = Some(now);
         self.pending.send()
     }
 
-    /// Sees to it that there is a picture that fits the terminal, where the terminal's cursor is.
+    /// Places a picture that fits the terminal at its cursor, if there is none.
     fn place(&mut self, rows: u16, size: Size, is_late: bool) -> std::io::Result<()> {
         let bottom = Position { x: 0, y: size.height - 1 };
         let mut at = None;
@@ -173,21 +171,21 @@ impl Live {
         Ok(())
     }
 
-    /// Leaves what is on the screen where it is.
+    /// Leaves the picture on the screen and forgets it.
     fn forget(&mut self) {
         self.picture = None;
         IS_SHOWN.store(false, Ordering::Relaxed);
         echo::restore();
     }
 
-    /// Takes the picture off the screen; what comes next begins where it began.
+    /// Removes the picture from the screen; the next output starts where it was.
     fn clear(&mut self) {
         echo::restore();
         if let Some(mut picture) = self.picture.take()
             && IS_SHOWN.swap(false, Ordering::Relaxed)
             && screen::is_ours()
         {
-            // The terminal is gone: so is the picture.
+            // An error means that the terminal is gone.
             let _ = take_off(&mut picture.terminal).and_then(|()| self.pending.send());
         }
     }
@@ -201,13 +199,13 @@ impl View for Live {
             Seen::Stopping => self.is_stopping = true,
             _ => {}
         }
-        let told = self.teller.tell(seen, snapshot, now);
+        let paragraphs = self.renderer.render(seen, snapshot, now);
         if matches!(seen, Seen::Ended(_)) {
             self.clear();
             self.is_plain = true;
-            say(&told);
-        } else if !told.is_empty() {
-            self.show(&told, snapshot, now);
+            say(&paragraphs);
+        } else if !paragraphs.is_empty() {
+            self.show(&paragraphs, snapshot, now);
         }
     }
 
@@ -225,7 +223,7 @@ impl Drop for Live {
     }
 }
 
-/// A panic's message is to stand on a line of its own, and to stay.
+/// Makes room for a panic's message below the picture.
 fn make_way_for_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -240,16 +238,15 @@ fn make_way_for_panics() {
     });
 }
 
-fn say(told: &[Told]) {
+fn say(paragraphs: &[Paragraph]) {
     let mut stderr = std::io::stderr().lock();
-    for told in told {
-        // Nobody reads any more: the run goes on.
-        let _ = writeln!(stderr, "{:1$}{2}", "", told.indent, told.text);
+    for paragraph in paragraphs {
+        // Without a reader the run continues.
+        let _ = writeln!(stderr, "{:1$}{2}", "", paragraph.indent, paragraph.text);
     }
 }
 
-/// How many rows of the screen are above the cursor's and belong to the picture, after the terminal got
-/// another width and wrapped what it showed.
+/// The number of rows of the picture above the cursor, after the terminal was resized and wrapped them.
 fn rows_above(extents: &[usize], width_before: u16, width: u16) -> u16 {
     let rows = extents.len().saturating_sub(1);
     let Some((last, others)) = extents.split_last().filter(|_| width < width_before) else {
@@ -260,13 +257,19 @@ fn rows_above(extents: &[usize], width_before: u16, width: u16) -> u16 {
     (wrapped + last / width).min(usize::from(u16::MAX)) as u16
 }
 
-fn scroll<B: Backend>(terminal: &mut Terminal<B>, told: &[Told], is_coloured: bool) -> Result<(), B::Error> {
+fn scroll<B: Backend>(
+    terminal: &mut Terminal<B>,
+    paragraphs: &[Paragraph],
+    is_coloured: bool,
+) -> Result<(), B::Error> {
     let columns = usize::from(terminal.get_frame().area().width);
-    let rows: Vec<(Style, String)> = told
+    let rows: Vec<(Style, String)> = paragraphs
         .iter()
-        .flat_map(|told| told.rows(columns).into_iter().map(|row| (shown(told.style, is_coloured), row)))
+        .flat_map(|paragraph| {
+            paragraph.rows(columns).into_iter().map(|row| (shown(paragraph.style, is_coloured), row))
+        })
         .collect();
-    // The buffer of one call holds no more than this, and a failure has about as many rows.
+    // The buffer of one call holds no more than this, which is about the size of a failure.
     for rows in rows.chunks(64) {
         let put = |buffer: &mut Buffer| {
             for (y, (style, row)) in (0..).zip(rows) {
@@ -296,7 +299,7 @@ fn draw<B: Backend>(
             extents.push(line.width());
             frame.buffer_mut().set_line(area.x, y, line, area.width);
         }
-        // Shown, and after everything: whoever kills this finds the shell's prompt in a usable place.
+        // After the last line, so that a shell's prompt has a usable place after a kill.
         let x = extents.last().map_or(0, |extent| *extent as u16).min(area.width.saturating_sub(1));
         let y = area.y + (extents.len() as u16).saturating_sub(1);
         frame.set_cursor_position(Position { x, y });

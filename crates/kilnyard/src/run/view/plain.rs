@@ -1,6 +1,6 @@
-//! Calm lines for logs and pipes: one for each package that is decided, and failures with their lines.
+//! Lines for logs and pipes: one for each decided package, and the telling lines of failures.
 
-use super::{RELOADING, Seen, Snapshot, View};
+use super::{RELOADING, Seen, Snapshot, View, request_line};
 use crate::causes::{COUNTED, Report, Reported};
 use crate::words;
 use kilnyard_model::foreign;
@@ -10,14 +10,14 @@ use kilnyard_store::RunState;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// How often a line says that builds are going on when nothing else is said.
+/// The longest time without a line: then one lists the running builds.
 const QUIET_MAX: Duration = Duration::from_secs(60);
 
 /// See the module.
 pub struct Plain {
     out: Box<dyn Write>,
     spoken: Instant,
-    /// The build that ended last: what follows from it is told next.
+    /// The build that ended last. The state of its package follows.
     ended: Option<Ended>,
     reported: Reported,
 }
@@ -25,9 +25,9 @@ pub struct Plain {
 #[derive(Debug)]
 struct Ended {
     package: String,
-    /// Version, time and what else is known of a good one.
-    told: String,
-    /// The lines of a failure.
+    /// The version, the duration and whether it is reproducible.
+    summary: String,
+    /// The telling lines of a failure.
     lines: Vec<String>,
 }
 
@@ -41,7 +41,7 @@ impl Plain {
 impl Plain {
     fn say(&mut self, text: &str) {
         self.spoken = Instant::now();
-        // Nobody reads any more: the run goes on.
+        // Without a reader the run continues.
         let _ = writeln!(self.out, "{}", foreign::text(text));
     }
 }
@@ -51,7 +51,7 @@ impl Plain {
         let ended = self.ended.take().filter(|ended| ended.package == package);
         let (done, total) = snapshot.done();
         match state {
-            // Of thousands that stay as they are, the count is enough.
+            // There may be thousands of these: the count is enough.
             PackageState::Building | PackageState::UpToDate => {}
             PackageState::Waiting | PackageState::Ready if ended.is_none() => {}
             PackageState::Waiting | PackageState::Ready => self.say(&format!("again: {package}: {reason}")),
@@ -69,8 +69,8 @@ impl Plain {
                 }
             }
             _ => {
-                let told = ended.map_or(String::new(), |ended| ended.told);
-                self.say(&format!("[{done}/{total}] {state} {package}{told}: {}", reason.first_line()));
+                let summary = ended.map_or(String::new(), |ended| ended.summary);
+                self.say(&format!("[{done}/{total}] {state} {package}{summary}: {}", reason.first_line()));
             }
         }
     }
@@ -83,7 +83,7 @@ impl View for Plain {
                 let (done, total) = snapshot.done();
                 let verb = if snapshot.is_resumed { "resuming run" } else { "run" };
                 self.say(&format!(
-                    "{verb} {}: {} to look at, {} at once, {} expected",
+                    "{verb} {}: {}, {} in parallel, {} expected",
                     snapshot.run,
                     words::count(total - done, "package"),
                     snapshot.slots,
@@ -99,11 +99,11 @@ impl View for Plain {
                     None => "",
                 };
                 let lines = end.failure.map_or(Vec::new(), |failure| failure.lines.clone());
-                let told = format!(" {} in {took}{reproducible}", build.version);
-                self.ended = Some(Ended { package: build.package.clone(), told, lines });
+                let summary = format!(" {} in {took}{reproducible}", build.version);
+                self.ended = Some(Ended { package: build.package.clone(), summary, lines });
             }
             Seen::Asked(request) => {
-                self.say(&format!("somebody asked to {} {}", request.kind.as_str(), request.package));
+                self.say(&request_line(request));
             }
             Seen::Refused { request, reason } => {
                 self.say(&format!("cannot {} {}: {reason}", request.kind.as_str(), request.package));
@@ -130,7 +130,7 @@ impl View for Plain {
                 })
                 .collect();
             let what = if builds.is_empty() { "fetching".to_owned() } else { builds.join(", ") };
-            self.say(&format!("still at it: {what}"));
+            self.say(&format!("running: {what}"));
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use ratatui::text::Span;
 
-/// How many columns a text takes.
+/// The width of a text in columns.
 pub fn width(text: &str) -> usize {
     Span::raw(text).width()
 }
 
-/// The beginning of a text that fits; its cut is marked where there is room for the mark.
+/// The part of a text that fits. A mark shows the cut, if there is room for it.
 pub fn cut(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -18,17 +18,17 @@ pub fn cut(text: &str, columns: usize) -> String {
     kept
 }
 
-/// The text in pieces that fit.
+/// Wraps a text.
 pub fn wrap(text: &str, columns: usize) -> Vec<String> {
     let mut rest = text;
     let mut rows = Vec::new();
     while width(rest) > columns {
         let mut row = first(rest, columns);
         if row.is_empty() {
-            // Not one character fits: the rest cannot be shown.
+            // No character fits.
             return rows;
         }
-        // A break between words, unless that leaves much of the row empty.
+        // Breaks between words, unless that leaves much of the row empty.
         if let Some(space) = row.rfind(' ').filter(|space| width(&row[..*space]) * 2 > columns) {
             row = &row[..=space];
         }

@@ -1,6 +1,6 @@
-//! Whether the terminal shows what is typed: not while a picture is on the screen, which it would spoil.
+//! The echo of the terminal, which is off while a picture is on the screen: typed keys would spoil it.
 //!
-//! Only the echo changes, so that keys keep their meaning, and what is typed waits for the next program that reads the
+//! Nothing else changes, so that keys keep their meaning, and typed text waits for the next program that reads the
 //! terminal. Only a process in the foreground changes it: in the background the terminal belongs to the shell, and the kernel
 //! would stop the process.
 
@@ -9,10 +9,10 @@ use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What shows typed characters.
+/// The flags that show typed characters.
 const ECHO: LocalModes = LocalModes::ECHO.union(LocalModes::ECHONL);
 
-/// The bits of [`ECHO`] that were turned off, and 0 when none are. A signal handler reads it, so that it is no lock.
+/// The bits of [`ECHO`] that were turned off; 0 if none. Not a lock, since a signal handler reads it.
 static TURNED_OFF: AtomicU32 = AtomicU32::new(0);
 
 /// Turns the echo off, if it is on.
@@ -36,7 +36,7 @@ pub fn restore() {
     let off = TURNED_OFF.swap(0, Ordering::Relaxed);
     if let Ok(mut modes) = tcgetattr(io::stderr()) {
         modes.local_modes |= LocalModes::from_bits_retain(off);
-        // Of a terminal that is gone nothing has to be restored.
+        // If the terminal is gone, there is nothing to restore.
         let _ = tcsetattr(io::stderr(), OptionalActions::Now, &modes);
     }
 }

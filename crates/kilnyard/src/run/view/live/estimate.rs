@@ -1,13 +1,13 @@
-//! When a run will be over, as far as anybody can tell.
+//! The estimated end of a run.
 
 use super::super::{BuildSeen, Snapshot};
 use kilnyard_model::result::PackageState;
 use std::time::Instant;
 
-/// Beyond this a number says nothing any more.
+/// No estimate beyond this.
 const LEFT_SECONDS_MAX: f64 = 30.0 * 86_400.0;
 
-/// How many builds there were so far; what they took says how fast this goes.
+/// The number of finished builds, from which the pace follows.
 pub fn worked(snapshot: &Snapshot) -> u64 {
     [PackageState::Built, PackageState::Unchanged, PackageState::Failed]
         .into_iter()
@@ -15,8 +15,8 @@ pub fn worked(snapshot: &Snapshot) -> u64 {
         .sum()
 }
 
-/// How long it takes yet: what the plan leaves, but no less than the longest path that is open. Past the
-/// plan's end the pace so far counts. None where nothing is known.
+/// The seconds left: by the plan, but no less than the longest open path. After the planned end, by the pace until now. None if
+/// unknown.
 pub fn left_seconds(snapshot: &Snapshot, worked_before: u64, now: Instant) -> Option<f64> {
     let elapsed = now.saturating_duration_since(snapshot.started).as_secs_f64();
     let (done, total) = snapshot.done();
@@ -24,13 +24,13 @@ pub fn left_seconds(snapshot: &Snapshot, worked_before: u64, now: Instant) -> Op
     if open == 0 {
         return Some(0.0);
     }
-    // The open path starts with something that is being built, as a rule with what has gone on longest.
+    // The open path starts with a running build, usually the oldest one.
     let gone = |build: &BuildSeen| {
         let gone = now.saturating_duration_since(build.started).as_secs_f64();
         gone.min(positive(build.estimate_seconds))
     };
     if open == snapshot.builds.len() as u64 {
-        // Nothing waits any more: the last of these is the end, whatever the plan said.
+        // No package waits: the last of these builds is the end.
         let left = snapshot.builds.iter().map(|build| positive(build.estimate_seconds) - gone(build));
         return sensible(left.fold(0.0, f64::max));
     }
@@ -55,7 +55,7 @@ fn positive(seconds: f64) -> f64 {
     if seconds.is_finite() { seconds.max(0.0) } else { 0.0 }
 }
 
-/// No finer than it is known.
+/// Rounds to the precision of the estimate.
 pub fn rounded(seconds: f64) -> f64 {
     let step = match seconds {
         ..120.0 => 5.0,
@@ -99,7 +99,7 @@ mod tests {
         }
         assert_eq!(left_seconds(&run, 0, now).map(f64::round), Some(50.0));
         run.builds.iter_mut().for_each(|build| build.started = ago(now, 500));
-        assert_eq!(left_seconds(&run, 0, now), None, "past what was expected, nobody knows");
+        assert_eq!(left_seconds(&run, 0, now), None, "past the estimate, the rest is unknown");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What the picture of a run says: a header, a line a slot, a last line. From a snapshot and a size alone.
+//! The lines of the picture of a run, from a snapshot and a size: a header, a line for each slot, a footer.
 
 use super::super::{BuildSeen, Snapshot};
 use super::machine::Machine;
@@ -11,29 +11,29 @@ use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
 use std::time::Instant;
 
-/// Between two facts on a line.
+/// The separator of facts on a line.
 const GAP: &str = "  ";
-/// A bar longer than this tells no more.
+/// The longest useful bar, in columns.
 const BAR_COLUMNS_MAX: usize = 24;
-/// A bar shorter than this tells nothing.
+/// The shortest useful bar, in columns.
 const BAR_COLUMNS_MIN: usize = 5;
-/// Longer names than this push everything else off the line.
+/// The widest column of names.
 const NAME_COLUMNS_MAX: usize = 36;
-/// A name shorter than this is hard to know again.
+/// The narrowest column of names.
 const NAME_COLUMNS_MIN: usize = 16;
 
-/// What a picture shows beside the snapshot.
+/// The facts of a picture that are not in the snapshot.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     /// Now.
     pub now: Instant,
-    /// The clock on the wall.
+    /// The local time.
     pub clock: DateTime,
     /// The machine.
     pub machine: Machine,
-    /// How many builds there were before this process took the run up.
+    /// The number of builds before this process started or resumed the run.
     pub worked_before: u64,
-    /// Whether a signal came.
+    /// Whether the run was interrupted.
     pub is_stopping: bool,
 }
 
@@ -46,14 +46,14 @@ pub fn clock(seconds: f64) -> String {
     }
 }
 
-/// How many rows a picture gets: one a slot and two more, but most of a screen stays for what scrolls up.
+/// The height of the picture: a row for each slot and two more, but most of the screen is left for lines that scroll up.
 pub fn rows(slots: u32, screen_rows: u16) -> u16 {
     let wanted = u16::try_from(slots).unwrap_or(u16::MAX).saturating_add(2);
     let room = (u32::from(screen_rows) * 2 / 3) as u16;
     wanted.min(room.max(3)).min(screen_rows)
 }
 
-/// The picture: no more rows than asked for, none wider than asked for.
+/// The lines of the picture, which fit into these columns and rows.
 pub fn picture(snapshot: &Snapshot, moment: &Moment, columns: usize, rows: usize) -> Vec<Line<'static>> {
     let mut picture = vec![header(snapshot, moment, columns)];
     if rows > 2 {
@@ -111,7 +111,7 @@ fn left(snapshot: &Snapshot, moment: &Moment) -> Option<f64> {
     left.filter(|left| *left > 0.0).map(estimate::rounded)
 }
 
-/// One line a slot where they all fit; else the builds that go on longest, and how many more there are.
+/// A line for each slot if they fit, or the oldest builds and the number of the others.
 fn slots(snapshot: &Snapshot, moment: &Moment, columns: usize, rows: usize) -> Vec<Line<'static>> {
     let mut builds: Vec<&BuildSeen> = snapshot.builds.iter().collect();
     if snapshot.slots as usize <= rows && builds.len() <= rows {
@@ -125,7 +125,7 @@ fn slots(snapshot: &Snapshot, moment: &Moment, columns: usize, rows: usize) -> V
                 lines.extend(texts.next());
                 continue;
             }
-            // Something is ready and there is room for it: what it needs is on its way.
+            // A package is ready and a slot is free: its inputs are being fetched.
             let what = match fetching {
                 0 => "free".to_owned(),
                 _ => format!("fetching ({} so far)", words::size(snapshot.bytes_fetched)),
@@ -148,12 +148,12 @@ fn slots(snapshot: &Snapshot, moment: &Moment, columns: usize, rows: usize) -> V
     lines
 }
 
-/// The builds in columns; the less telling ones are left out where there is no room.
+/// A table of builds. Less important columns are left out if they do not fit.
 fn table(builds: &[&BuildSeen], moment: &Moment, columns: usize) -> Vec<Line<'static>> {
     let cells: Vec<[String; 7]> = builds.iter().map(|build| cells(build, moment)).collect();
     let widest = |column: usize| cells.iter().map(|row| columns::width(&row[column])).max().unwrap_or(0);
     let widths: Vec<usize> = (0..7).map(widest).collect();
-    // The name comes second, and takes what is left.
+    // The second column, the name, takes the remaining width.
     let choices: [&[usize]; 5] = [&[0, 2, 3, 4, 5, 6], &[0, 2, 3, 4, 6], &[0, 2, 3, 4], &[0, 2, 3], &[0, 3]];
     let room = |choice: &[usize]| {
         let taken: usize = choice.iter().map(|column| widths[*column] + GAP.len()).sum();
@@ -168,7 +168,7 @@ fn table(builds: &[&BuildSeen], moment: &Moment, columns: usize) -> Vec<Line<'st
         spans.push(Span::from(padded(&columns::cut(&row[1], name), name)));
         for column in &choice[1..] {
             spans.push(Span::from(GAP));
-            // Numbers stand to the right, words to the left.
+            // Numbers are aligned right, words left.
             let cell = match column {
                 3 | 5 | 6 => format!("{:>1$}", row[*column], widths[*column]),
                 _ => padded(&row[*column], widths[*column]),
@@ -224,7 +224,7 @@ fn last(snapshot: &Snapshot, moment: &Moment, columns: usize) -> Line<'static> {
     fit(vec![Span::from(text.clone()).dim()], columns)
 }
 
-/// `end about 14:35`, with the day where it is another one.
+/// `end about 14:35`, with the day if it is not today.
 fn end(left_seconds: f64, clock: DateTime) -> Option<String> {
     let end = clock.checked_add(SignedDuration::from_secs(left_seconds as i64)).ok()?;
     let form = if end.date() == clock.date() { "%H:%M" } else { "%a %d %b %H:%M" };
@@ -235,7 +235,7 @@ fn padded(text: &str, columns: usize) -> String {
     format!("{text}{:1$}", "", columns.saturating_sub(columns::width(text)))
 }
 
-/// The spans as far as they fit.
+/// Cuts the spans to the width.
 fn fit(spans: Vec<Span<'static>>, columns: usize) -> Line<'static> {
     let mut room = columns;
     let mut kept = Vec::new();
@@ -248,7 +248,7 @@ fn fit(spans: Vec<Span<'static>>, columns: usize) -> Line<'static> {
         room -= width;
         kept.push(span);
     }
-    // Blanks at the end are in the way when a terminal gets narrower and wraps what it shows.
+    // Trailing blanks would be wrapped when the terminal gets narrower.
     while let Some(last) = kept.last_mut() {
         let text = last.content.trim_end().to_owned();
         if text.is_empty() {

@@ -1,20 +1,20 @@
-//! What the whole machine is doing: cores and memory, from the kernel's tables.
+//! The load of the machine: cores and memory, from `/proc`.
 
 use std::time::{Duration, Instant};
 
-/// Shorter spans than this say nothing about how busy cores are: the kernel counts in hundredths of a second.
+/// The shortest interval for CPU load: the kernel counts in hundredths of a second.
 const SPAN_MIN: Duration = Duration::from_secs(1);
 
-/// How busy the machine is.
+/// The load of the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Machine {
-    /// Cores' worth of work, of how many.
+    /// Busy cores, and all cores.
     pub cores: Option<(f64, u32)>,
-    /// Bytes in use, of how many.
+    /// Memory in use, and all memory, in bytes.
     pub memory_bytes: Option<(u64, u64)>,
 }
 
-/// The time that cores have spent, in ticks.
+/// The CPU time of all cores, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Spent {
     busy: u64,
@@ -22,7 +22,7 @@ struct Spent {
     cores: u32,
 }
 
-/// Looks now and then, and remembers.
+/// Samples the load.
 #[derive(Debug, Default)]
 pub struct Gauge {
     machine: Machine,
@@ -31,7 +31,7 @@ pub struct Gauge {
 }
 
 impl Gauge {
-    /// How busy the machine has been of late.
+    /// The load since the last sample.
     pub fn machine(&mut self, now: Instant) -> Machine {
         let is_fresh = self.looked.is_some_and(|at| now.saturating_duration_since(at) < SPAN_MIN);
         if !is_fresh {
@@ -51,7 +51,7 @@ fn spent(stat: &str) -> Option<Spent> {
     if fields.next() != Some("cpu") {
         return None;
     }
-    // user, nice, system, idle, waiting for a disk, interrupts, soft interrupts, stolen; what guests used is in user.
+    // user, nice, system, idle, iowait, irq, softirq, steal; guest time is part of user (proc_stat(5)).
     let ticks: Vec<u64> = fields.take(8).map_while(|field| field.parse().ok()).collect();
     let all = ticks.iter().fold(0, |sum: u64, ticks| sum.saturating_add(*ticks));
     let idle = ticks.get(3)?.saturating_add(*ticks.get(4).unwrap_or(&0));
@@ -64,7 +64,7 @@ fn spent(stat: &str) -> Option<Spent> {
 
 fn busy(before: Spent, after: Spent) -> Option<(f64, u32)> {
     let all = after.all.checked_sub(before.all).filter(|all| *all > 0)?;
-    // What waits for a disk can shrink, and then this can go back.
+    // iowait can decrease, and with it this sum.
     let busy = after.busy.saturating_sub(before.busy).min(all);
     Some((busy as f64 / all as f64 * f64::from(after.cores), after.cores))
 }

@@ -1,9 +1,8 @@
 //! The terminal behind the picture.
 //!
-//! Everything goes through a buffer, so that a redraw is one write. The cursor is asked for only when a
-//! picture is placed, on the terminal itself and not on standard output, and only for a moment without
-//! echo; signals from the keyboard stay on, and the terminal is left in the mode that it was in.
-//! Known downside: what is typed in that moment is lost.
+//! Output is buffered, so that a redraw is one write. The cursor's position is queried only when a picture is placed, over the terminal
+//! itself and not standard output. The echo is off during the query; signals from the keyboard stay on, and the mode is restored.
+//! Known downside: keys that are typed during the query are lost.
 
 use ratatui::backend::{Backend, ClearType, CrosstermBackend, WindowSize};
 use ratatui::buffer::Cell;
@@ -16,12 +15,12 @@ use std::io::{self, Read, Write};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// How long a terminal may take to say where its cursor is: a slow line answers, a dumb one never does.
+/// How long to wait for the cursor's position: a slow line answers, a dumb terminal never does.
 const ANSWER_MAX: Duration = Duration::from_millis(500);
-/// An answer is about ten bytes; what was typed before it may come first.
+/// An answer has about ten bytes; typed keys may come before it.
 const ANSWER_BYTES_MAX: usize = 4096;
 
-/// What is to be written, until it is sent.
+/// Buffered output.
 #[derive(Clone, Debug, Default)]
 pub struct Pending(Rc<RefCell<Vec<u8>>>);
 
@@ -52,7 +51,7 @@ pub fn is_ours() -> bool {
     foreground.is_ok_and(|group| group == rustix::process::getpgrp())
 }
 
-/// Columns and rows; none where the terminal does not know or is gone.
+/// Columns and rows; none if the terminal is gone or does not know them.
 pub fn size() -> Option<Size> {
     let size = rustix::termios::tcgetwinsize(io::stderr()).ok()?;
     (size.ws_col > 0 && size.ws_row > 0).then_some(Size { width: size.ws_col, height: size.ws_row })
@@ -69,7 +68,7 @@ impl Drop for Quiet<'_> {
     }
 }
 
-/// Where the cursor is; none where the terminal does not say.
+/// The cursor's position; none if the terminal does not answer.
 pub fn cursor() -> Option<Position> {
     if !is_ours() {
         return None;
@@ -89,7 +88,7 @@ pub fn cursor() -> Option<Position> {
         let left = ANSWER_MAX.checked_sub(asked.elapsed())?;
         let timeout = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
         let mut waiting = [PollFd::new(&terminal, PollFlags::IN)];
-        // Interrupted by a signal: asks for the rest of the time again.
+        // Interrupted by a signal: waits for the rest of the time.
         let _ = poll(&mut waiting, Some(&timeout));
         let mut bytes = [0; 64];
         let count = match terminal.read(&mut bytes) {
@@ -105,7 +104,7 @@ pub fn cursor() -> Option<Position> {
     None
 }
 
-/// `ESC [ row ; column R`, counted from one, wherever it stands.
+/// Finds `ESC [ row ; column R`, counted from one.
 fn parse(answer: &[u8]) -> Option<Position> {
     let text = String::from_utf8_lossy(answer);
     text.match_indices("\u{1b}[").find_map(|(index, start)| {
@@ -116,7 +115,7 @@ fn parse(answer: &[u8]) -> Option<Position> {
     })
 }
 
-/// A terminal of a size that stays, whose cursor is where it was put.
+/// A terminal of fixed size, which remembers where its cursor was put.
 pub struct Screen<B> {
     inner: B,
     size: Size,
@@ -140,8 +139,7 @@ impl<B> Screen<B> {
 impl<B: Backend> Backend for Screen<B> {
     type Error = B::Error;
 
-    /// Blanks at the end of a row are not written but cleared: else every line would wrap when the terminal
-    /// gets narrower, and be copied with them.
+    /// Trailing blanks of a row are cleared and not written: they would be wrapped when the terminal gets narrower, and copied.
     fn draw<'a, I>(&mut self, content: I) -> Result<(), B::Error>
     where
         I: Iterator<Item = (u16, u16, &'a Cell)>,
@@ -152,7 +150,7 @@ impl<B: Backend> Backend for Screen<B> {
             let reaches_edge = row.last().is_some_and(|cell| cell.0 + 1 == self.size.width);
             let mut kept = row.len();
             while reaches_edge && kept > 0 && is_blank(&row[kept - 1]) {
-                // Cells that are the same as before are not among these.
+                // Unchanged cells are not among these.
                 if kept < row.len() && row[kept - 1].0 + 1 != row[kept].0 {
                     break;
                 }
@@ -211,12 +209,12 @@ impl<B: Backend> Backend for Screen<B> {
 
 #[cfg(test)]
 impl Screen<ratatui::backend::TestBackend> {
-    /// A terminal that is no more than its cells.
+    /// A terminal of cells in memory.
     pub fn cells(size: Size, at: Position) -> Self {
         Screen { inner: ratatui::backend::TestBackend::new(size.width, size.height), size, at }
     }
 
-    /// Its rows, without what is blank at their ends.
+    /// Its rows, without trailing blanks.
     pub fn rows(&self) -> Vec<String> {
         let width = usize::from(self.size.width);
         let row = |cells: &[Cell]| cells.iter().map(Cell::symbol).collect::<String>().trim_end().to_owned();

@@ -48,8 +48,8 @@ fn moment() -> Moment {
     }
 }
 
-fn told(text: &str) -> Told {
-    Told { style: Style::new().fg(Color::Red), indent: 0, text: text.to_owned() }
+fn paragraph(text: &str) -> Paragraph {
+    Paragraph { style: Style::new().fg(Color::Red), indent: 0, text: text.to_owned() }
 }
 
 fn terminal(width: u16, height: u16, row: u16, rows: u16) -> Terminal<Screen<ratatui::backend::TestBackend>> {
@@ -62,7 +62,7 @@ fn lines_scroll_up_above_the_picture() {
     let mut terminal = terminal(80, 10, 0, 4);
     let run = snapshot(2, 1);
     for number in 0..20 {
-        scroll(&mut terminal, &[told(&format!("line {number}"))], true).unwrap();
+        scroll(&mut terminal, &[paragraph(&format!("line {number}"))], true).unwrap();
         draw(&mut terminal, &run, &moment(), true).unwrap();
     }
     let rows = terminal.backend().rows();
@@ -96,7 +96,7 @@ fn any_size_can_be_drawn() {
         for height in [1, 2, 3, 4, 12, 24] {
             for slots in [0, 2, 64] {
                 let mut terminal = terminal(width, height, height - 1, lines::rows(slots, height));
-                let failure = [told("a failure of some length with 漢字 in it"), told("")];
+                let failure = [paragraph("a failure of some length with 漢字 in it"), paragraph("")];
                 scroll(&mut terminal, &failure, true).unwrap();
                 draw(&mut terminal, &snapshot(slots, slots), &moment(), true).unwrap();
                 take_off(&mut terminal).unwrap();

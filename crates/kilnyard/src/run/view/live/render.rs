@@ -1,6 +1,6 @@
-//! What is said once and stays: lines that scroll up above the picture.
+//! The lines that scroll up above the picture.
 
-use super::super::{BuildEnd, BuildSeen, RELOADING, Seen, Snapshot};
+use super::super::{BuildEnd, BuildSeen, RELOADING, Seen, Snapshot, request_line};
 use super::{columns, lines::clock};
 use crate::causes::{COUNTED, Report, Reported};
 use crate::words;
@@ -11,22 +11,22 @@ use kilnyard_store::RunState;
 use ratatui::style::{Color, Style};
 use std::time::Instant;
 
-/// No more lines of a failure than this: the rest is in the report.
+/// The most lines of a failure; the report has all.
 const FAILURE_LINES_MAX: usize = 20;
 
-/// A line with its look. What it says, it says in words too.
+/// A line with its style, which adds no information.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Told {
-    /// How it looks.
+pub struct Paragraph {
+    /// Its style.
     pub style: Style,
-    /// Spaces in front of each of its rows.
+    /// The number of spaces before each of its rows.
     pub indent: usize,
-    /// What it says, clean.
+    /// Its text, without control characters.
     pub text: String,
 }
 
-impl Told {
-    /// The rows that it takes.
+impl Paragraph {
+    /// Its rows at this width.
     pub fn rows(&self, columns: usize) -> Vec<String> {
         let indent = self.indent.min(columns / 4);
         let rows = columns::wrap(&self.text, columns - indent);
@@ -34,7 +34,7 @@ impl Told {
     }
 }
 
-/// What a build came to, until it is known what that makes of its package.
+/// The end of a build, until the state of its package follows.
 #[derive(Debug)]
 struct Ended {
     package: String,
@@ -44,23 +44,23 @@ struct Ended {
     lines: Vec<String>,
 }
 
-/// Puts what happens into words.
+/// Makes lines of what happens.
 #[derive(Debug, Default)]
-pub struct Teller {
+pub struct Renderer {
     ended: Option<Ended>,
     reported: Reported,
 }
 
-impl Teller {
-    /// What is to be said about this.
-    pub fn tell(&mut self, seen: &Seen, snapshot: &Snapshot, now: Instant) -> Vec<Told> {
+impl Renderer {
+    /// The lines for this.
+    pub fn render(&mut self, seen: &Seen, snapshot: &Snapshot, now: Instant) -> Vec<Paragraph> {
         match seen {
             Seen::Began => {
                 let (done, total) = snapshot.done();
                 let verb = if snapshot.is_resumed { "resuming run" } else { "run" };
                 let packages = words::count(total.saturating_sub(done), "package");
                 one(format!(
-                    "{verb} {}: {packages} to look at, {} at once, {} expected",
+                    "{verb} {}: {packages}, {} in parallel, {} expected",
                     snapshot.run,
                     snapshot.slots,
                     words::duration(snapshot.expected_seconds)
@@ -71,9 +71,7 @@ impl Teller {
                 self.ended = Some(Ended::new(build, *end, now));
                 Vec::new()
             }
-            Seen::Asked(request) => {
-                one(format!("somebody asked to {} {}", request.kind.as_str(), text::line(&request.package)))
-            }
+            Seen::Asked(request) => one(text::line(&request_line(request))),
             Seen::Refused { request, reason } => one(format!(
                 "cannot {} {}: {}",
                 request.kind.as_str(),
@@ -94,7 +92,7 @@ impl Teller {
         state: PackageState,
         reason: &Reason,
         snapshot: &Snapshot,
-    ) -> Vec<Told> {
+    ) -> Vec<Paragraph> {
         let (done, total) = snapshot.done();
         let count = format!("[{done}/{total}]");
         let name = text::line(package);
@@ -104,7 +102,7 @@ impl Teller {
         };
         let ended = self.ended.take_if(|ended| ended.package == package);
         match state {
-            // Of these there can be thousands, and nothing was done about them.
+            // There may be thousands of these: the count is enough.
             PackageState::Waiting | PackageState::Ready | PackageState::Building | PackageState::UpToDate => {
                 Vec::new()
             }
@@ -128,21 +126,21 @@ impl Teller {
                 if report == Report::Counted {
                     return Vec::new();
                 }
-                let mut told = vec![styled(Color::Red, 0, format!("{count} FAILED {name}{because}"))];
-                told[0].style = told[0].style.bold();
+                let mut paragraphs = vec![styled(Color::Red, 0, format!("{count} FAILED {name}{because}"))];
+                paragraphs[0].style = paragraphs[0].style.bold();
                 let words = reason.to_string();
                 let more = words.lines().skip(1).map(str::to_owned);
                 let lines: Vec<String> = more.chain(ended.map_or(Vec::new(), |ended| ended.lines)).collect();
                 let shown = lines.iter().take(FAILURE_LINES_MAX);
-                told.extend(shown.map(|line| Told {
+                paragraphs.extend(shown.map(|line| Paragraph {
                     style: Style::new(),
                     indent: 4,
                     text: text::line(line),
                 }));
                 if report == Report::Last {
-                    told.extend(one(COUNTED.to_owned()));
+                    paragraphs.extend(one(COUNTED.to_owned()));
                 }
-                told
+                paragraphs
             }
         }
     }
@@ -160,12 +158,12 @@ impl Ended {
     }
 }
 
-fn one(text: String) -> Vec<Told> {
-    vec![Told { style: Style::new(), indent: 0, text }]
+fn one(text: String) -> Vec<Paragraph> {
+    vec![Paragraph { style: Style::new(), indent: 0, text }]
 }
 
-fn styled(color: Color, indent: usize, text: String) -> Told {
-    Told { style: Style::new().fg(color), indent, text }
+fn styled(color: Color, indent: usize, text: String) -> Paragraph {
+    Paragraph { style: Style::new().fg(color), indent, text }
 }
 
 #[cfg(test)]
@@ -175,13 +173,13 @@ mod tests {
     use kilnyard_model::order::Stage;
     use kilnyard_model::result::{Failure, FailureKind};
 
-    fn texts(told: &[Told]) -> Vec<&str> {
-        told.iter().map(|told| told.text.as_str()).collect()
+    fn texts(paragraphs: &[Paragraph]) -> Vec<&str> {
+        paragraphs.iter().map(|paragraph| paragraph.text.as_str()).collect()
     }
 
     #[test]
     fn a_failure_comes_with_its_lines_and_they_are_harmless() {
-        let (run, mut teller, now) = (snapshot(2, 2), Teller::default(), Instant::now());
+        let (run, mut renderer, now) = (snapshot(2, 2), Renderer::default(), Instant::now());
         let build = &run.builds[0];
         let failure = Failure {
             stage: Stage::Build,
@@ -191,46 +189,47 @@ mod tests {
             lines: (0..100).map(|line| format!("\u{1b}[2Jerror {line}\r")).collect(),
         };
         let end = BuildEnd { failure: Some(&failure), is_reproducible: None };
-        assert!(teller.tell(&Seen::BuildEnded(build, end), &run, now).is_empty());
+        assert!(renderer.render(&Seen::BuildEnded(build, end), &run, now).is_empty());
         let package = build.package.as_str();
         let failed = Seen::State {
             package,
             state: PackageState::Failed,
             reason: &Reason::impossible("build\u{7} went wrong"),
         };
-        let told = teller.tell(&failed, &run, now);
-        assert_eq!(texts(&told)[0], format!("[7/12] FAILED {package}: build went wrong"));
-        assert_eq!(texts(&told)[1], "error 0");
-        assert_eq!(told.len(), FAILURE_LINES_MAX + 1);
-        let again = teller.tell(&failed, &run, now);
+        let paragraphs = renderer.render(&failed, &run, now);
+        assert_eq!(texts(&paragraphs)[0], format!("[7/12] FAILED {package}: build went wrong"));
+        assert_eq!(texts(&paragraphs)[1], "error 0");
+        assert_eq!(paragraphs.len(), FAILURE_LINES_MAX + 1);
+        let again = renderer.render(&failed, &run, now);
         assert_eq!(again.len(), 1, "lines belong to one failure");
     }
 
     #[test]
     fn what_was_built_is_one_line_and_what_stays_none() {
-        let (run, mut teller, now) = (snapshot(2, 2), Teller::default(), Instant::now());
+        let (run, mut renderer, now) = (snapshot(2, 2), Renderer::default(), Instant::now());
         let build = &run.builds[0];
         let end = BuildEnd { failure: None, is_reproducible: Some(false) };
-        teller.tell(&Seen::BuildEnded(build, end), &run, now);
+        renderer.render(&Seen::BuildEnded(build, end), &run, now);
         let state = |state| Seen::State { package: &build.package, state, reason: &Reason::Undecided };
-        let told = teller.tell(&state(PackageState::Built), &run, now);
+        let paragraphs = renderer.render(&state(PackageState::Built), &run, now);
         let took = clock(now.saturating_duration_since(build.started).as_secs_f64());
         let expected = format!(
             "[7/12] built {} {} in {took}; built twice with DIFFERENT bytes",
             build.package, build.version
         );
-        assert_eq!(texts(&told), [expected]);
-        assert!(teller.tell(&state(PackageState::UpToDate), &run, now).is_empty());
-        assert_eq!(texts(&teller.tell(&state(PackageState::Skipped), &run, now)).len(), 1);
+        assert_eq!(texts(&paragraphs), [expected]);
+        assert!(renderer.render(&state(PackageState::UpToDate), &run, now).is_empty());
+        assert_eq!(texts(&renderer.render(&state(PackageState::Skipped), &run, now)).len(), 1);
     }
 
     #[test]
     fn rows_fit_any_width() {
-        let told = styled(Color::Red, 4, "a rather long line that has to be broken somewhere".to_owned());
+        let paragraph =
+            styled(Color::Red, 4, "a rather long line that has to be broken somewhere".to_owned());
         for columns in 1..70 {
-            let rows = told.rows(columns);
+            let rows = paragraph.rows(columns);
             assert!(rows.iter().all(|row| columns::width(row) <= columns), "{columns}: {rows:?}");
         }
-        assert_eq!(told.rows(80), ["    a rather long line that has to be broken somewhere"]);
+        assert_eq!(paragraph.rows(80), ["    a rather long line that has to be broken somewhere"]);
     }
 }

@@ -272,8 +272,8 @@ fn install(making: &mut Making, layer: &str) -> Result<()> {
         .into(),
     };
     let (yard, ids) = (making.yard, making.ids);
-    let base =
-        kilnyard_worker::BaseSandbox::new(&yard.folder, (Path::new(layer), Path::new(WORK)), ids, &command);
+    let folders = kilnyard_worker::BaseFolders { layer: Path::new(layer), beside: Path::new(WORK) };
+    let base = kilnyard_worker::BaseSandbox::new(&yard.folder, folders, ids, &command);
     making.run(&base.context(Kind::Machine, "make the base root")?.sandbox, INSTALLING)
 }
 

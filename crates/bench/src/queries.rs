@@ -206,6 +206,7 @@ fn build_records(run: u64, build: u64, number: usize, began: f64, state: Package
         version: format!("1.{number}-1+bk{run}"),
         worker: Some("kiln-1".to_owned()),
         cores: 16,
+        host: None,
         slot: (build % 8) as u32,
         key: format!("{build:064x}"),
         started_seconds: began,

@@ -2,6 +2,7 @@
 
 use super::Sqlite;
 use kilnyard_model::attempt::Attempt;
+use kilnyard_model::host::Host;
 use kilnyard_model::order::Key;
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, PackageState};
@@ -144,7 +145,7 @@ impl Sqlite {
     ) -> Result<Vec<BuildRow>, StoreError> {
         let sql = format!(
             "SELECT number, run, package, version, slot, key, started, ended, outcome, failure, reproducible,
-                    attempt, worker, cores
+                    attempt, worker, cores, kernel, cpu
              FROM build WHERE {condition}"
         );
         let mut failures: Vec<Option<String>> = Vec::new();
@@ -158,6 +159,10 @@ impl Sqlite {
                 version: row.get(3)?,
                 worker: row.get(12)?,
                 cores: row.get(13)?,
+                host: match (row.get(14)?, row.get(15)?) {
+                    (Some(kernel), Some(cpu)) => Some(Host { kernel, cpu }),
+                    _ => None,
+                },
                 slot: row.get(4)?,
                 key: row.get(5)?,
                 started_seconds: row.get(6)?,

@@ -187,10 +187,14 @@ impl Sqlite {
     }
 
     pub(super) fn read_current(&self, name: Option<&str>) -> Result<Vec<Current>, StoreError> {
-        let lines_column = if name.is_some() { "key_lines" } else { "''" };
+        // To find the end of a scope's rows by the primary key, SQLite reads each of them whole, with the lines of its key. The plus
+        // makes it go through the table instead, in which it passes over them.
+        let (lines_column, condition) = match name {
+            Some(_) => ("key_lines", "scope = ?2 AND package = ?1"),
+            None => ("''", "+scope = ?2 AND ?1 IS NULL"),
+        };
         let sql = format!(
-            "SELECT package, build, recipe_version, revision, key, {lines_column} FROM current
-             WHERE scope = ?2 AND (?1 IS NULL OR package = ?1)"
+            "SELECT package, build, recipe_version, revision, key, {lines_column} FROM current WHERE {condition}"
         );
         let mut all = self.rows(&sql, (name, self.number), |row| {
             Ok(Current {

@@ -144,7 +144,7 @@ impl<'a> Making<'a> {
         let lines: Vec<&str> = text.lines().collect();
         let last = &lines[lines.len().saturating_sub(LINES_SHOWN)..];
         error.causes.extend(last.iter().map(|line| (*line).to_owned()));
-        if text.contains("run mmdebstrap") || !Path::new("/usr/bin/mmdebstrap").exists() {
+        if !Path::new("/usr/bin/mmdebstrap").exists() {
             return error.hint(Remedy::packages(&["mmdebstrap"]));
         }
         error.hint(format!("zstdless {}.zst", path.display()))

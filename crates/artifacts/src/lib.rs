@@ -1,13 +1,12 @@
-//! Artifacts: files that are known by the SHA-256 of their content, written once and never changed.
+//! Artifacts: files that are named by the SHA-256 of their content, written once and never changed.
 //!
-//! [`Artifacts`] is what a store of them does; [`Folder`] is one in a folder. What is put in is hashed on the way, and has a name only
-//! when all of it is on the disk. A file may lie there compressed: its name is the hash of the uncompressed form, and whoever
-//! reads gets that.
+//! [`Artifacts`] is the contract of a store, and [`Folder`] a store in a folder. Content is hashed while it is written, and gets its name
+//! when all of it is on disk. A file may be stored compressed: its name is the hash of the uncompressed form, which readers get.
 //!
-//! What must hold: a name that is there has the content that it says, whatever was killed or lost power when. What is read
-//! can still be damaged by a disk, so that [`copy`] hashes what it carries.
+//! Invariant: a name that exists has the right content, whatever was killed or lost power when. A disk can still damage it, so that
+//! [`copy`] hashes what it copies.
 //!
-//! Known downside: whether two writers put the same content is found out when both have written it.
+//! Known downside: two writers of the same content both write it.
 
 #![forbid(unsafe_code)]
 
@@ -37,16 +36,16 @@ pub enum ArtifactError {
     /// It is not there.
     #[error("there is no artifact {0}")]
     Missing(Sha256Hex),
-    /// It has another content than its name says: a disk, or a store that lies.
+    /// Its content does not match its name: a damaged disk, or a lying store.
     #[error("the artifact {expected} has the content of {found}")]
     Differs {
         /// Its name.
         expected: Sha256Hex,
-        /// What its content is.
+        /// The digest of its content.
         found: Sha256Hex,
     },
-    /// It has another size than whoever asked for it was told.
-    #[error("the artifact {sha256} has more or less than {size_bytes} bytes")]
+    /// Its size is not the expected one.
+    #[error("the artifact {sha256} does not have {size_bytes} bytes")]
     Size {
         /// Its name.
         sha256: Sha256Hex,
@@ -128,7 +127,7 @@ impl ArtifactError {
 enum Fault {
     #[error("it is {found}, and should be {expected}")]
     Differs { expected: Sha256Hex, found: Sha256Hex },
-    #[error("{sha256} has more or less than {size_bytes} bytes")]
+    #[error("{sha256} does not have {size_bytes} bytes")]
     Size { sha256: Sha256Hex, size_bytes: u64 },
 }
 

@@ -18,12 +18,12 @@ pub struct Arguments {
     /// Work on a yard that belongs to another user, who can then use what you may do.
     #[arg(long, global = true)]
     pub foreign_yard: bool,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// The commands in the order in which people meet them; what is missing here comes last.
+/// The order of the commands in the help; others come last.
 const ORDER: [&str; 29] = [
     "demo",
     "init",
@@ -56,7 +56,7 @@ const ORDER: [&str; 29] = [
     "completions",
 ];
 
-/// The command line, with all that families add to it.
+/// The command line, with what families add to it.
 pub fn command() -> clap::Command {
     let command = FAMILIES.iter().fold(Arguments::command(), |all, family| family.commands(all));
     ORDER
@@ -65,7 +65,7 @@ pub fn command() -> clap::Command {
         .fold(command, |all, (place, name)| all.mut_subcommand(name, |command| command.display_order(place)))
 }
 
-/// A command line that was read, before it is known whose command it is.
+/// A parsed command line, before its command is looked up.
 pub struct Given {
     /// All arguments.
     pub arguments: ArgMatches,
@@ -76,7 +76,7 @@ pub struct Given {
 }
 
 impl Given {
-    /// Reads the command line of this process; ends it where that is wrong, or asks for help.
+    /// Parses the command line of this process. Exits if it is invalid or asks for help.
     pub fn read() -> Given {
         let arguments = command().get_matches();
         let given = arguments.get_one::<PathBuf>("yard").cloned().unwrap_or_else(|| HERE.into());
@@ -87,8 +87,7 @@ impl Given {
         Given { yard, is_foreign: arguments.get_flag("foreign_yard"), arguments }
     }
 
-    /// The yard, where a later command has to name it too: it is neither the current folder nor that of the
-    /// environment.
+    /// The yard, if a later command has to name it too: it is neither the current folder nor `KILNYARD_YARD`.
     pub fn yard_to_name(&self) -> Option<PathBuf> {
         let environment = environment_of_process();
         let of_environment =
@@ -97,92 +96,91 @@ impl Given {
     }
 }
 
-/// The folder of the demo's yard, where the command line names `given` for yards and this folder for the demo.
+/// The folder of the demo's yard, from `--yard` (`given`) and the demo's own argument.
 fn demo_folder(given: &Path, folder: Option<&PathBuf>) -> PathBuf {
     let given = (given != Path::new(HERE)).then(|| given.to_owned());
     folder.cloned().or(given).unwrap_or_else(|| PathBuf::from("demo-yard"))
 }
 
-/// The current folder, which is a yard's where nobody says otherwise.
+/// The current folder, the default of `--yard`.
 const HERE: &str = ".";
 
 const EXIT_CODES: &str = "Exit codes: 0 all well; 1 some packages failed; 2 usage or configuration; \
 3 this machine lacks something; 4 internal; 130 interrupted.";
 
-/// The commands, in the order in which people meet them.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Build the demo set from this machine's mirror, from nothing to a repository.
+    /// Build a demo set from this machine's mirror, up to a repository.
     Demo(Demo),
     /// Make a yard.
     #[command(subcommand)]
     Init(Init),
-    /// Check what this machine allows and has, and say how to get what is missing.
+    /// Check what this machine has and allows, with commands for what is missing.
     Doctor(Json),
-    /// Fetch and verify the archive's index; or ask every directory of a tree for its packages.
+    /// Fetch and verify the archive's index, or scan the directories of a tree.
     Scan(Scan),
-    /// Say what a build would do, in which order, and why.
+    /// Show what would be built, in which order, and why.
     Plan(Plan),
-    /// Build what is not up to date, publish it, and write the report.
+    /// Build what is out of date, publish it, and write the report.
     Build(Build),
-    /// Show how the run that is going on, or the last one, stands.
+    /// Show the state of the current or last run.
     Status(Status),
-    /// Show a log, at the line that matters.
+    /// Show a log, at the first telling line.
     Log(Log),
-    /// Say why a package was built, left out, waits, or failed.
+    /// Explain why a package was built, left out, blocked or failed.
     Why(Package),
-    /// Show runs, or the builds of one package; import the times of another builder.
+    /// Show runs, or the builds of a package; import build times of another builder.
     History(History),
     /// Compare two runs: newly failing, newly fixed, slower, larger.
     Diff(Diff),
-    /// Try a failed package again, in the run that is going on or in the next.
+    /// Retry a failed package, in the current run or the next one.
     Retry(Names),
-    /// Leave a package out of the run that is going on.
+    /// Skip a package in the current run.
     Skip(Names),
-    /// Build a package, and what it needs, before all others.
+    /// Move a package and its dependencies to the front.
     Bump(Names),
     /// Enter the root of a package's last failed build.
     Shell(Shell),
-    /// Look at the roots that builds happen in.
+    /// Inspect build roots.
     #[command(subcommand)]
     Root(Root),
-    /// Write what one build is made of, to be performed by `worker` without the yard, on this machine or another.
+    /// Export one build with everything it needs, for `worker` on this or another machine.
     Lease(Lease),
-    /// Perform one build from its lease, without a yard.
+    /// Perform an exported build, without a yard.
     Worker(Worker),
-    /// Write the repository from what was built.
+    /// Write the repository from the current outputs.
     Publish(Publish),
-    /// Remove what is not needed any more.
+    /// Remove files that are no longer needed.
     Clean(Clean),
-    /// Put a store that is lost or damaged back: from its last good backup, and from the repository.
+    /// Restore a lost or damaged store, from its last good backup and the repository.
     Restore(Restore),
-    /// Play a run through in simulated time: how long it takes on which machines, and what it is bound by.
+    /// Simulate a run: how long it takes on given machines, and what limits it.
     Simulate(Simulate),
-    /// Run a command that sees files as root does, without being root; a link to this program named fakeroot does
-    /// the same.
+    /// Run a command that believes to be root; a link to this program named fakeroot does the same.
     #[command(after_help = kilnyard_fakeroot::launch::USAGE)]
     Fakeroot {
-        /// Options of fakeroot, and the command.
+        /// The options of fakeroot, and the command.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
         words: Vec<std::ffi::OsString>,
     },
     /// Measure Kilnyard on this machine.
     Bench(BenchOptions),
-    /// Write the way to make roots that is fastest here into the configuration.
+    /// Configure the fastest root backend of this machine.
     Tune(Tune),
-    /// Print the completions of a shell.
+    /// Print shell completions.
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
     },
-    /// Write the manual pages into a folder.
+    /// Write the manual pages to a folder.
     Man {
         /// The folder.
         folder: PathBuf,
     },
 }
 
-/// Whether the answer is for a program.
+/// Output for programs.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Json {
     /// Print JSON.
@@ -202,7 +200,7 @@ pub struct Demo {
     /// Do not install missing packages on this machine, even as root.
     #[arg(long)]
     pub no_install: bool,
-    /// Print events as JSON, one a line.
+    /// Print events as JSON, one per line.
     #[arg(long)]
     pub json: bool,
 }
@@ -210,19 +208,19 @@ pub struct Demo {
 /// `scan`; families add to it.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Scan {
-    /// Print what was done as JSON.
+    /// Print the result as JSON.
     #[arg(long, display_order = LAST)]
     pub json: bool,
 }
 
-/// Behind what families add.
+/// The place after the options of families.
 const LAST: usize = 100;
 
 /// `init`, with the name of a family and its arguments.
 pub struct Init {
     /// The family.
     pub family: &'static dyn Entry,
-    /// What it is given.
+    /// Its arguments.
     pub arguments: ArgMatches,
 }
 
@@ -266,7 +264,7 @@ pub struct Plan {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-    /// Show packages that are up to date as well.
+    /// Show up-to-date packages too.
     #[arg(long)]
     pub all: bool,
 }
@@ -274,40 +272,40 @@ pub struct Plan {
 /// `build`.
 #[derive(Debug, Args)]
 pub struct Build {
-    /// Only these, and what they need. Of a tree, the name of a category, such as mail, stands for its packages.
+    /// Build only these and their dependencies. In a tree, a category such as mail stands for its packages.
     #[arg(value_name = "PACKAGE")]
     pub packages: Vec<String>,
-    /// Build the named packages even if their outputs are right.
+    /// Build the named packages even if they are up to date.
     #[arg(long, requires = "packages")]
     pub force: bool,
-    /// Build each package twice, also what is up to date, and say whether the bytes are the same.
+    /// Build each package twice, even if it is up to date, and compare the bytes.
     #[arg(long)]
     pub check_reproducible: bool,
-    /// Use the index as it is, without asking the mirror for a newer one.
+    /// Use the current index without asking for a newer one.
     #[arg(long)]
     pub no_scan: bool,
-    /// Do not publish.
+    /// Do not update the repository.
     #[arg(long)]
     pub no_publish: bool,
-    /// Builds at once, at most; as many as keep the cores busy by default.
+    /// The most builds in parallel; by default as many as keep the cores busy.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub slots: Option<u32>,
-    /// Cores of one build, at most; all by default.
+    /// The most cores of one build; all by default.
     #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub jobs: Option<u32>,
-    /// A package that comes before all others, with all that it waits for; several are bumped in this order.
+    /// Build this package and its dependencies before all others; several in this order.
     #[arg(long, value_name = "PACKAGE")]
     pub first: Vec<String>,
-    /// Memory of all builds together, such as 8G; what the machine has by default.
+    /// Memory for all builds together, such as 8G; by default what the machine has.
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Size>,
-    /// Say what would be done, and do nothing.
+    /// Show what would be done, and do nothing.
     #[arg(long, short = 'n')]
     pub dry_run: bool,
-    /// Print events as JSON, one a line.
+    /// Print events as JSON, one per line.
     #[arg(long)]
     pub json: bool,
-    /// Write the messages between coordinator and worker to this file, one a line, as JSON.
+    /// Write all messages between coordinator and worker to this file, as JSON, one per line.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub messages: Option<PathBuf>,
 }
@@ -315,10 +313,10 @@ pub struct Build {
 /// `status`.
 #[derive(Debug, Args)]
 pub struct Status {
-    /// Print what happens until the run ends.
+    /// Print events until the run ends.
     #[arg(long, short = 'f')]
     pub follow: bool,
-    /// Print JSON; with --follow, an event a line.
+    /// Print JSON; with --follow, one event per line.
     #[arg(long)]
     pub json: bool,
 }
@@ -351,7 +349,7 @@ pub struct Log {
     /// Print the whole log, without a pager.
     #[arg(long)]
     pub all: bool,
-    /// Print where the log is.
+    /// Print the path of the log.
     #[arg(long)]
     pub path: bool,
 }
@@ -359,9 +357,9 @@ pub struct Log {
 /// `history`.
 #[derive(Debug, Args)]
 pub struct History {
-    /// The builds of this package.
+    /// Show the builds of this package.
     pub package: Option<String>,
-    /// What each stage of them used as well.
+    /// Show the resources of each stage too.
     #[arg(long, requires = "package")]
     pub stages: bool,
     /// Print JSON.
@@ -372,9 +370,9 @@ pub struct History {
 /// `diff`.
 #[derive(Debug, Args)]
 pub struct Diff {
-    /// The earlier run; the last but one by default.
+    /// The earlier run; by default the one before the last.
     pub earlier: Option<u64>,
-    /// The later run; the last one by default.
+    /// The later run; by default the last one.
     pub later: Option<u64>,
     /// Print JSON.
     #[arg(long)]
@@ -386,10 +384,10 @@ pub struct Diff {
 pub struct Shell {
     /// The package.
     pub package: String,
-    /// Enter as root of the root, not as the user that builds.
+    /// Enter as the root's root, not as the builder.
     #[arg(long)]
     pub root: bool,
-    /// A command to run instead of a shell.
+    /// The command; a shell by default.
     #[arg(last = true)]
     pub command: Vec<String>,
 }
@@ -397,7 +395,7 @@ pub struct Shell {
 /// `root`.
 #[derive(Debug, Subcommand)]
 pub enum Root {
-    /// Say how the root of a package's next build would be made and removed, and do nothing.
+    /// Show how the root of a package's next build would be made and removed.
     Plan(RootPlan),
 }
 
@@ -414,7 +412,7 @@ pub struct RootPlan {
 /// `publish`.
 #[derive(Debug, Args)]
 pub struct Publish {
-    /// Say what would be done, and do nothing.
+    /// Show what would be done, and do nothing.
     #[arg(long, short = 'n')]
     pub dry_run: bool,
 }
@@ -422,9 +420,9 @@ pub struct Publish {
 /// `lease`.
 #[derive(Debug, Args)]
 pub struct Lease {
-    /// The package; what it needs of the set has to be built.
+    /// The package. Its dependencies within the set must be built.
     pub package: String,
-    /// The folder that gets `lease.json` and the artifacts: base root, sources, dependencies, each by its content.
+    /// The folder for `lease.json` and the artifacts: base root, sources, dependencies, each by its digest.
     #[arg(long, value_name = "FOLDER")]
     pub to: PathBuf,
 }
@@ -432,13 +430,13 @@ pub struct Lease {
 /// `worker`.
 #[derive(Debug, Args)]
 pub struct Worker {
-    /// The lease, as `kilnyard lease` wrote it.
+    /// The `lease.json` of `kilnyard lease`.
     #[arg(long, value_name = "FILE")]
     pub lease: PathBuf,
-    /// The folder of artifacts: what the build needs is taken from there, and its outputs, logs and result go there.
+    /// The folder of artifacts: inputs are read from it; outputs, logs and the result are written to it.
     #[arg(long, value_name = "FOLDER")]
     pub artifacts: PathBuf,
-    /// Where the worker keeps layers and roots; made if it is not there.
+    /// The worker's folder for layers and roots; created if missing.
     #[arg(long, value_name = "FOLDER", default_value = "kilnyard-worker")]
     pub folder: PathBuf,
 }
@@ -446,10 +444,10 @@ pub struct Worker {
 /// `restore`.
 #[derive(Debug, Args)]
 pub struct Restore {
-    /// Replace a store that is in order, too.
+    /// Replace an intact store too.
     #[arg(long)]
     pub force: bool,
-    /// Use no backup: take from the repository what it knows, and lose the rest.
+    /// Use no backup: take what the repository has, and lose the rest.
     #[arg(long)]
     pub without_backup: bool,
 }
@@ -457,16 +455,16 @@ pub struct Restore {
 /// `clean`.
 #[derive(Debug, Args)]
 pub struct Clean {
-    /// Say what would be removed, and remove nothing.
+    /// Show what would be removed, and remove nothing.
     #[arg(long, short = 'n')]
     pub dry_run: bool,
-    /// Name every file; by default distfiles, whose names are hashes, are counted.
+    /// List every file; by default distfiles, whose names are hashes, are counted.
     #[arg(long)]
     pub list: bool,
-    /// Remove the index: the next scan fetches it anew.
+    /// Remove the index; the next scan fetches it again.
     #[arg(long)]
     pub index: bool,
-    /// Remove the base root: the next build makes it anew.
+    /// Remove the base root; the next build makes it again.
     #[arg(long)]
     pub base: bool,
     /// Keep the logs of this many runs.
@@ -478,42 +476,42 @@ pub struct Clean {
 #[derive(Debug, Args)]
 #[command(after_help = SIMULATE)]
 pub struct Simulate {
-    /// What depends on what: lines `A -> B` (B depends on A), or a scan of a tree with what each package needs;
-    /// plain or in zstd. By default all packages of the yard, as if none were up to date.
+    /// The dependencies: lines `A -> B` (B depends on A), or a scan of a tree; plain or in zstd. By default all packages of
+    /// the yard, as if none were up to date.
     #[arg(long, value_name = "FILE", requires = "history")]
     pub graph: Option<PathBuf>,
-    /// What builds took: a CSV file as bob writes it, plain or in zstd. The yard's store by default.
+    /// The build times: a CSV file as bob writes it, plain or in zstd. By default those in the yard's store.
     #[arg(long, value_name = "FILE", requires = "graph")]
     pub history: Option<PathBuf>,
     /// Cores of the machine; this machine's by default.
     #[arg(long, value_name = "N", conflicts_with = "machines")]
     pub cores: Option<u32>,
-    /// Machines: how many, their cores, and their speed where it is not 1, as in 4x16,2x64@1.5.
+    /// The machines: their number, their cores, and their speed if it is not 1, as in 4x16,2x64@1.5.
     #[arg(long, value_name = "NxCORES,...", value_delimiter = ',')]
     pub machines: Vec<String>,
-    /// Who decides.
+    /// The scheduling policy.
     #[arg(long, value_name = "NAME", default_value = "rank")]
     pub policy: PolicyName,
-    /// Builds at once on each machine. Without it, rank has as many as keep the cores busy, and of the policies for
-    /// comparison the best of several numbers is shown.
+    /// The builds in parallel on each machine. By default, rank has as many as keep the cores busy, and other policies are
+    /// shown with the best of several numbers.
     #[arg(long, value_name = "N")]
     pub workers: Option<u32>,
-    /// Let builds take longer or shorter than expected by a factor whose logarithm has this standard deviation.
+    /// Multiply build times by a random factor whose logarithm has this standard deviation.
     #[arg(long, value_name = "SIGMA", default_value_t = 0.0)]
     pub noise: f64,
-    /// With noise: play it through with the seeds 1 to N, and show the means.
+    /// With --noise: simulate with the seeds 1 to N, and show the means.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub seeds: u32,
-    /// Memory of each machine, as in 64G; not bounded by default.
+    /// The memory of each machine, as in 64G; unlimited by default.
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Size>,
-    /// What a package takes that the history does not know: it was not built in that run.
+    /// The build time of packages that the history does not have, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     pub unknown: f64,
     /// Write a line for each start and end: time_seconds start|end package cores. With several seeds, the first.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Draw what was built when, and how busy the cores were. With several seeds, the first.
+    /// Draw the builds over time and the use of cores. With several seeds, the first.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
     /// Print JSON.
@@ -525,12 +523,12 @@ const SIMULATE: &str = "The bound is what no schedule can beat: the longest path
 best machine, or all the work spread over all cores. The simulation lets a parallel part use all cores it is given; \
 where a machine has more jobs than cores they share the cores alike.";
 
-/// Who decides in a simulation.
+/// A scheduling policy of the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PolicyName {
     /// Kilnyard: the longest remaining path first, and cores follow it.
     Rank,
-    /// As most builders do: the package with the most dependents first, an equal share of the cores for each worker.
+    /// Like most builders: the most dependents first, an equal share of the cores for each build.
     Dependents,
     /// bob 1.0: the same order, jobs by the CPU time of earlier builds.
     Bob,
@@ -541,7 +539,7 @@ pub enum PolicyName {
 }
 
 impl PolicyName {
-    /// The name on the command line.
+    /// Its name on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             PolicyName::Rank => "rank",
@@ -556,13 +554,13 @@ impl PolicyName {
 /// `tune`.
 #[derive(Debug, Args)]
 pub struct Tune {
-    /// A source package to measure with, if nothing was measured yet.
+    /// The source package to measure with, if nothing was measured yet.
     #[arg(long, default_value = "libmd")]
     pub package: String,
-    /// Measure again, though `kilnyard bench roots` did before.
+    /// Measure again, even after `kilnyard bench roots`.
     #[arg(long)]
     pub measure: bool,
-    /// Replace what the configuration says otherwise.
+    /// Replace a different setting in the configuration.
     #[arg(long)]
     pub force: bool,
     /// Show what would change, and write nothing.

@@ -41,14 +41,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Answers a question that needs no reading of the command line, if it is one.
+/// Answers `--version` without parsing the command line.
 pub fn answer_at_once() -> Option<Result<ExitCode>> {
     let words: Vec<OsString> = std::env::args_os().skip(1).take(WORDS_AT_ONCE_MAX).collect();
     let console = Console::new(PathBuf::new(), false);
     FAMILIES.iter().find_map(|family| family.answer_at_once(&words, &console))
 }
 
-/// One more than such a question has.
+/// One more than the number of its arguments.
 const WORDS_AT_ONCE_MAX: usize = 5;
 
 /// Performs a command line.
@@ -152,7 +152,7 @@ fn open(folder: &Path) -> Result<Yard> {
     Yard::open(folder, FAMILIES, &environment_of_process())
 }
 
-/// Scans where that was never done, so that a question about a new yard has an answer.
+/// Scans a yard that was never scanned, so that queries have an answer.
 fn ensure_scanned(yard: &Yard) -> Result<()> {
     signals::install();
     family::ensure_scanned(yard, signals::cancel(), &|text| tell!("{text}"))
@@ -164,7 +164,7 @@ fn print(text: &str) -> Result<ExitCode> {
     printed(out.write_all(foreign::text(text).as_bytes()).and_then(|()| out.flush()))
 }
 
-/// What came of writing data to standard output: whoever stops reading has had enough, but a full disk is an error.
+/// The result of writing to standard output. A closed pipe is no error; a full disk is.
 fn printed(written: std::io::Result<()>) -> Result<ExitCode> {
     match written {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
@@ -185,7 +185,7 @@ fn last_run(yard: &Yard, store: &dyn Store) -> Result<kilnyard_store::RunRow> {
     })
 }
 
-/// The state of a run in a word. One that nobody works on was killed.
+/// The state of a run in a word. A run without a process was killed.
 fn state_of(yard: &Yard, run: &kilnyard_store::RunRow) -> &'static str {
     match run.state {
         RunState::Running if !yard.is_locked() => "killed",
@@ -193,7 +193,7 @@ fn state_of(yard: &Yard, run: &kilnyard_store::RunRow) -> &'static str {
     }
 }
 
-/// An error for a package that nothing is known of.
+/// An error for a package without any record.
 fn unknown(yard: &Yard, store: &dyn Store, name: &str) -> Result<Error> {
     let known: Vec<String> = match store.plan().map_err(store_error)? {
         Some(plan) => plan.packages.into_iter().map(|row| row.package.name).collect(),
@@ -205,7 +205,7 @@ fn unknown(yard: &Yard, store: &dyn Store, name: &str) -> Result<Error> {
     Ok(unknown_package(name, &known))
 }
 
-/// An error for a name that nobody knows, with names that are near.
+/// An error for an unknown name, with similar names.
 fn unknown_package(name: &str, known: &[String]) -> Error {
     let error = Error::usage(format!("{name} is not a package of this yard"));
     let mut near: Vec<&String> =

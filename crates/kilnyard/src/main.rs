@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     }
     // What this program starts is other people's code: package managers, servers, builds. It must not get the caller's files.
     if let Err(error) = kilnyard_root::sandbox::close_descriptors() {
-        return told(error::Error::new(
+        return failed(error::Error::new(
             error::Kind::Machine,
             format!("failed to close inherited descriptors: {error}"),
         ));
@@ -40,17 +40,17 @@ fn main() -> ExitCode {
     // be, gets its mode by name.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     if let Some(ended) = commands::answer_at_once() {
-        return ended.unwrap_or_else(told);
+        return ended.unwrap_or_else(failed);
     }
     let given = cli::Given::read();
     let yard = given.yard_to_name();
     if let Some(yard) = yard {
         words::name_yard(yard);
     }
-    commands::run(given).unwrap_or_else(told)
+    commands::run(given).unwrap_or_else(failed)
 }
 
-fn told(error: error::Error) -> ExitCode {
+fn failed(error: error::Error) -> ExitCode {
     tell!("{error}");
     ExitCode::from(error.kind as u8)
 }

@@ -1,8 +1,8 @@
-//! Ctrl-C and its kin: noted, and acted on where that is safe.
+//! SIGINT, SIGTERM and SIGHUP: counted, and handled where it is safe.
 
 pub use kilnyard_yard::interrupt::{cancel, count};
 
-/// How many signals it takes to end the program at once.
+/// The number of signals that end the program at once.
 const IMPATIENT: u32 = 3;
 
 extern "C" fn received(_signal: libc::c_int) {

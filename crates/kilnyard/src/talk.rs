@@ -1,7 +1,7 @@
 //! Lines for people.
 
-/// Writes a line to standard error, with all that a terminal would obey escaped: much of it has words of archives and
-/// packages. A closed standard error is ignored, so that the work continues without a reader.
+/// Writes a line to standard error. Control sequences are escaped, since lines may have text of archives and packages. A closed
+/// standard error is ignored, so that the work continues.
 macro_rules! tell {
     ($($what:tt)*) => {{
         use std::io::Write as _;

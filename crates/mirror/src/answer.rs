@@ -39,7 +39,7 @@ pub(crate) fn judge(head: &Head, part_bytes: u64, size_bytes: u64) -> Result<Bod
                 Some(got_bytes) if got_bytes != size_bytes => {
                     Err(AttemptError::SizeDiffers { size_bytes, got_bytes })
                 }
-                // A server may send less than the whole rest; the next attempt goes on from there.
+                // A server may send less than the whole rest; the next attempt continues from there.
                 Some(_) | None if part_bytes > 0 && range.first == part_bytes => Ok(Body::Rest),
                 Some(_) | None => Err(AttemptError::BadRange { got }),
             }
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_nobody_asked_for_is_refused() {
+    fn a_part_that_was_not_requested_is_refused() {
         assert!(judge(&part("bytes 0-9/10"), 0, 10).is_err());
     }
 }

@@ -10,16 +10,16 @@ use crate::error::{AttemptError, FailedAttempt, FetchError, Outlook, without_pas
 use crate::limits::Limits;
 
 /// An attempt that brought less than this is as good as none. A connection that breaks every few megabytes
-/// thus fetches a large file in the end, and one that breaks after every byte does not go on for ever.
+/// thus fetches a large file in the end, and one that breaks after every byte does not continue forever.
 const PROGRESS_BYTES_MIN: u64 = 1 << 20;
 
-/// How often the cancel flag is looked at while waiting.
+/// How often the cancel flag is checked while waiting.
 pub(crate) const POLL: Duration = Duration::from_millis(20);
 
 /// Why an attempt ended without the file.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// This url failed; the part has so many bytes now.
+    /// This url failed; the part has this many bytes now.
     Url { error: AttemptError, part_bytes: u64 },
     /// No url can help.
     Whole(FetchError),

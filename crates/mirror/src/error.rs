@@ -205,7 +205,7 @@ impl AttemptError {
 }
 
 impl FetchError {
-    /// A failure of the store's own disk, with a full one told apart.
+    /// A failure of the store's own disk, with a full disk as a kind of its own.
     pub(crate) fn disk(
         name: &str,
         action: &'static str,

@@ -194,7 +194,7 @@ impl Client {
                 return Err(stop(error));
             }
         }
-        // What a server sends beyond the size is not even looked at: the hash judges what is here.
+        // Bytes beyond the size are not read: the hash decides.
         while !part.is_complete() {
             match exchange.next()? {
                 Piece::Chunk(chunk) => {

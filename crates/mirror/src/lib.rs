@@ -2,7 +2,7 @@
 //!
 //! A [`DistfileStore`] is a folder of files by their SHA-256. A build asks it for what it needs
 //! ([`DistfileStore::ensure`]); the store has the file, or fetches it from the first mirror that has it.
-//! Small files whose hash nobody knows beforehand (an `InRelease`) come through [`Client::fetch_bytes`].
+//! Small files whose hash is not known beforehand (an `InRelease`) come through [`Client::fetch_bytes`].
 //!
 //! The way of a file:
 //!

@@ -1,4 +1,4 @@
-//! Is a body coming fast enough? Pure: it is told the time.
+//! Whether a body arrives fast enough. Pure: the caller passes the time.
 
 use std::time::Duration;
 

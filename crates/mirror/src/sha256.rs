@@ -7,7 +7,7 @@ use std::io::{self, Read};
 /// Read from a file at a time; larger brings nothing.
 pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 
-/// Hash a file from where it stands to its end; the hasher goes on from there. The count is of bytes.
+/// Hash a file from where it stands to its end; the hasher continues with its state. The count is of bytes.
 pub(crate) fn hash_rest(file: &mut File, hasher: &mut Sha256) -> io::Result<u64> {
     let mut buffer = vec![0; CHUNK_BYTES];
     let mut count = 0;

@@ -35,7 +35,7 @@ struct Flight {
 enum Outcome {
     Stored,
     Failed(Arc<FetchError>),
-    /// Whoever fetched it was cancelled; somebody else may begin.
+    /// The fetch was cancelled; another thread may begin.
     Abandoned,
 }
 
@@ -75,8 +75,8 @@ impl DistfileStore {
     }
 
     /// The path of a file, fetched if the store lacks it. When many threads ask for one file, the first
-    /// fetches it and the others wait for it; progress is told to the first only. If it fails, all fail with
-    /// the same error; if it is cancelled, one of the others goes on.
+    /// fetches it and the others wait for it; only the first gets progress. If it fails, all fail with
+    /// the same error; if it is cancelled, one of the others continues.
     pub fn ensure(
         &self,
         wanted: &Wanted,
@@ -115,8 +115,8 @@ impl DistfileStore {
         }
     }
 
-    /// Put a copy of a local file into the store, readable by all and written by nobody. It is a copy, not a
-    /// link: whoever changes the file later must not change what the store has under its hash.
+    /// Put a copy of a local file into the store, readable by all and writable by none. It is a copy, not a
+    /// link: later changes of the file must not change what the store has under its hash.
     pub fn insert(&self, file: &Path) -> Result<(Sha256Hex, u64), FetchError> {
         let name = file.display().to_string();
         let fail = |action, source| {
@@ -161,7 +161,7 @@ enum Role<'a> {
     Waits(Arc<Flight>),
 }
 
-/// Held by the thread that fetches. However that thread ends, those who wait are told.
+/// Held by the thread that fetches. However that thread ends, waiting threads are woken.
 struct Landing<'a> {
     store: &'a DistfileStore,
     sha256: Sha256Hex,

@@ -26,7 +26,7 @@ pub enum StandIn {
     Profile,
 }
 
-/// In a knot of more packages than this, cut edges are not looked at again to be put back: each look walks
+/// In a knot of more packages than this, cut edges are not tried again: each try walks
 /// the whole knot, and a few edges more or less do not matter there.
 const PUT_BACK_MEMBERS_MAX: usize = 300;
 

@@ -2,7 +2,7 @@
 //!
 //! An ecosystem makes a [`BuildOrder`] for a package whose dependencies are there; a worker performs it
 //! on any machine. Its [`Key`] is the hash of all that goes in, with the lines that were hashed, so that
-//! two keys can be compared and the difference told.
+//! two keys can be compared and their differences named.
 
 use crate::artifact::Artifact;
 use serde::{Deserialize, Serialize};
@@ -148,7 +148,7 @@ pub struct WorkOrder {
     pub expected_bytes: u64,
 }
 
-/// Files that the package's own tools bring, besides the inputs: commands that may use the network.
+/// Files that the package's own tools fetch, in addition to the inputs: commands that may use the network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FetchOrder {
     /// The commands, run in a root of their own.
@@ -190,7 +190,7 @@ pub struct CommandOrder {
     pub account: Account,
     /// The folder it starts in.
     pub directory: String,
-    /// Its environment, besides what every command gets.
+    /// Its environment, in addition to that of every command.
     pub environment: Vec<(String, String)>,
 }
 
@@ -243,7 +243,7 @@ pub struct RootOrder {
     /// Folders, inside, that nothing writes to. One that lies in one layer alone is shown as it is there, for reading, where that
     /// is faster.
     pub sealed: Vec<String>,
-    /// Folders, inside, that the builder may write in besides those that are made for it. Where there is one id alone, so that files
+    /// Folders, inside, that the builder may write in, in addition to those that are made for it. Where there is one id alone, so that files
     /// of the root's root are the builder's too, all else is shown to the builder for reading; nothing is where none is named.
     pub open: Vec<String>,
     /// What is installed first: each package behind those that it needs, where the family knows. What roots have in common is
@@ -279,7 +279,7 @@ pub struct BuildOrder {
     pub fetch: Option<FetchOrder>,
     /// The stages that run in the root, in order.
     pub stages: Vec<StageOrder>,
-    /// Programs of the root, by their paths inside, that build by a jobserver where they are told of one.
+    /// Programs of the root, by their paths inside, that use a jobserver if they are given one.
     pub clients: Vec<String>,
     /// Programs of the root, by their paths inside, that are a fakeroot: where the build may not be root and there is no
     /// range of ids, Kilnyard's own stands in for them.
@@ -293,9 +293,9 @@ pub struct BuildOrder {
 pub struct TestOrder {
     /// What the root begins with: all that can be installed before the outputs.
     pub root: RootOrder,
-    /// Files that must be there besides, the outputs among them.
+    /// Further files that must exist, including the outputs.
     pub inputs: Vec<Input>,
-    /// Files that are written besides, in the place of those of the same name.
+    /// Further files, which replace those of the same name.
     pub texts: Vec<InputText>,
     /// The commands.
     pub stage: StageOrder,

@@ -23,7 +23,7 @@ pub enum Reason {
     Forced,
     /// It is built: there was no build of it before.
     FirstBuild,
-    /// It is built: its last build left no outputs, or they are not kept any more.
+    /// It is built: its last build left no outputs, or they are no longer kept.
     NoOutputs {
         /// The last build.
         build: u64,
@@ -32,74 +32,74 @@ pub enum Reason {
         /// How it ended.
         outcome: BuildOutcome,
     },
-    /// It is built: a file of its outputs is gone, or is not as large as it was.
+    /// It is built: a file of its outputs is missing, or its size changed.
     Broken {
         /// The file.
         file: String,
     },
-    /// It is built: what goes into it has changed.
+    /// It is built: an input changed.
     Changed {
-        /// The first differences. There are none where only the form of keys has changed.
+        /// The first differences; empty if only the form of keys changed.
         differences: Vec<Difference>,
         /// How many more there are.
         more: u64,
     },
-    /// It is built if the content of these packages changes, which are built before it.
+    /// It is built if the content of these packages changes, which are built first.
     Depends {
         /// The packages.
         packages: Vec<String>,
     },
-    /// All that it needs is there; the key is being worked out.
+    /// Its dependencies are there, and its key is being worked out.
     Prepares,
     /// It waits again for a package that failed before.
     Waits {
         /// The package.
         package: String,
     },
-    /// It is up to date: nothing that goes into it has changed.
+    /// It is up to date: no input changed.
     NothingChanged,
-    /// It is up to date: what it needs was rebuilt with the same content.
+    /// It is up to date: its dependencies were rebuilt with the same content.
     SameDependencies,
     /// It was rebuilt with the same content.
     SameContent,
-    /// It cannot be resolved, or cannot be built as things are.
+    /// It cannot be resolved or built.
     Impossible {
         /// The explanation, a line for each step.
         explanation: String,
     },
-    /// It is blocked: a package that it needs cannot be had.
+    /// It is blocked by another package.
     Blocked {
-        /// What it needs itself.
+        /// Its own dependency.
         dependency: String,
         /// The package to blame, which may be the same.
         culprit: String,
-        /// Where that package stands.
+        /// The state of that package.
         state: PackageState,
     },
     /// A stage failed.
     Failed(StageFailed),
-    /// Its worker was lost, more often than that is tried again.
+    /// Its worker was lost, more often than is retried.
     WorkerLost,
-    /// It is tried again.
+    /// It is retried.
     Again {
         /// What went wrong.
         cause: FailureKind,
-        /// What is another thing then.
+        /// What changes on the retry.
         how: Again,
-        /// What failed; absent where a worker was lost.
+        /// What failed; absent if a worker was lost.
         failed: Option<StageFailed>,
     },
     /// Its fetch was cancelled.
     FetchCancelled,
     /// Its build was cancelled.
     BuildCancelled,
-    /// It waits for a worker again: the one that had it gave it back before it had begun.
+    /// It waits for a worker again, since one gave it back before it started.
     GivenBack,
     /// A request asked to skip it.
     SkipRequested,
     /// A request asked to try it again.
     RetryRequested,
-    /// A reason that is known by its words alone: an earlier version recorded it, or a later one whose kinds this one does not know.
+    /// A reason of which only the words are known: an earlier version recorded it, or a later one with kinds that this one does not know.
     Words {
         /// The words.
         text: String,
@@ -121,15 +121,15 @@ impl From<&Failure> for StageFailed {
     }
 }
 
-/// What is another thing when a package is tried again.
+/// What changes on a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Again {
-    /// Nothing.
+    /// Nothing: it starts at once.
     AtOnce,
-    /// No other package is built meanwhile.
+    /// No other build runs beside it.
     Alone,
-    /// Some time passes before it.
+    /// It waits first.
     After {
         /// How long.
         pause_seconds: f64,
@@ -137,7 +137,7 @@ pub enum Again {
 }
 
 impl Reason {
-    /// What is different between two keys as a reason to build.
+    /// A reason to build, from the differences of two keys.
     pub fn changed(mut differences: Vec<Difference>) -> Reason {
         let more = differences.len().saturating_sub(DIFFERENCES_MAX) as u64;
         differences.truncate(DIFFERENCES_MAX);
@@ -167,12 +167,12 @@ impl fmt::Display for Reason {
                     write!(f, "no outputs yet: build {build} in run {run} was interrupted")
                 }
                 BuildOutcome::Built | BuildOutcome::Unchanged | BuildOutcome::Unknown(_) => {
-                    write!(f, "the outputs of build {build} in run {run} are not kept any more")
+                    write!(f, "the outputs of build {build} in run {run} are no longer kept")
                 }
             },
-            Reason::Broken { file } => write!(f, "{file} is gone from the yard, or is not whole"),
+            Reason::Broken { file } => write!(f, "{file} is missing or damaged"),
             Reason::Changed { differences, .. } if differences.is_empty() => {
-                f.write_str("its key has another form now")
+                f.write_str("the form of its key changed")
             }
             Reason::Changed { differences, more } => {
                 for (place, difference) in differences.iter().enumerate() {
@@ -187,13 +187,11 @@ impl fmt::Display for Reason {
             Reason::Depends { packages } => {
                 write!(f, "it is built again if the content of {} changes", packages.join(", "))
             }
-            Reason::Prepares => f.write_str("what it needs is there"),
+            Reason::Prepares => f.write_str("its dependencies are there"),
             Reason::Waits { package } => write!(f, "it waits for {package}"),
-            Reason::NothingChanged => f.write_str("nothing that goes into it has changed"),
-            Reason::SameDependencies => f.write_str("what it needs was rebuilt with the same content"),
-            Reason::SameContent => {
-                f.write_str("it was rebuilt with the same content; the outputs that were there stay")
-            }
+            Reason::NothingChanged => f.write_str("nothing changed"),
+            Reason::SameDependencies => f.write_str("its dependencies were rebuilt with the same content"),
+            Reason::SameContent => f.write_str("rebuilt with the same content; the earlier outputs stay"),
             Reason::Impossible { explanation } => f.write_str(explanation),
             Reason::Blocked { dependency, culprit, state } if dependency == culprit => {
                 write!(f, "it needs {culprit}, which is {state}")
@@ -218,9 +216,9 @@ impl fmt::Display for Reason {
             }
             Reason::FetchCancelled => f.write_str("its fetch was cancelled"),
             Reason::BuildCancelled => f.write_str("its build was cancelled"),
-            Reason::GivenBack => f.write_str("its worker gave it back before it had begun"),
-            Reason::SkipRequested => f.write_str("somebody asked to skip it"),
-            Reason::RetryRequested => f.write_str("somebody asked to try it again"),
+            Reason::GivenBack => f.write_str("its worker gave it back before it started"),
+            Reason::SkipRequested => f.write_str("skipped on request"),
+            Reason::RetryRequested => f.write_str("retry requested"),
             Reason::Words { text } => f.write_str(text),
         }
     }
@@ -235,13 +233,13 @@ impl fmt::Display for StageFailed {
 /// What went wrong, as a clause.
 fn circumstance(kind: FailureKind) -> &'static str {
     match kind {
-        FailureKind::Memory => "there was not enough memory",
-        FailureKind::Disk => "there was no room on the disk",
+        FailureKind::Memory => "it ran out of memory",
+        FailureKind::Disk => "the disk was full",
         FailureKind::Signal => "a signal ended it",
         FailureKind::Network => "the network failed",
         FailureKind::Machine => "the machine was at fault",
-        FailureKind::Lost => "its worker was not heard of any more",
-        _ => "somebody wants such failures tried again",
+        FailureKind::Lost => "worker lost",
+        _ => "such failures are retried",
     }
 }
 
@@ -271,48 +269,45 @@ mod tests {
             (no_outputs(BuildOutcome::Failed), "no outputs yet: build 7 in run 3 failed"),
             (no_outputs(BuildOutcome::Lost), "no outputs yet: build 7 in run 3 was interrupted"),
             (no_outputs(BuildOutcome::Building), "no outputs yet: build 7 in run 3 was interrupted"),
-            (no_outputs(BuildOutcome::Built), "the outputs of build 7 in run 3 are not kept any more"),
-            (Reason::Broken { file: "a.deb".to_owned() }, "a.deb is gone from the yard, or is not whole"),
+            (no_outputs(BuildOutcome::Built), "the outputs of build 7 in run 3 are no longer kept"),
+            (Reason::Broken { file: "a.deb".to_owned() }, "a.deb is missing or damaged"),
             (
                 Reason::changed(vec![difference("a"), difference("b")]),
                 "dependency a changed; dependency b changed",
             ),
-            (Reason::changed(Vec::new()), "its key has another form now"),
+            (Reason::changed(Vec::new()), "the form of its key changed"),
             (
                 Reason::Depends { packages: vec!["a".to_owned(), "b".to_owned()] },
                 "it is built again if the content of a, b changes",
             ),
-            (Reason::Prepares, "what it needs is there"),
+            (Reason::Prepares, "its dependencies are there"),
             (Reason::Waits { package: "a".to_owned() }, "it waits for a"),
-            (Reason::NothingChanged, "nothing that goes into it has changed"),
-            (Reason::SameDependencies, "what it needs was rebuilt with the same content"),
-            (Reason::SameContent, "it was rebuilt with the same content; the outputs that were there stay"),
+            (Reason::NothingChanged, "nothing changed"),
+            (Reason::SameDependencies, "its dependencies were rebuilt with the same content"),
+            (Reason::SameContent, "rebuilt with the same content; the earlier outputs stay"),
             (Reason::impossible("a needs b\n  there is no b"), "a needs b\n  there is no b"),
             (blocked("attr"), "it needs attr, which is failed"),
             (blocked("acl"), "it needs acl, which needs attr, which is failed"),
             (Reason::Failed(failed()), "build failed: cc ended with 1"),
-            (Reason::WorkerLost, "its worker was not heard of any more"),
+            (Reason::WorkerLost, "worker lost"),
             (
                 again(FailureKind::Machine, Again::AtOnce, Some(failed())),
                 "again, since the machine was at fault: build failed: cc ended with 1",
             ),
             (
                 again(FailureKind::Memory, Again::Alone, Some(failed())),
-                "again, alone, since there was not enough memory: build failed: cc ended with 1",
+                "again, alone, since it ran out of memory: build failed: cc ended with 1",
             ),
             (
                 again(FailureKind::Network, Again::After { pause_seconds: 20.0 }, Some(failed())),
                 "again in 20 s, since the network failed: build failed: cc ended with 1",
             ),
-            (
-                again(FailureKind::Lost, Again::AtOnce, None),
-                "again, since its worker was not heard of any more",
-            ),
+            (again(FailureKind::Lost, Again::AtOnce, None), "again, since worker lost"),
             (Reason::FetchCancelled, "its fetch was cancelled"),
             (Reason::BuildCancelled, "its build was cancelled"),
-            (Reason::GivenBack, "its worker gave it back before it had begun"),
-            (Reason::SkipRequested, "somebody asked to skip it"),
-            (Reason::RetryRequested, "somebody asked to try it again"),
+            (Reason::GivenBack, "its worker gave it back before it started"),
+            (Reason::SkipRequested, "skipped on request"),
+            (Reason::RetryRequested, "retry requested"),
             (Reason::Words { text: "as it was".to_owned() }, "as it was"),
         ]
     }

@@ -67,7 +67,7 @@ impl PackageState {
         PackageState::ALL.into_iter().find(|state| state.as_str() == name)
     }
 
-    /// Whether the package's outputs are there, so that its dependents can go on.
+    /// Whether the package's outputs are there, so that its dependents can be built.
     pub fn is_there(self) -> bool {
         matches!(self, PackageState::Built | PackageState::Unchanged | PackageState::UpToDate)
     }
@@ -179,29 +179,29 @@ pub enum FailureKind {
     Memory,
     /// It had too many processes at once.
     Processes,
-    /// There was not enough room on the disk.
+    /// The disk was full.
     Disk,
     /// It wrote more than a build may.
     DiskLimit,
     /// One of its processes was refused to open more files.
     OpenFiles,
-    /// A signal ended the command that nobody of the package is known to have sent.
+    /// A signal ended the command, and no process of the package is known to have sent it.
     Signal,
-    /// It asked for the network, which builds do not have.
+    /// It needs the network, which builds do not have.
     NoNetwork,
     /// The network failed while something was fetched.
     Network,
-    /// A file could not be had.
+    /// A file cannot be fetched.
     Fetch,
-    /// What the package needs cannot be installed.
+    /// Its dependencies cannot be installed.
     Dependencies,
     /// The outputs are wrong or missing.
     Outputs,
     /// The outputs cannot be installed or removed.
     Test,
-    /// The machine is at fault and not the package.
+    /// The machine failed and not the package.
     Machine,
-    /// Its worker was not heard of any more.
+    /// Its worker was lost.
     Lost,
     /// It was ended on request.
     Cancelled,
@@ -316,13 +316,13 @@ pub struct StageResult {
     pub cpu_seconds: f64,
     /// The largest memory that was sampled.
     pub memory_peak_bytes: u64,
-    /// What the build's work folder held at its end, where that was looked at.
+    /// What the build's work folder held at its end, if that was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work_bytes: Option<u64>,
-    /// What the build had written to its root at its end, without its work folder, where that was looked at.
+    /// What the build had written to its root at its end, without its work folder, if that was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_bytes: Option<u64>,
-    /// For how long it could have used more than one core, where somebody looked.
+    /// For how long it could have used more than one core, if that was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parallel_seconds: Option<f64>,
     /// Whether it did what it should.
@@ -336,7 +336,7 @@ pub struct StageResult {
     pub measures: Measures,
 }
 
-/// What is measured of a stage besides its times and its memory. Stages that were recorded before it was measured have
+/// Further measurements of a stage. Stages that were recorded before it was measured have
 /// none of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

@@ -3,7 +3,7 @@
 /// A line of a build can be megabytes long; no more of it is of use on a screen.
 const LINE_CHARACTERS_MAX: usize = 600;
 
-/// The longest explanation; a longer one is nothing that somebody reads.
+/// The longest readable explanation.
 const LINES_MAX: usize = 200;
 
 /// Takes out what a terminal would obey instead of show, and what a browser would misread. Line feeds and tabs

@@ -153,7 +153,7 @@ mod tests {
             r#"{"version":1,"body":1}"#,
             r#"{"version":-1,"body":"a"}"#,
         ] {
-            assert!(error(text).contains("cannot be read"), "{text}");
+            assert!(error(text).contains("invalid message"), "{text}");
         }
         // The depth is bounded, so that the stack does not overflow.
         let deep = format!("{{\"version\":1,\"body\":{}", "[".repeat(1 << 20));

@@ -37,7 +37,7 @@ pub(crate) struct Lock(File);
 impl Drop for Lock {
     fn drop(&mut self) {
         // Closing would not do: a process that another thread begins at this moment has the file open too, until it
-        // executes its program. The kernel has no reason to refuse, and nobody could do anything about it.
+        // executes its program. The kernel has no reason to refuse, and there is no remedy.
         let _ = rustix::fs::flock(&self.0, rustix::fs::FlockOperation::Unlock);
     }
 }

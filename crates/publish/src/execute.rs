@@ -38,7 +38,7 @@ impl Publication {
             disk::make_repository(&self.repository)?;
             let _lock = disk::lock(&self.repository)?;
             self.check_unchanged()?;
-            // Before anything is written: a plan for another key would switch to signatures that nobody can check.
+            // Before anything is written: a plan for another key would switch to signatures that cannot be verified.
             if self.new_generation.is_some()
                 && self.public_key != signer.public_armored().map_err(sign_error)?
             {

@@ -23,7 +23,7 @@
 //! that alone took a sixth of a look-up.
 //!
 //! What must hold: every number that is read is checked against the file, so that a broken file is an error and
-//! never more. Known downside: four reads a look-up; whoever looks up thousands should map the file instead.
+//! never more. Known downside: four reads a look-up; a caller with thousands of look-ups should map the file instead.
 
 use crate::error::{During, PublishError, Result};
 use std::collections::HashSet;
@@ -42,7 +42,7 @@ const KEYS_A_BUCKET: usize = 4;
 const RECORD_BYTES_MAX: u32 = 64 << 20;
 /// More tries than any bucket needs; reached only if a key is there twice, which is refused before.
 const DISPLACEMENT_MAX: u32 = 1 << 24;
-/// More seeds than keys that nobody made for it need: two of 30,000 share a hash once in forty thousand million files.
+/// More seeds than keys need unless they were made to collide: two of 30,000 share a hash once in forty thousand million files.
 const SEED_MAX: u32 = 1 << 8;
 
 /// A key's hash.

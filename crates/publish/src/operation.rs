@@ -127,7 +127,7 @@ impl fmt::Display for Operation {
     }
 }
 
-/// The same line as for people: the content of an index helps nobody in a log.
+/// The same line as for people: the content of an index is of no use in a log.
 impl fmt::Debug for Operation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "<{self}>")

@@ -114,7 +114,7 @@ pub fn plan(
 }
 
 /// Plans the public key file at the top, for those who set up a client. Whether a generation is signed with the right key
-/// is told by its own copy, which appears in the same moment as its signatures.
+/// is known by its own copy, which appears in the same moment as its signatures.
 pub(crate) fn plan_key_file(repository: &Path, public_key: &str, steps: &mut Steps<'_>) -> Result<()> {
     // Whatever cannot be read as text is no key, and is replaced.
     let existing = state::read_text(&repository.join(KEYRING_FILE)).unwrap_or_default();

@@ -2,7 +2,7 @@
 //!
 //! rPGP's own readers skip what is cut off and what surrounds a block. For a key or a signature that was
 //! cut short that is the wrong kindness, so blocks are found here, line by line, and every packet that
-//! cannot be read is an error unless it is one of a version or algorithm that nobody here knows.
+//! cannot be read is an error unless it is one of an unknown version or algorithm.
 
 use std::io::Read;
 

@@ -56,7 +56,7 @@ pub(crate) fn split(message: &[u8]) -> Result<Clearsigned<'_>, SignError> {
         if line.content.is_empty() {
             break;
         }
-        // The headers are not signed. Only the one that has a meaning is let through, so that nobody
+        // The headers are not signed. Only the one that has a meaning is let through, so that no reader
         // takes a header for a field of the text.
         if !line.content.starts_with(b"Hash: ") {
             return refuse(line.number, "an armor header other than 'Hash' is not allowed");

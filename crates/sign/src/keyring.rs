@@ -55,7 +55,7 @@ pub struct Signer {
 impl Keyring {
     /// Read a file of certificates: binary (`.gpg`) or armored (`.asc`), as many as there are.
     ///
-    /// A certificate of an obsolete version is left out and told in [`Keyring::skipped`]; a file that is
+    /// A certificate of an obsolete version is left out and listed in [`Keyring::skipped`]; a file that is
     /// cut off or without any certificate is an error.
     pub fn read(path: &Path) -> Result<Keyring, SignError> {
         let bytes = read_bounded(path, KEYRING_BYTES_MAX)?;

@@ -1,6 +1,6 @@
 //! The secret key of a yard: made once, kept in one file, signs what the yard publishes.
 //!
-//! A key has no passphrase: it must sign while nobody is there. What protects it is the mode of its file and
+//! A key has no passphrase: it must sign unattended. What protects it is the mode of its file and
 //! where the file is, which is neither in a build nor on a worker.
 
 use std::fmt;

@@ -1,9 +1,9 @@
 //! The yard's memory: runs, packages, builds, outputs, requests, plans, events.
 //!
-//! Whoever decides writes [`Record`]s, all of one decision in one transaction, before acting on them; so
+//! The coordinator writes [`Record`]s, all of one decision in one transaction, before acting on them; so
 //! after a crash the store says what was decided, and nothing half. Readers in other processes see the
 //! last whole decision. There is one writer of a run, the coordinator, which takes the lead ([`Store::lead`]): every lead has a
-//! number, and whoever led before is refused, however late its transaction comes. Other
+//! number, and earlier leaders are refused, however late their transactions come. Other
 //! commands only leave [`Request`]s, which it takes.
 //!
 //! The records of a decision are reported by [`Event`]s of the same transaction, which a reader can follow. All that a store gives is of
@@ -73,7 +73,7 @@ pub trait Store: Send {
     ) -> Result<Vec<PackageRow>, StoreError>;
     /// How many packages of a run are in each state.
     fn counts(&self, run: Number) -> Result<Vec<(kilnyard_model::result::PackageState, u64)>, StoreError>;
-    /// The builds of a package, the latest first, at most so many.
+    /// The builds of a package, the latest first, at most this many.
     fn builds_of(&self, name: &str, count_max: usize) -> Result<Vec<BuildRow>, StoreError>;
     /// The builds of a run, in the order of their numbers.
     fn builds_in(&self, run: Number) -> Result<Vec<BuildRow>, StoreError>;
@@ -97,7 +97,7 @@ pub trait Store: Send {
     /// The number that a next build would have, by which is seen whether there were builds meanwhile. Who begins builds takes the
     /// number from [`lead`](Store::lead).
     fn next_build(&self) -> Result<Number, StoreError>;
-    /// Leaves a request for whoever runs the yard.
+    /// Leaves a request for the yard's process.
     fn request(&mut self, kind: RequestKind, package: &str, at_seconds: f64) -> Result<(), StoreError>;
     /// Takes all requests, in the order in which they came.
     fn take_requests(&mut self) -> Result<Vec<Request>, StoreError>;
@@ -112,7 +112,7 @@ pub trait Store: Send {
     fn each_planned(&self, each: &mut dyn FnMut(PlanRowSeen) -> bool) -> Result<(), StoreError>;
     /// One package of the plan that was kept.
     fn planned(&self, name: &str) -> Result<Option<PlanRow>, StoreError>;
-    /// The events after that of this number, in their order, at most so many. None where there are no later ones.
+    /// The events after that of this number, in their order, at most this many; empty if there are none.
     fn events_since(&self, seq: Number, count_max: usize) -> Result<Vec<Event>, StoreError>;
     /// The number of the latest event; 0 where there was none.
     fn last_event(&self) -> Result<Number, StoreError>;

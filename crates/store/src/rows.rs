@@ -7,11 +7,11 @@ use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, Failure, PackageState, StageResult};
 use serde::{Deserialize, Serialize};
 
-/// Whether a run goes on.
+/// The state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunState {
-    /// It goes on, or was killed: whoever holds the yard's lock knows which.
+    /// It is running, or was killed: the holder of the yard's lock knows which.
     Running,
     /// Everything was done.
     Finished,
@@ -46,7 +46,7 @@ pub struct RunRow {
     pub started_seconds: f64,
     /// When it ended.
     pub ended_seconds: Option<f64>,
-    /// Whether it goes on.
+    /// Its state.
     pub state: RunState,
     /// A hash of what it was planned from.
     pub plan_digest: String,
@@ -126,7 +126,7 @@ pub struct BuildRow {
     pub key: String,
     /// When it began, in seconds since 1970.
     pub started_seconds: f64,
-    /// When it ended; none while it goes on, and for ever if it was lost.
+    /// When it ended; absent while it runs, and forever if it was lost.
     pub ended_seconds: Option<f64>,
     /// How it ended, or that it has not.
     pub outcome: BuildOutcome,
@@ -172,7 +172,7 @@ pub struct OutputRow {
     pub output: Output,
 }
 
-/// What somebody asks of a run from another terminal.
+/// A request to a run from another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RequestKind {
@@ -320,7 +320,7 @@ pub enum Record {
     },
 }
 
-/// So many builds of a package are kept for estimates.
+/// The number of builds of a package that estimates use.
 pub const MEASURED_MAX: usize = 5;
 
 /// What a build took that says something of the next one: a good one, or one that ended for want of memory.
@@ -334,7 +334,7 @@ pub struct Measurement {
     pub memory_peak_bytes: u64,
     /// What its work folder held, where that is apart.
     pub work_bytes: u64,
-    /// What it wrote to the disk besides.
+    /// What else it wrote to the disk.
     pub disk_bytes: u64,
     /// Whether it ended for want of memory: its times say nothing then.
     pub is_out_of_memory: bool,
@@ -353,7 +353,7 @@ pub struct MeasuredStage {
 }
 
 impl Measurement {
-    /// What these stages of a build on a machine of so many cores took. Fetching goes on ahead of a build and is no
+    /// What these stages of a build on a machine of this many cores took. Fetching happens before a build and is no
     /// part of it.
     pub fn of(stages: &[StageResult], cores: u32, is_out_of_memory: bool) -> Measurement {
         let largest =

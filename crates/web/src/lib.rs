@@ -6,7 +6,7 @@
 //!
 //! The structure, from the bottom:
 //!
-//! - `report` is the schema. Whoever ran the builds fills it in; nothing here looks anything up.
+//! - `report` is the schema. The caller fills it in; nothing here reads anything.
 //! - `clean` and `address` turn what builds wrote into text and link targets that are safe to show; `words` turns
 //!   numbers into words.
 //! - Tags are written by `maud` templates alone, which are checked when Kilnyard is compiled: tags balance, and every
@@ -16,7 +16,7 @@
 //! - `page` has one file a section, in the order in which a reader needs them: what happened, what failed, who
 //!   waits for whom, then the time, then everything else.
 //!
-//! What must hold: names, reasons and log lines come from builds that nobody trusts, and durations come from
+//! What must hold: names, reasons and log lines come from untrusted builds, and durations come from
 //! clocks that jump. Whatever the strings and numbers are, `page` does not panic, its tags balance, no string
 //! becomes markup or a script, and no number becomes `NaN` in a drawing. The page loads nothing, runs no script (and
 //! forbids scripts by its own content security policy), and its size is bounded: every list has a named limit and

@@ -28,7 +28,7 @@ pub struct Report {
     pub architecture: String,
     /// The number of the run in its yard.
     pub run: u64,
-    /// Whether the run still goes on.
+    /// Whether the run is still running.
     pub state: RunState,
     /// When the run started, in seconds since 1970-01-01 UTC.
     pub started_seconds: i64,
@@ -97,7 +97,7 @@ impl Default for Report {
     }
 }
 
-/// Whether a run goes on, came to its end, or was stopped before it.
+/// Whether a run is running, finished, or was stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunState {

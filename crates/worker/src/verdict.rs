@@ -114,7 +114,7 @@ pub fn of_fetch(error: &FetchError) -> FailureKind {
 /// What comes before the telling line, where the kind alone does not say it.
 pub(crate) fn preface(kind: FailureKind) -> &'static str {
     match kind {
-        FailureKind::Disk => "there was no room on the disk: ",
+        FailureKind::Disk => "the disk was full: ",
         FailureKind::Memory => "the machine ran out of memory: ",
         FailureKind::Processes => "it had too many processes (`processes-max` of [build]): ",
         FailureKind::OpenFiles => "a process opened more files than it may (`open-files` of [limits]): ",

@@ -80,10 +80,7 @@ mod tests {
         };
         assert_eq!(of(false, Some(&kept), None, Some(&last), "k1"), "up to date");
         assert_eq!(of(false, Some(&kept), None, None, "k2"), "option checks is k2 and was k1");
-        assert_eq!(
-            of(false, Some(&kept), Some("a.deb"), None, "k1"),
-            "a.deb is gone from the yard, or is not whole"
-        );
+        assert_eq!(of(false, Some(&kept), Some("a.deb"), None, "k1"), "a.deb is missing or damaged");
         assert_eq!(of(false, None, None, None, "k1"), "first build");
         assert_eq!(of(false, None, None, Some(&last), "k1"), "no outputs yet: build 7 in run 3 failed");
         assert_eq!(of(true, Some(&kept), Some("a.deb"), Some(&last), "k1"), "a rebuild was requested");

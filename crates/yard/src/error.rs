@@ -19,7 +19,7 @@ pub enum Kind {
     Machine = 3,
     /// Anything else.
     Internal = 4,
-    /// Somebody interrupted it.
+    /// It was interrupted.
     Interrupted = 130,
 }
 
@@ -86,7 +86,7 @@ fn shown(text: &str) -> String {
 pub trait Context<T> {
     /// Says what failed; `message` reads after "failed to".
     fn context(self, kind: Kind, message: impl fmt::Display) -> Result<T>;
-    /// The same for what is nobody's fault that could be named.
+    /// The same for internal errors.
     fn or_internal(self, message: impl fmt::Display) -> Result<T>;
 }
 

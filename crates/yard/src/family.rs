@@ -148,7 +148,7 @@ pub trait Family: Any + Debug + Send + Sync {
         BTreeMap::new()
     }
 
-    /// What every root of a build shows besides its layers and inputs.
+    /// What every root of a build shows in addition to its layers and inputs.
     fn shown(&self, yard: &Yard) -> Result<RootOrder>;
 
     /// Where the source of a package is unpacked in its root, as a pattern for a shell.
@@ -159,7 +159,7 @@ pub trait Family: Any + Debug + Send + Sync {
         None
     }
 
-    /// Everything besides the configuration and the names of packages that a set follows from, as a text to be hashed.
+    /// Everything that a set follows from, apart from the configuration and the names of packages, as a text to be hashed.
     fn inputs(&self, yard: &Yard, names: Option<&[String]>) -> Result<String>;
 
     /// Reads the index and resolves the set.
@@ -181,7 +181,7 @@ pub trait Family: Any + Debug + Send + Sync {
     /// Reads the repository for a store that was lost.
     fn recover(&self, yard: &Yard, store: &dyn Store, distfiles: &DistfileStore) -> Result<Recovered>;
 
-    /// Hashes of distfiles that the repository shares, besides the outputs of packages.
+    /// Hashes of distfiles that the repository shares, apart from the outputs of packages.
     fn published_files(&self, _yard: &Yard) -> HashSet<String> {
         HashSet::new()
     }
@@ -343,7 +343,7 @@ pub struct Recovered {
     pub remarks: Vec<String>,
 }
 
-/// The sentence on an output whose file is gone from the yard, or is not whole, and on what is published in its place.
+/// The sentence on an output whose file is missing or damaged, and on what is published in its place.
 pub fn broken_remark(output: &Output, package: &str, published: Option<&str>) -> String {
     let file = &output.file;
     let instead = match published {
@@ -352,7 +352,7 @@ pub fn broken_remark(output: &Output, package: &str, published: Option<&str>) ->
         None => "it is not published".to_owned(),
     };
     let remedy = words::command(&format!("build --force {package}"));
-    format!("{file} is gone from the yard, or is not whole: {instead} ({remedy})")
+    format!("{file} is missing or damaged: {instead} ({remedy})")
 }
 
 /// Scans where that was never done, so that a question about a new yard has an answer.

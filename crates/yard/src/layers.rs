@@ -191,7 +191,7 @@ pub fn unpack(yard: &Yard, ids: &IdMap, tar: &Path, layer: &str) -> Result<()> {
     let relative = tar.strip_prefix(&yard.folder).unwrap_or(tar).display().to_string();
     let mut arguments: Vec<String> = arguments.map(str::to_owned).into();
     if ids.is_alone() {
-        // There is nobody else whom files could belong to.
+        // There is no other user who could own files.
         arguments.insert(1, "--no-same-owner".to_owned());
     }
     arguments.extend([layer.to_owned(), "--file".to_owned(), relative]);

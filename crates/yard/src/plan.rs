@@ -176,7 +176,7 @@ pub fn make(
     compare_all(yard, yard.config.family.resolve(yard, distfiles)?, digest, distfiles, store, forced)
 }
 
-/// Makes the plan of a yard whose set is resolved already, after builds were added. What it was resolved from is told by
+/// Makes the plan of a yard whose set is resolved already, after builds were added. Its inputs are identified by
 /// the digest of the plan before, whatever has changed since.
 pub fn remake(
     yard: &Yard,
@@ -215,7 +215,7 @@ impl Forced {
 }
 
 /// Compares a resolved set with what is there. `digest` says what it was resolved from, as [`digest`] does. The plan is
-/// kept in the store, unless somebody forces something.
+/// kept in the store, unless builds are forced.
 pub fn compare_all(
     yard: &Yard,
     set: Set,
@@ -250,7 +250,7 @@ pub fn compare_all(
     Ok(planned)
 }
 
-/// Packages of which a file is gone from the yard, or is not as large as it was. That is all that can be told without
+/// Packages of which a file is missing, or has another size. That is all that can be checked without
 /// reading every file.
 fn broken(current: &HashMap<String, Current>, distfiles: &DistfileStore) -> HashMap<String, String> {
     let is_whole = |output: &Output| {

@@ -16,7 +16,7 @@ pub struct Shape {
     pub machine: Machine,
     /// What a person limits.
     pub limits: Limits,
-    /// The number of jobs that a build system is told, where it has to be told one.
+    /// The number of jobs for build systems that need one.
     pub jobs: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Files that may be packed: plain, gzip or zstd, told apart by what they begin with.
+//! Files that may be compressed: plain, gzip or zstd, recognised by their first bytes.
 
 use std::io::{self, Read, Seek};
 use std::path::Path;
@@ -25,7 +25,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// An empty buffer with room for so many bytes, in large pages where the kernel has them: taking the small ones of a
+/// An empty buffer with this capacity in bytes, in large pages where the kernel has them: taking the small ones of a
 /// scan one by one takes a sixth of all the time that resolving it does.
 fn room(bytes: u64) -> Vec<u8> {
     let mut room: Vec<u8> = Vec::new();

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 /// The configuration's name.
 pub const CONFIG: &str = "kilnyard.toml";
 
-/// Whoever asks whether the yard is locked holds the lock for an instant, so that one refusal is not believed.
+/// A process that checks the lock holds it for an instant, so that a refusal is retried.
 const LOCK_TRIES: u32 = 10;
 const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 
@@ -122,7 +122,7 @@ impl Yard {
         self.folder.join(relative)
     }
 
-    /// The log of a stage that goes on, relative to the yard: one that no result names. That of a part of the stage has the part's
+    /// The log of a running stage, relative to the yard: one that no result names. That of a part of the stage has the part's
     /// name between the build's number and the stage's.
     pub fn open_log(&self, build: &BuildRow, stage: Stage) -> Option<String> {
         let folder = format!("logs/{}/{}", build.run, build.package);

@@ -1,4 +1,4 @@
-//! `kilnyard bench`: measures Kilnyard on this machine. What is measured, and how, is in the crate `bench`.
+//! `kilnyard bench`: measures Kilnyard on this machine. The crate `bench` has the benchmarks.
 
 use super::{print, print_json};
 use crate::error::Result;
@@ -25,7 +25,7 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &BenchOptions) -> Resul
     print(&report.as_text(&machine, options.pairs))
 }
 
-/// Gives a benchmark what it needs of this process.
+/// Runs a benchmark with what it needs of this process.
 pub fn with_trial<T>(pairs: u32, measure: impl FnOnce(&Trial<'_>) -> T) -> T {
     measure(&Trial {
         pairs,
@@ -36,7 +36,7 @@ pub fn with_trial<T>(pairs: u32, measure: impl FnOnce(&Trial<'_>) -> T) -> T {
     })
 }
 
-/// Runs plans by the driver of `kilnyard build`, and shows nothing.
+/// Runs plans like `kilnyard build`, without a view.
 struct Driver;
 
 impl Runner for Driver {
@@ -53,7 +53,7 @@ impl Runner for Driver {
     }
 }
 
-/// Reports each build that begins, until that is enough.
+/// Reports each build that begins, until the benchmark has enough.
 struct Watch<'a> {
     until: &'a mut dyn FnMut(&str) -> bool,
     has_enough: bool,

@@ -19,10 +19,10 @@ use serde_json::json;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// How many failures, or packages left out, the summary has; `kilnyard status` and the report have all.
-const TOLD_MAX: usize = 10;
-/// How many remarks on a set are told.
-const REMARKS_TOLD_MAX: usize = 10;
+/// The most failures, or packages left out, in the summary; `kilnyard status` and the report have all.
+const SHOWN_MAX: usize = 10;
+/// The most remarks on a set that are printed.
+const REMARKS_MAX: usize = 10;
 
 pub fn run(mut yard: Yard, options: &Build) -> Result<ExitCode> {
     signals::install();
@@ -42,14 +42,14 @@ pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
     }
     if !options.dry_run {
         yard.check_roots()?;
-        // Of a run that was killed when all was built, no worker would: there is nothing for it to do.
+        // Here, since a run without builds starts no worker that would do it.
         let swept = kilnyard_worker::sweep_roots(&yard.folder, &yard.ids());
         for left in swept.context(Kind::Machine, "remove what an earlier run left")? {
             tell!("note: {left}");
         }
     }
     let needs_scan = if options.dry_run { yard.config.family.check_scanned(yard).is_err() } else { true };
-    // Where it cannot be written, status says less.
+    // If it cannot be written, status has less to show.
     let note = |phase: &str| drop(lock.note(phase));
     if needs_scan && !options.no_scan {
         note("scanning");
@@ -83,10 +83,10 @@ pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
     if options.dry_run {
         return super::plan::show(&planned.plan, false);
     }
-    for remark in planned.workshop.remarks().iter().take(REMARKS_TOLD_MAX) {
+    for remark in planned.workshop.remarks().iter().take(REMARKS_MAX) {
         tell!("note: {remark}");
     }
-    if let Some(more) = planned.workshop.remarks().len().checked_sub(REMARKS_TOLD_MAX + 1) {
+    if let Some(more) = planned.workshop.remarks().len().checked_sub(REMARKS_MAX + 1) {
         tell!("and {} more notes", more + 1);
     }
     let run_options = Options { forced, checks_reproducible, transcript: options.messages.clone() };
@@ -106,21 +106,21 @@ pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
     note("publishing and reporting");
     let (set, digest) = match outcome.has_rescanned && signals::count() == 0 {
         true => resolved_again(yard, &store, &distfiles, &say)?,
-        // After an interruption the next run finds out.
+        // After an interruption the next run resolves it.
         false => (set, digest),
     };
     let published = match options.no_publish {
         true => Ok(None),
         false => set.publish(yard, &store, &distfiles).map(Some),
     };
-    // Whatever publishing came to, what was built is reported.
+    // The report is written even if publishing failed.
     let repository = published.as_ref().ok().and_then(Option::as_ref);
     let mut page = report::WHOLE.to_owned();
     if outcome.run.is_some() {
         page = report::write(yard, &store, &*set.ecosystem(), repository)?;
         set.write_reports(yard, &store)?;
         plan::remake(yard, set.clone(), &digest, &distfiles, &mut store)?;
-        // Everything is done: that a copy cannot be made, for want of room, is no reason to fail.
+        // A failed backup, on a full disk for instance, does not fail the run.
         if let Err(error) = yard.back_up(&store) {
             tell!("warning: the store has no new backup\n{error}");
         }
@@ -134,7 +134,7 @@ pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
     exit_code(&outcome)
 }
 
-/// The set with the recipes that were read anew during the run, and the digest of what it was resolved from.
+/// The set with the recipes that were read again during the run, and the digest of its inputs.
 fn resolved_again(
     yard: &Yard,
     store: &dyn Store,
@@ -145,7 +145,7 @@ fn resolved_again(
     Ok((yard.config.family.resolve(yard, distfiles)?, plan::digest(yard, store)?))
 }
 
-/// Says what builds left that could not be removed.
+/// Reports files of builds that could not be removed.
 fn report_left_over(yard: &Yard) {
     const NAMED_MAX: usize = 3;
     let names = kilnyard_worker::set_aside_before(&yard.folder);
@@ -161,8 +161,7 @@ fn report_left_over(yard: &Yard) {
     );
 }
 
-/// An error for a name that is no package's, before minutes go into layers. Where they are there already the plan says so
-/// as soon.
+/// Refuses unknown names before layers are made, which takes minutes. If they exist already, the plan refuses them as soon.
 fn check_names(yard: &Yard, names: &[String]) -> Result<()> {
     if names.is_empty()
         || yard.config.family.trees(yard).is_some()
@@ -174,8 +173,8 @@ fn check_names(yard: &Yard, names: &[String]) -> Result<()> {
     plan::make(yard, &distfiles, &mut store, &Forced::Nothing)?.narrow(names)
 }
 
-/// What the last run forced, if it was interrupted and this command resumes it: one that names nothing, and forces nothing of
-/// its own. A run that was planned from something else is not resumed; what it had not built is compared as usual.
+/// What the last run forced, if it was interrupted and this command resumes it, which it does without names and --force. A run with
+/// other inputs is not resumed; its remaining packages are compared as usual.
 fn forced_before(yard: &Yard, store: &dyn Store, options: &Build) -> Result<Option<ForcedRun>> {
     if options.force || options.check_reproducible || !options.packages.is_empty() {
         return Ok(None);
@@ -228,7 +227,7 @@ fn exit_code(outcome: &Outcome) -> Result<ExitCode> {
     })
 }
 
-/// What fits one screen at the end.
+/// Prints a summary for one screen.
 fn summary(
     yard: &Yard,
     store: &dyn Store,
@@ -293,24 +292,24 @@ fn summary(
 /// Reports failures, those of one cause together.
 fn failed(failures: &[(String, Reason)], family: &dyn Family) {
     let causes = by_cause(failures.iter().map(|(name, reason)| (name.as_str(), reason)));
-    for cause in causes.iter().take(TOLD_MAX) {
+    for cause in causes.iter().take(SHOWN_MAX) {
         tell!("  failed: {}", cause.line());
         if let Some(hint) = cause.remedy(family) {
             tell!("    try: {hint}");
         }
     }
-    if causes.len() > TOLD_MAX {
-        tell!("  and {} more: kilnyard status; kilnyard why PACKAGE", causes.len() - TOLD_MAX);
+    if causes.len() > SHOWN_MAX {
+        tell!("  and {} more: kilnyard status; kilnyard why PACKAGE", causes.len() - SHOWN_MAX);
     }
 }
 
-/// Tells of the first packages of a list, each with the first line of its reason.
+/// Prints the first packages of a list, each with the first line of its reason.
 fn few(packages: &[(String, String)], tell: impl Fn(&str, &str)) {
-    for (package, reason) in packages.iter().take(TOLD_MAX) {
+    for (package, reason) in packages.iter().take(SHOWN_MAX) {
         tell(package, reason.lines().next().unwrap_or(""));
     }
-    if packages.len() > TOLD_MAX {
+    if packages.len() > SHOWN_MAX {
         let (status, why) = (words::command("status"), words::command("why PACKAGE"));
-        tell!("  and {} more: {status}; {why}", packages.len() - TOLD_MAX);
+        tell!("  and {} more: {status}; {why}", packages.len() - SHOWN_MAX);
     }
 }

@@ -1,4 +1,4 @@
-//! `kilnyard clean`: removes what is not needed any more.
+//! `kilnyard clean`: removes files that are no longer needed.
 
 use super::print;
 use crate::cli;
@@ -14,13 +14,13 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Distfiles lie in folders by the first characters of their hashes.
+/// The length of the names of distfile folders: the first characters of hashes.
 const HASH_FOLDER_CHARACTERS: usize = 2;
 
-/// Why a distfile can go.
+/// Why a distfile is removable.
 const FETCHABLE: &str = "can be fetched again";
 
-/// How many things can go for each reason, and how large they are.
+/// The number and size of removable files, by reason.
 #[derive(Default)]
 struct Kinds(BTreeMap<&'static str, (u64, u64)>);
 
@@ -32,7 +32,7 @@ impl Kinds {
     }
 }
 
-/// Something that can go.
+/// A removable file or folder.
 struct Removal {
     /// Relative to the yard.
     path: PathBuf,
@@ -44,7 +44,7 @@ struct Removal {
 pub fn run(yard: &Yard, options: &cli::Clean) -> Result<ExitCode> {
     let _lock = yard.lock()?;
     let removals = plan(yard, options)?;
-    // A distfile has its hash for a name, which says nothing: of those there is a count, unless all are asked for.
+    // Distfiles are named by hashes: they are counted, unless all names are wanted.
     let is_listed = |why: &str| options.list || why != FETCHABLE;
     let mut kinds = Kinds::default();
     let (mut bytes, mut stuck) = (0, 0);
@@ -86,8 +86,8 @@ pub fn run(yard: &Yard, options: &cli::Clean) -> Result<ExitCode> {
             words::size(*bytes)
         ))?;
     }
-    let verb = if options.dry_run { "could go" } else { "gone" };
-    tell!("{} {verb}, {}", words::count(count as u64, "thing"), words::size(bytes));
+    let verb = if options.dry_run { "removable" } else { "removed" };
+    tell!("{} {verb}, {}", words::count(count as u64, "file"), words::size(bytes));
     Ok(if stuck == 0 { ExitCode::SUCCESS } else { ExitCode::from(Kind::Machine as u8) })
 }
 
@@ -112,14 +112,14 @@ fn plan(yard: &Yard, options: &cli::Clean) -> Result<Vec<Removal>> {
             add(path, "logs of an old run", false);
         }
     }
-    // What outputs are made of stays; the rest can be fetched again.
+    // Sources of current outputs stay; other distfiles can be fetched again.
     let mut needed: HashSet<String> =
         store.outputs().map_err(store_error)?.into_iter().map(|row| row.output.sha256).collect();
     needed.extend(yard.config.family.published_files(yard));
     for (path, kind) in entries(yard, Path::new("distfiles"))? {
         match kind {
             FileType::RegularFile => add(path, "left by an interrupted copy", false),
-            // What lies under names of its own is a tree's, and not only to be had from a mirror.
+            // Files with names of their own belong to a tree, and may not be on a mirror.
             FileType::Directory
                 if path.file_name().is_some_and(|name| name.len() == HASH_FOLDER_CHARACTERS) =>
             {
@@ -146,7 +146,7 @@ fn plan(yard: &Yard, options: &cli::Clean) -> Result<Vec<Removal>> {
             }
             continue;
         }
-        // Those of dependencies have a bound of their own.
+        // Layers of dependencies have a bound of their own.
         let is_bounded = path.ends_with("dependencies");
         let is_old = is_folder && !layers.contains(&path) && !is_bounded;
         if path == Path::new(ARCHIVES) {
@@ -165,7 +165,7 @@ fn plan(yard: &Yard, options: &cli::Clean) -> Result<Vec<Removal>> {
     Ok(removals)
 }
 
-/// Archives of trees that no root begins with any more, and what interrupted packing left.
+/// Archives of trees that no root uses any more, and files of interrupted packing.
 fn old_archives(yard: &Yard, trees: &[Artifact]) -> Result<Vec<PathBuf>> {
     let mut old = Vec::new();
     for (path, kind) in entries(yard, Path::new(ARCHIVES))? {
@@ -183,13 +183,13 @@ fn old_archives(yard: &Yard, trees: &[Artifact]) -> Result<Vec<PathBuf>> {
     Ok(old)
 }
 
-/// Whether a file says something of a layer that is not there.
+/// Whether a file describes a layer that does not exist.
 fn is_beside_none(yard: &Yard, path: &Path) -> bool {
     let is_beside = path.extension().is_some_and(|kind| kind == "manifest" || kind == "damaged");
     is_beside && !yard.folder.join(path.with_extension("")).exists()
 }
 
-/// What is in a folder of the yard, relative to the yard. Links are not followed.
+/// The entries of a folder of the yard, relative to the yard. Links are not followed.
 fn entries(yard: &Yard, folder: &Path) -> Result<Vec<(PathBuf, FileType)>> {
     let entries = tree::entries_beneath(&yard.folder, folder);
     let entries = entries.context(Kind::Machine, format!("read the yard's folder {}", folder.display()))?;

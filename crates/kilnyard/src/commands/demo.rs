@@ -1,4 +1,4 @@
-//! `kilnyard demo`: from nothing to a repository with one command.
+//! `kilnyard demo`: a repository from nothing, with one command.
 
 use super::{build, doctor};
 use crate::cli;
@@ -24,10 +24,10 @@ pub fn run(folder: &Path, options: &cli::Demo) -> Result<ExitCode> {
         tell!("  fetch {index} and verify it");
         tell!("  make a base root, once");
         tell!("  build {} source packages, each in a clean root: {}", packages.len(), packages.join(" "));
-        tell!("  test that what they make installs and goes away again");
+        tell!("  test that the packages can be installed and removed");
         tell!("  publish {repository}, and write a report");
         tell!("It needs about 3 GB of disk, and some ten minutes on two cores. Ctrl-C ends it; the same");
-        tell!("command goes on where it ended.");
+        tell!("command resumes it.");
         tell!("");
     }
     check_machine(folder, options.no_install, is_there)?;
@@ -59,7 +59,7 @@ pub fn run(folder: &Path, options: &cli::Demo) -> Result<ExitCode> {
     build::build(&yard, &lock, &arguments)
 }
 
-/// Examines the machine; as root installs what is missing, after saying so.
+/// Checks the machine. As root, installs what is missing, after a message.
 fn check_machine(folder: &Path, no_install: bool, is_quiet: bool) -> Result<()> {
     let findings = doctor::examine(folder);
     if findings.iter().all(|finding| finding.is_ok) {
@@ -85,7 +85,7 @@ fn check_machine(folder: &Path, no_install: bool, is_quiet: bool) -> Result<()> 
     Err(Error::new(Kind::Machine, "this machine still lacks something, see above"))
 }
 
-/// Puts the packages of the large demo into a yard that was made for the small one.
+/// Adds the packages of the large demo to a yard of the small one.
 fn grow(yard: &Yard, packages: &[String]) -> Result<()> {
     let known = yard.config.package_names(&yard.folder)?.unwrap_or_default();
     let missing: Vec<String> = packages.iter().filter(|name| !known.contains(name)).cloned().collect();

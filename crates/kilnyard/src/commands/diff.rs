@@ -1,4 +1,4 @@
-//! `kilnyard diff`: what two runs came to.
+//! `kilnyard diff`: the difference of two runs.
 
 use super::{print, print_json};
 use crate::cli;
@@ -14,16 +14,16 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::process::ExitCode;
 
-/// A build counts as slower from this factor and this difference on: less is noise.
+/// The factor and difference from which a build counts as slower: less is noise.
 const SLOWER_FACTOR: f64 = 1.25;
 const SLOWER_SECONDS: f64 = 2.0;
-/// How many packages that only one run contained are named: after a run of a part that is nearly the whole set.
+/// The most packages that are named if only one run has them: after a run of a part they are nearly all.
 const ONLY_NAMED_MAX: usize = 5;
 /// The same for memory.
 const LARGER_FACTOR: f64 = 1.25;
 const LARGER_BYTES: u64 = 16 << 20;
 
-/// What a package came to in a run.
+/// The result of a package in a run.
 #[derive(Clone, Debug, PartialEq)]
 struct Figures {
     version: String,
@@ -95,7 +95,7 @@ fn figures(store: &dyn Store, run: u64) -> Result<BTreeMap<String, Figures>> {
         .collect())
 }
 
-/// What is different.
+/// The differences.
 #[derive(Debug, Default, PartialEq)]
 struct Difference {
     newly_failing: Vec<(String, String)>,

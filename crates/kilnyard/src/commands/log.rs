@@ -1,4 +1,4 @@
-//! `kilnyard log`: a log, opened at the line that matters.
+//! `kilnyard log`: a log, opened at the first telling line.
 
 use super::{print, unknown};
 use crate::cli;
@@ -60,12 +60,11 @@ pub fn run(yard: &Yard, options: &cli::Log) -> Result<ExitCode> {
     show(&foreign::log(&text), line, options.all)
 }
 
-/// The log of a stage; by default of the stage that failed, else of the one that is going on, else of the
-/// build stage.
+/// The log of a stage; by default the one that failed, else the one that is running, else the build stage.
 fn log_of(yard: &Yard, build: &BuildRow, wanted: Option<Stage>) -> Option<String> {
     let of = |stage: Stage| {
         let found = || build.stages.iter().rev().find(|result| result.stage == stage);
-        // One that goes on comes before what its parts came to.
+        // The log of a running stage comes before those of its parts.
         let open = yard.open_log(build, stage).filter(|_| build.ended_seconds.is_none());
         open.or_else(|| found().and_then(|result: &StageResult| result.log.clone()))
     };
@@ -91,7 +90,7 @@ fn show(text: &str, line: Option<u64>, all: bool) -> Result<ExitCode> {
     let child = command.args(["-c", &format!("{pager}{position}")]).stdin(Stdio::piped()).spawn();
     let Ok(mut child) = child else { return print(text) };
     if let Some(mut stdin) = child.stdin.take() {
-        // Whoever leaves the pager early has read enough.
+        // The pager may end before it has read everything.
         let _ = stdin.write_all(text.as_bytes());
     }
     child.wait().or_internal("wait for the pager")?;

@@ -1,4 +1,4 @@
-//! `kilnyard retry`, `skip` and `bump`: requests for the run that is going on, or the next one.
+//! `kilnyard retry`, `skip` and `bump`: requests for the current run, or the next one.
 
 use super::unknown;
 use crate::error::{Error, Result};
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 pub fn run(yard: &Yard, kind: RequestKind, packages: &[String]) -> Result<ExitCode> {
     let mut store = yard.store()?;
     let run = store.last_run().map_err(store_error)?;
-    // A scan or a clean-up holds the lock as well.
+    // A scan or a clean-up holds the lock too.
     let running = run.as_ref().filter(|run| run.state == RunState::Running && yard.is_locked());
     for package in packages {
         if store.planned(package).map_err(store_error)?.is_none() {
@@ -35,12 +35,12 @@ pub fn run(yard: &Yard, kind: RequestKind, packages: &[String]) -> Result<ExitCo
     }
     let is_running = running.is_some();
     if !is_running && kind == RequestKind::Skip {
-        return Err(Error::usage("no run is going on, so there is nothing to skip")
+        return Err(Error::usage("there is no run to skip it in")
             .hint(Remedy::command("build PACKAGE...").then(", which builds only these and what they need")));
     }
     for package in packages {
         store.request(kind, package, now_seconds()).map_err(store_error)?;
-        let whom = if is_running { "the run that is going on" } else { "the next run" };
+        let whom = if is_running { "the current run" } else { "the next run" };
         tell!("asked {whom} to {} {package}", kind.as_str());
     }
     if !is_running {

@@ -1,4 +1,4 @@
-//! `kilnyard status`: how the run that is going on, or the last one, stands.
+//! `kilnyard status`: the state of the current or last run.
 
 mod follow;
 
@@ -16,7 +16,7 @@ use serde_json::json;
 use std::fmt::Write;
 use std::process::ExitCode;
 
-/// How many causes of failures fit one screen; the report has all.
+/// The most causes of failures, for one screen; the report has all.
 const CAUSES_MAX: usize = 20;
 
 pub fn run(yard: &Yard, options: &Status) -> Result<ExitCode> {
@@ -129,14 +129,13 @@ pub fn run(yard: &Yard, options: &Status) -> Result<ExitCode> {
     print(&text)
 }
 
-/// What a process does with the yard before, between and after runs, as a clause; none while a run shows it.
+/// What a process does with the yard outside of runs, as a clause; none during a run.
 fn preparing(yard: &Yard) -> Option<String> {
     let holder = yard.holder().filter(|holder| !holder.phase.is_empty())?;
     Some(format!("process {} is {}", text::line(&holder.process), text::line(&holder.phase)))
 }
 
-/// The path of a run that goes on, where it is one of the whole plan that is kept. After a run that is the plan of the
-/// next one.
+/// The path of the current run, if the stored plan is the run's. After a run, it is the plan of the next one.
 fn path(store: &dyn Store, run: &RunRow, counts: &[(PackageState, u64)]) -> Result<Vec<String>> {
     let plan = store.plan_head().map_err(store_error)?.filter(|plan| plan.digest == run.plan_digest);
     let mut planned = 0;

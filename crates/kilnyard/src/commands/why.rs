@@ -1,4 +1,4 @@
-//! `kilnyard why`: why a package stands where it stands, down to who is to blame.
+//! `kilnyard why`: the reason for the state of a package, down to the package to blame.
 
 use super::{print, print_json, unknown};
 use crate::error::Result;
@@ -11,9 +11,9 @@ use serde_json::json;
 use std::fmt::Write;
 use std::process::ExitCode;
 
-/// How many tries are looked at.
+/// The most builds that are read.
 const ATTEMPTS_MAX: usize = 20;
-/// How long a chain of blame is followed.
+/// The longest chain of blame that is followed.
 const CHAIN_MAX: usize = 50;
 
 pub fn run(yard: &Yard, options: &crate::cli::Package) -> Result<ExitCode> {
@@ -26,12 +26,12 @@ pub fn run(yard: &Yard, options: &crate::cli::Package) -> Result<ExitCode> {
     };
     let mut planned = store.planned(name).map_err(store_error)?;
     if in_run.is_none() && planned.is_none() {
-        // Somebody may ask before the first plan was made.
+        // There may be no plan yet.
         super::ensure_scanned(yard)?;
         let plan = crate::plan::current_plan(yard, &mut yard.store()?)?;
         planned = plan.packages.into_iter().find(|row| row.package.name == *name);
     }
-    // What is left out now was in a run before, and that run says nothing of it.
+    // A package that is left out now may have been in an earlier run, whose state is obsolete.
     let now = planned.clone().map(|planned| planned.package);
     let left_out = now.clone().filter(|row| row.state == PackageState::LeftOut);
     let Some(row) = left_out.or(in_run).or(now) else {
@@ -70,7 +70,7 @@ fn build_json(build: &BuildRow) -> serde_json::Value {
     })
 }
 
-/// From a package to the one that is to blame in the end.
+/// The chain from a package to the one to blame.
 fn chain(store: &dyn Store, run: Option<u64>, row: &PackageRow) -> Result<Vec<PackageRow>> {
     let mut chain = Vec::new();
     let mut next = row.blamed.clone();

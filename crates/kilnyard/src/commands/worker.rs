@@ -38,13 +38,13 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
         tell!("note: {left}");
     }
     provide(&worker, &distfiles, &lease, &artifacts)?;
-    let told = Told { logs: Mutex::default() };
+    let reporter = Reporter { logs: Mutex::default() };
     let mut weights = Weights::find_among("worker", &[]);
     let share = Share { membership: weights.begin(lease.build), jobserver: None };
-    let result = worker.perform(&lease, &share, signals::cancel(), &told);
-    // At worst they are made again.
+    let result = worker.perform(&lease, &share, signals::cancel(), &reporter);
+    // If this fails, layers are made again.
     let _ = worker.keep_layers();
-    let logs = told.logs.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let logs = reporter.logs.into_inner().unwrap_or_else(PoisonError::into_inner);
     keep(&folder, &distfiles, &artifacts, &lease, &result, &logs)?;
     match &result.outcome {
         Ok(_) => Ok(ExitCode::SUCCESS),
@@ -58,7 +58,7 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
     }
 }
 
-/// Folders of the worker's own for those that the order names and has no content of: what it fetches goes there.
+/// The worker's own folders for fetched files, in place of those that the order names without content.
 fn fetched_folders(folder: &Path, lease: &Lease) -> Result<BTreeMap<String, PathBuf>> {
     let order = &lease.order;
     let lacking = order.root.folders.iter().filter(|shown| shown.content.is_none());
@@ -75,7 +75,7 @@ fn fetched_folders(folder: &Path, lease: &Lease) -> Result<BTreeMap<String, Path
     Ok(folders)
 }
 
-/// Brings all that the build needs to the worker's own folder, checked by its content.
+/// Copies everything that the build needs to the worker's folder, verified by digest.
 fn provide(worker: &Worker, distfiles: &DistfileStore, lease: &Lease, from: &Folder) -> Result<()> {
     let failed = "get what the build needs";
     let order = &lease.order;
@@ -117,7 +117,7 @@ fn provide(worker: &Worker, distfiles: &DistfileStore, lease: &Lease, from: &Fol
     Ok(())
 }
 
-/// Puts outputs, logs and the result among the artifacts, and says where they are.
+/// Stores outputs, logs and the result as artifacts, and prints their digests.
 fn keep(
     folder: &Path,
     distfiles: &DistfileStore,
@@ -146,12 +146,12 @@ fn keep(
     super::print(&format!("result {}\n", path.display())).map(drop)
 }
 
-/// Says how the build goes, and keeps all that it makes: nothing is published here.
-struct Told {
+/// Prints the stages, and keeps all outputs, since nothing is published.
+struct Reporter {
     logs: Mutex<Vec<(Stage, String)>>,
 }
 
-impl Link for Told {
+impl Link for Reporter {
     fn report(&self, progress: Progress) {
         match progress {
             Progress::StageBegan(stage) => tell!("{stage}"),

@@ -245,7 +245,7 @@ fn a_disk_that_fills_up(shared: &Shared) {
     let why = yard.json(&["why", "greedy", "--json"]);
     let failure = &why["build"]["failure"];
     assert_eq!(failure["kind"], "disk", "{why}");
-    assert!(failure["message"].as_str().unwrap().starts_with("there was no room on the disk: "), "{why}");
+    assert!(failure["message"].as_str().unwrap().starts_with("the disk was full: "), "{why}");
     // The disk was its own to fill: another try is made alone, and is the last one.
     assert_eq!(yard.json(&["history", "greedy", "--json"]).as_array().map(Vec::len), Some(2));
     let more = format!("remount,size={}m", size + 200);

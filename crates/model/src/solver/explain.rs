@@ -21,7 +21,7 @@ pub type Step = (Candidate, usize);
 pub enum Explanation {
     /// This clause cannot be satisfied.
     Obstacle(Obstacle),
-    /// No single clause is to blame within the depth that was looked at.
+    /// No single clause is to blame within the depth that was searched.
     NoCombination,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A variable is a candidate, true when it is in the set. The clauses of a candidate are loaded when it
 //! is first chosen; they stay, as learned ones do, for later requests. A decision takes the first
-//! possible alternative of the first clause that nothing satisfies yet; a candidate that nobody asks
+//! possible alternative of the first unsatisfied clause; a candidate without a request
 //! for is never decided. Between requests everything above level 0 is taken back.
 
 use super::{Candidate, Universe, Unsatisfiable};
@@ -90,7 +90,7 @@ impl Search {
     }
 
     fn search(&mut self, universe: &impl Universe, root: Candidate) -> Result<(), Unsatisfiable> {
-        // What is known at level 0 holds for every request; its clauses must be looked at again.
+        // What is known at level 0 holds for every request; its clauses must be checked again.
         self.scanned = 0;
         self.propagated = 0;
         if let Some(_conflict) = self.propagate(universe) {

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! [`plan`] decides and [`Publication::execute`] carries out, in the order and with the promises of an apt repository (see
-//! the crate's text): whoever asks for `packages` sees the old generation or the new one, whole, whenever and however a
+//! the crate's text): a reader of `packages` sees the old generation or the new one, whole, whenever and however a
 //! publication ends; and equal packages write nothing and sign nothing.
 //!
 //! There is no pool: paths are fixed by the format, and a package that is built again has the same name and other bytes. So

@@ -1,4 +1,4 @@
-//! What a repository of packages has now, for whoever has lost a file of it.
+//! What a repository of packages has now, for a yard that lost a file of it.
 
 use std::path::{Path, PathBuf};
 

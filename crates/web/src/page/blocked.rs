@@ -31,7 +31,7 @@ pub(super) fn section(view: &View<'_>) -> Option<Section> {
 }
 
 /// The packages that each culprit keeps from being built, the worst culprit first. Both ends of the relation are
-/// recorded; either is enough. Packages that nobody claims to block stand at the end, under no name.
+/// recorded; either is enough. Packages without a known culprit come last, without a name.
 fn by_culprit(report: &Report) -> Vec<Group<'_>> {
     let mut groups: BTreeMap<Option<&str>, BTreeSet<&str>> = BTreeMap::new();
     let mut claimed: BTreeSet<&str> = BTreeSet::new();

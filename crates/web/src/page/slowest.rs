@@ -6,7 +6,7 @@ use crate::words::{self, sane_seconds};
 use crate::{ReportPackage, clean};
 use maud::{Markup, html};
 
-/// So many fit on a screen; the rest rarely matters.
+/// The most rows, for one screen.
 const SLOWEST_MAX: usize = 20;
 
 /// A list of the slowest of one or two says nothing that the timeline does not.

@@ -9,7 +9,7 @@ use crate::{PackageState, Report, ReportPackage, address, clean, words};
 /// Names, versions and words of a few characters are shown up to this length; no sane one is longer.
 pub(crate) const NAME_CHARACTERS_MAX: usize = 120;
 
-/// Rows of the table of packages: about 1 KiB each. Browsers take some thousand rows easily; beyond, nobody reads a
+/// Rows of the table of packages: about 1 KiB each. Browsers take some thousand rows easily; more is of no use in a
 /// table, and those that need a person come first anyway.
 const ROWS_MAX: usize = 3000;
 
@@ -40,7 +40,7 @@ impl<'a> View<'a> {
         let mut failures: Vec<usize> =
             order.iter().copied().filter(|i| report.packages[*i].state == PackageState::Failed).collect();
         let failed = failures.len();
-        // Whoever stands in the way of most comes first; the sort is stable, so the rest stays in order of name.
+        // The package that blocks the most comes first; the sort is stable, so the rest stays in order of name.
         failures.sort_by_key(|index| std::cmp::Reverse(report.packages[*index].blocks.len()));
         failures.truncate(FAILURES_MAX);
         order.truncate(ROWS_MAX);

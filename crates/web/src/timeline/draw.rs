@@ -22,7 +22,7 @@ const WIDTH_MIN: f64 = 0.0009;
 /// Wider bars get a gap in front, so that neighbours look like two.
 const GAP_WIDTH_MIN: f64 = 0.004;
 
-/// From so many lanes on the axis is drawn at the bottom too.
+/// The number of lanes from which the axis is drawn at the bottom too.
 const TWO_AXES_LANES_MIN: usize = 13;
 
 /// Stages named in the tooltip of a bar.

@@ -9,7 +9,7 @@ use crate::{PackageState, Report, ReportPackage};
 /// More lanes than this make a drawing taller than anyone scrolls.
 const LANES_MAX: usize = 64;
 
-/// Up to so many lanes there is room for the names of builds.
+/// The most lanes with room for the names of builds.
 const NAMED_LANES_MAX: usize = 16;
 
 /// Bars of single builds in the whole drawing. With their tooltips they are about 200 bytes each.
@@ -24,7 +24,7 @@ const CELLS_MAX: usize = 6000;
 /// Cells of one lane: at the usual width one is about three pixels wide.
 const LANE_CELLS_MAX: usize = 360;
 
-/// A build gets a bar of its own if it is at least as wide as so many cells, or if there are few builds anyway.
+/// A build gets a bar of its own if it is at least as wide as this many cells, or if there are few builds anyway.
 const BAR_CELLS_MIN: f64 = 2.0;
 
 /// Runs with fewer builds are drawn build by build.
@@ -68,7 +68,7 @@ pub(crate) struct Layout {
 /// What one slot did.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Lane {
-    /// Builds whose slot nobody recorded share one lane.
+    /// Builds without a recorded slot share one lane.
     pub(crate) slot: Option<u32>,
     pub(crate) bars: Vec<Bar>,
     pub(crate) cells: Vec<Cell>,

@@ -2,7 +2,7 @@
 
 use crate::words;
 
-/// So many labels fit side by side on the narrowest drawing.
+/// The most labels that fit on the narrowest drawing.
 const TICKS_MAX: usize = 10;
 
 /// Steps that people count time in.

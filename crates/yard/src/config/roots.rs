@@ -17,7 +17,7 @@ pub struct Root {
 }
 
 impl Root {
-    /// The same for whoever makes them.
+    /// The same for the code that makes them.
     pub fn roots(self) -> Roots {
         let room_bytes = self.room.map_or(Device::ROOM_BYTES, |room| room.0);
         let device = Device { file_system: self.file_system, room_bytes, requests: self.requests };

@@ -19,7 +19,7 @@ const TOP: f64 = 48.0;
 const BUSY_HEIGHT: f64 = 80.0;
 const LANE_HEIGHT: f64 = 9.0;
 const BAR_HEIGHT: f64 = 8.0;
-/// More lanes make a drawing that nobody looks at; builds beyond are counted.
+/// The most lanes of the drawing; further builds are counted.
 const LANES_MAX: usize = 256;
 /// Labels on the axis.
 const TICKS: usize = 6;

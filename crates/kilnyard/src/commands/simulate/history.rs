@@ -9,7 +9,7 @@ use kilnyard_schedule::{Basis, Measured, Work, estimate};
 use std::collections::HashMap;
 use std::path::Path;
 
-/// A stage that took longer was measured with a broken clock.
+/// The longest plausible stage, in seconds; a longer one was measured with a broken clock.
 const STAGE_SECONDS_MAX: f64 = 30.0 * 86_400.0;
 
 /// Nothing in such a history says what memory processes had: a build is taken to need this much, and this much more
@@ -29,7 +29,7 @@ struct Row {
     measured: Measured,
 }
 
-/// The columns that are looked at.
+/// The columns that are read.
 struct Columns {
     timestamp: usize,
     name: usize,

@@ -9,7 +9,7 @@ use kilnyard_schedule::{
 };
 use std::time::{Duration, Instant};
 
-/// What came of it.
+/// The result.
 pub struct Played {
     /// The first seed's run.
     pub first: Simulated,
@@ -25,7 +25,7 @@ pub struct Played {
     pub ratios: Vec<f64>,
     /// The largest memory of all seeds.
     pub memory_peak_bytes: u64,
-    /// Builds at once on each machine, where that is fixed.
+    /// The builds in parallel on each machine, if fixed.
     pub workers: Option<u32>,
     /// Events in a second of deciding alone.
     pub events_per_second: f64,

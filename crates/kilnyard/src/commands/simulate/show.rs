@@ -1,4 +1,4 @@
-//! What a simulation says: for people, for programs, and line by line.
+//! The output of a simulation: for people, for programs, and as a trace.
 
 use super::Set;
 use super::play::Played;
@@ -9,13 +9,13 @@ use kilnyard_schedule::{Machine, Simulated};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// Into so many stretches of time the utilisation is divided.
+/// The number of intervals of the utilisation.
 const STRETCHES: usize = 20;
 
-/// Packages of the path that are named to people.
+/// The most packages of the path in the text output.
 const PATH_SHOWN_MAX: usize = 40;
 
-/// The share of the cores that was busy in each of this many stretches of equal length.
+/// The share of busy cores in each interval.
 pub fn utilisation(simulated: &Simulated, machines: &[Machine], stretches: usize) -> Vec<f64> {
     let cores: f64 = machines.iter().map(|machine| f64::from(machine.cores)).sum();
     let length = simulated.makespan_seconds / stretches as f64;
@@ -35,7 +35,7 @@ pub fn utilisation(simulated: &Simulated, machines: &[Machine], stretches: usize
     shares
 }
 
-/// The share of the cores that was busy over the whole run.
+/// The share of busy cores over the whole run.
 fn mean_utilisation(simulated: &Simulated, machines: &[Machine]) -> f64 {
     utilisation(simulated, machines, 1)[0]
 }

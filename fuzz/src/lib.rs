@@ -1,4 +1,4 @@
-//! Fuzz targets: every parser and decoder of Kilnyard that reads what somebody else wrote.
+//! Fuzz targets: every parser and decoder of Kilnyard that reads foreign input.
 //!
 //! A target is a function from bytes to nothing that panics where a property does not hold. Each asserts more than
 //! that nothing breaks: an order is one, what is printed can be read again, a second and simpler reader agrees, a

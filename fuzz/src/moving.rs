@@ -68,7 +68,7 @@ fn check(moved: &Moved, text: &str) {
     assert!(moved.not_carried.iter().all(|refused| !refused.reason.is_empty()));
 }
 
-/// A line in front that sets what nobody knows is told first, and moves the rest on.
+/// A line in front that sets an unknown variable is reported first, and shifts the rest.
 fn check_first(moved: &Moved, longer: &Moved) {
     assert_eq!((&longer.not_carried[0].name[..], longer.not_carried[0].line), ("frist", 1));
     assert_eq!((&longer.wanted, &longer.values), (&moved.wanted, &moved.values));

@@ -1,5 +1,5 @@
 //! Signatures. The key that made the messages beside this file's seeds was made for one text and thrown away, so
-//! whoever is believed with another text has forged it.
+//! another text that is accepted was forged.
 
 use kilnyard_sign::{Keyring, SignError, Verified};
 use std::sync::LazyLock;

@@ -19,7 +19,7 @@ use serde_json::{Map, json};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-/// How long each build goes on.
+/// The duration of each build.
 const SECONDS: u32 = 10;
 /// How many processes only wait, in the second kind of build.
 const WAITING: u32 = 500;

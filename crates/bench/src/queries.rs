@@ -26,7 +26,7 @@ const PACKAGES: usize = 30_000;
 const RUNS: usize = 20;
 /// How many packages a run after the first builds.
 const BUILT_LATER: usize = 500;
-/// One in so many builds fails.
+/// One in this many builds fails.
 const FAILED_EACH: usize = 100;
 /// How many lines the log has that is asked for.
 const LOG_LINES: usize = 5000;
@@ -54,10 +54,10 @@ pub fn measure(trial: &Trial<'_>) -> Result<Report> {
     let mut facts = Map::new();
     let answer = scratch.path("answer");
     for (name, arguments) in &questions {
-        // Once before it counts: whether the answer is right, and files into memory.
+        // Once before it counts: to check the answer, and to read files into memory.
         child::measure(child::this_program(&yard.folder, arguments), Some(&answer), &[0])?;
         let text = fs_err::read_to_string(&answer).or_internal("read an answer")?;
-        if !is_right(name, &text) {
+        if !is_correct(name, &text) {
             return Err(Error::new(Kind::Internal, format!("the answer of kilnyard {name} is wrong")));
         }
         facts.insert(format!("{name}_answer_bytes"), json!(text.len()));
@@ -100,7 +100,7 @@ pub fn measure(trial: &Trial<'_>) -> Result<Report> {
     })
 }
 
-fn is_right(name: &str, text: &str) -> bool {
+fn is_correct(name: &str, text: &str) -> bool {
     let value: Value = serde_json::from_str(text).unwrap_or_default();
     match name {
         "status" => value["run"] == RUNS && value["failed"].as_array().is_some_and(|all| !all.is_empty()),

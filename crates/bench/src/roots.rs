@@ -4,7 +4,7 @@
 //! installs the dependencies, the package is built, the root is removed. Nothing else is shared by the ways than the
 //! base, so that each pays for its files itself. Beside that stands what Kilnyard does with dependencies where it can: they
 //! are layers, of a set that was seen before, or of packages that were seen before. What a whole build costs with them is
-//! what the recommendation looks at. Data of the round before is brought to the disk before a root is made, so that nobody
+//! the basis of the recommendation. Data of the round before is brought to the disk before a root is made, so that no way
 //! pays for others.
 //!
 //! Known downside: a process's CPU time is known once it was waited for, so what is copied into memory counts as CPU of the

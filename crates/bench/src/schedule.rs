@@ -32,7 +32,7 @@ fn fixed(cores: u32) -> Vec<(u32, u32)> {
         }
         workers *= 2;
     }
-    // And more jobs than cores, in the hope that somebody always runs.
+    // And more jobs than cores, in the hope that one always runs.
     shapes.push((cores, cores));
     shapes.dedup();
     shapes

@@ -12,7 +12,7 @@ use kilnyard_process::{End, Log, read_log};
 use kilnyard_worker::RootFolder;
 use std::path::Path;
 
-/// So many lines of a log are told where a command failed.
+/// The number of log lines that are shown if a command failed.
 const LINES_TOLD: usize = 6;
 
 /// See the module.

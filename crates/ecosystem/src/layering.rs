@@ -161,7 +161,7 @@ pub struct Unpacking {
 pub struct Composition {
     /// Those that can be layers, by their place.
     pub layered: Vec<usize>,
-    /// Those that the package manager has to install, and has to install before the others are looked at again; with the
+    /// Those that the package manager has to install, and has to install before the others are checked again; with the
     /// reason of each.
     pub by_manager: Vec<(usize, String)>,
     /// Files for the root's folder of inputs.

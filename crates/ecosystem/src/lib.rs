@@ -66,7 +66,7 @@ pub struct Admitted {
 /// The small file that commands which fetch find among their texts: how names are resolved on the worker's machine.
 pub const RESOLV_CONF: &str = "resolv.conf";
 
-/// What a package weighs of which nobody says anything else: see [`Ecosystem::weight`].
+/// The default weight of a package: see [`Ecosystem::weight`].
 pub const WEIGHT_USUAL: u32 = 100;
 
 /// What a resolved set knows of its packages. All methods decide; none of them runs a command. They may be called from
@@ -89,7 +89,7 @@ pub trait Ecosystem: Send + Sync {
     /// The packages of the set that are not in the graph.
     fn left_out(&self) -> &[LeftOut];
 
-    /// What somebody who looks after the tree may want to know, a sentence each.
+    /// Remarks for the maintainer of the tree, a sentence each.
     fn remarks(&self) -> &[String] {
         &[]
     }

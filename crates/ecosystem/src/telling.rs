@@ -31,7 +31,7 @@ const LINES_BEFORE: usize = 3;
 const LINES_AFTER: usize = 6;
 /// How far before the end the cause is looked for: what failed first may stand far above the end when
 /// many jobs run, but not in another part of the build.
-const LINES_LOOKED_AT_MAX: usize = 3000;
+const LINES_READ_MAX: usize = 3000;
 /// The longest line that is told.
 const LINE_CHARS_MAX: usize = 400;
 
@@ -76,7 +76,7 @@ fn is_of_bsd_make(line: &str) -> bool {
 pub fn telling_lines(log: &str) -> Option<Telling> {
     let lines: Vec<&str> = log.lines().collect();
     let last = lines.iter().rposition(|line| !line.trim().is_empty())?;
-    let from = last.saturating_sub(LINES_LOOKED_AT_MAX);
+    let from = last.saturating_sub(LINES_READ_MAX);
     let window = &lines[from..=last];
     let is_harmless = |line: &str| line.contains("(ignored)") || line.contains("warning:");
     let of_kind = |texts: &[&str], line: &str| !is_harmless(line) && texts.iter().any(|t| line.contains(t));

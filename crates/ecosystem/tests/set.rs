@@ -167,7 +167,7 @@ fn direct_dependencies_on_the_set_are_edges() {
 }
 
 #[test]
-fn what_cannot_be_resolved_is_explained_and_stops_nobody_else() {
+fn what_cannot_be_resolved_is_explained_and_stops_no_other_package() {
     let workshop = workshop(&["attr", "hopeless", "attrr", "libattr1"]);
     let explanation =
         |name: &str| workshop.left_out().iter().find(|left| left.name == name).unwrap().explanation.clone();

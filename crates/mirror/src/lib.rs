@@ -14,7 +14,7 @@
 //!
 //! The decisions are pure and apart: what an answer means (`answer`), whether a mirror is too slow (`pace`),
 //! what is tried next (`attempts`). The doing is one thread for each exchange, which only reads the socket,
-//! and the caller's thread, which writes, hashes, and looks at the clock and the cancel flag. An exchange
+//! and the caller's thread, which writes, hashes, and checks the clock and the cancel flag. An exchange
 //! that is given up has its socket shut down, so nothing waits for a dead mirror.
 //!
 //! What must hold:

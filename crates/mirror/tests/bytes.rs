@@ -1,4 +1,4 @@
-//! Small files whose hash nobody knows: conditions, limits, the next mirror.
+//! Small files without a known hash: conditions, limits, the next mirror.
 
 mod support;
 

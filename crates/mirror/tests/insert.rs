@@ -31,7 +31,7 @@ fn a_file_is_copied_into_the_store() {
     }
     assert!(!store.contains(&Sha256Hex::of(b"other")));
 
-    // Whoever changes the file later changes nothing in the store.
+    // A later change of the file changes nothing in the store.
     fs::write(&file, b"changed").unwrap();
     let cancel = AtomicBool::new(false);
     let path = store.ensure(&wanted(b"content", []), &|_| {}, &cancel).unwrap();

@@ -290,7 +290,7 @@ fn an_overloaded_server_is_asked_again() {
 }
 
 #[test]
-fn nobody_listening_is_told() {
+fn a_refused_connection_is_reported() {
     let fixture = Fixture::start();
     let error = fixture.fetch(["http://127.0.0.1:1/a".to_owned()]).unwrap_err();
     assert!(matches!(only(&error), AttemptError::Transport { .. }), "{error}");
@@ -447,7 +447,7 @@ fn cancelling_ends_the_wait_for_a_silent_server() {
 }
 
 #[test]
-fn another_goes_on_when_the_first_is_cancelled() {
+fn another_continues_when_the_first_is_cancelled() {
     let fixture = Fixture::start();
     let url = fixture.page("/a", [Act::Silence, Act::Serve]);
     let patient = Limits { patience: Duration::from_secs(3600), ..limits() };
@@ -459,12 +459,12 @@ fn another_goes_on_when_the_first_is_cancelled() {
         while fixture.server.requests().is_empty() {
             std::thread::yield_now();
         }
-        let goes_on = scope.spawn(|| {
+        let continuing = scope.spawn(|| {
             store.ensure(&wanted(&fixture.content, [url_second]), &|_| {}, &AtomicBool::new(false))
         });
         first.store(true, Ordering::SeqCst);
         assert!(cancelled.join().unwrap().unwrap_err().is_cancelled());
-        fixture.assert_stored(&goes_on.join().unwrap().unwrap());
+        fixture.assert_stored(&continuing.join().unwrap().unwrap());
     });
     assert_eq!(fixture.server.requests().len(), 2);
 }

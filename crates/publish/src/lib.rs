@@ -2,7 +2,7 @@
 //! parsing the others. What follows is of apt repositories, [`plan`]; a pkgsrc repository, [`plan_packages`], is made of
 //! the same steps in the same order.
 //!
-//! [`plan`] takes what the caller knows about its packages (stanzas, checksums, where the files are), looks at the
+//! [`plan`] takes what the caller knows about its packages (stanzas, checksums, where the files are), reads the
 //! repository's directory, and decides: a [`Publication`], which is an ordered list of [`Operation`]s that prints.
 //! [`Publication::execute`] carries it out with a [`Signer`]. Nothing is read from the packages again.
 //!

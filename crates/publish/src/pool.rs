@@ -22,7 +22,7 @@ pub(crate) enum Need {
     Replace,
 }
 
-/// Looks at the pool for `wanted`; `listed` are the checksums of what the current generation names.
+/// Searches the pool for `wanted`; `listed` are the checksums of what the current generation names.
 ///
 /// Reading the whole pool at each publication would take hours on a large one, so a file that the current generation
 /// names with the wanted checksum is known by its size, and one that is the same inode as the new file by that.

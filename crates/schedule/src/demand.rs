@@ -1,7 +1,7 @@
 //! How many cores a build could use, from what can be seen of it from outside.
 //!
 //! A client of a jobserver says it by the tokens that it holds: with all of them in use it could use more, and how many
-//! more nobody knows, so that it is taken to want all. Without a token it says nothing, and what it said last holds. What ignores the jobserver says it by its processes that run or
+//! more is unknown, so that it is taken to want all. Without a token it says nothing, and what it said last holds. What ignores the jobserver says it by its processes that run or
 //! wait for a core. Both come and go from one moment to the next; a build wants the most that it used within
 //! [`WINDOW_SECONDS`], so that cores do not change hands for each short pause.
 

@@ -24,7 +24,7 @@ pub enum Event {
         /// How.
         outcome: Outcome,
     },
-    /// A package is not to be started yet: what it needs is being prepared, or somebody wants to look first.
+    /// A package is not to be started yet: it is being prepared, or a person holds it back.
     Hold(PackageId),
     /// A held package may be started in a moment: until [`COMING_SECONDS_MAX`] later nothing that comes after it is
     /// started.
@@ -35,7 +35,7 @@ pub enum Event {
     There(PackageId),
     /// A package is not to be built, and so nothing that waits for it is.
     Gone(PackageId),
-    /// Somebody wants a package, and all that it waits for, before all others.
+    /// A package, and all that it waits for, comes before all others.
     Bump(PackageId),
     /// A failed package is to be tried again.
     Retry(PackageId),
@@ -96,8 +96,8 @@ pub enum Outcome {
     Failed,
     /// It was ended for want of memory. It is tried once more, alone on a machine.
     OutOfMemory,
-    /// It says nothing of the package: somebody cancelled it, or its worker was lost. The package is ready again, if
-    /// nobody holds it.
+    /// It says nothing of the package: it was cancelled, or its worker was lost. The package is ready again, if
+    /// it is not held back.
     Lost,
 }
 
@@ -145,7 +145,7 @@ pub enum Action {
     },
 }
 
-/// Whoever decides what is built next: the scheduler, or one that it is compared with.
+/// Decides what is built next: the scheduler, or one that it is compared with.
 pub trait Policy {
     /// Takes one event at this time, which never goes back, and appends what is to be done.
     fn apply(&mut self, now_seconds: f64, event: Event, actions: &mut Vec<Action>);

@@ -1,6 +1,6 @@
 //! What builds run on.
 
-/// One core more for so many, and at least one: on two cores, two small serial builds left 11 % of the time unused, and
+/// One core more for this many cores, and at least one: on two cores, two small serial builds left 11 % of the time unused, and
 /// three of them 2 %.
 const CORES_PER_FURTHER: u32 = 8;
 
@@ -40,14 +40,14 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine of so many cores of speed 1, without a bound of memory or disk.
+    /// A machine with this many cores of speed 1, without a bound of memory or disk.
     pub fn of_cores(cores: u32) -> Machine {
         Machine { cores, speed: 1.0, memory_bytes: None, disk_bytes: None }
     }
 
     /// The machine as its scheduler has to see it so that real builds keep its cores busy, although they wait for disks,
     /// for memory and for processes to start: with some cores that it does not have. Who gets those comes last in rank, and
-    /// runs when somebody before it waits.
+    /// runs when an earlier one waits.
     pub fn oversubscribed(self) -> Machine {
         Machine { cores: self.cores + (self.cores / CORES_PER_FURTHER).max(1), ..self }
     }

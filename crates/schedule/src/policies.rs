@@ -125,7 +125,7 @@ impl Policy for Workers {
                     }
                 }
             }
-            // Builds keep what they were given, and nobody asks these builders for anything.
+            // Builds keep their cores, and these builders take no requests.
             _ => return,
         }
         self.start(actions);

@@ -163,7 +163,7 @@ mod tests {
             order.push(graph.name(id).to_owned());
         }
         assert_eq!(order, ["zlib", "long", "attr"]);
-        // Somebody who comes in a moment is waited for, wherever its rank moves it meanwhile.
+        // A package that comes in a moment is waited for, wherever its rank moves it meanwhile.
         let [attr, long, acl] = ["attr", "long", "acl"].map(|name| graph.find(name).unwrap());
         queue.await_until(acl, 5.0);
         assert!(!queue.is_overtaking(attr, 1.0) && !queue.is_overtaking(long, 1.0));

@@ -87,7 +87,7 @@ pub struct Ranks {
 }
 
 impl Ranks {
-    /// The ranks of packages that take so many seconds each. The graph has no cycles.
+    /// The ranks of packages that take this many seconds each. The graph has no cycles.
     pub fn new(graph: &Graph, own_seconds: Vec<f64>) -> Ranks {
         let order = graph.order();
         let mut positions = vec![0; graph.len()];

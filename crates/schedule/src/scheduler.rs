@@ -3,7 +3,7 @@
 //! [`Scheduler::apply`] takes one event and says what is to be done; it reads no clock and does nothing itself.
 //! For each event it walks over what is being built and what is ready in one order, that of rank:
 //!
-//! - a build that goes on keeps one core whatever its rank (a jobserver cannot take back the job that a client
+//! - a running build keeps one core whatever its rank (a jobserver cannot take back the job that a client
 //!   always has), and gets as many more as it can use and those before it have left;
 //! - a ready package is started where a core is left for it by those before it, and its memory fits.
 //!
@@ -12,13 +12,13 @@
 //!
 //! What must hold: a package is started only when all its dependencies were built; on each machine the cores
 //! given out are at most its own; expected memory stays within the machine's; every started build has a core.
-//! Nothing starves: a run is finite, each build goes on, and a package that others overtook because its memory
+//! Nothing starves: a run is finite, each build progresses, and a package that others overtook because its memory
 //! did not fit is after [`OVERTAKEN_SECONDS_MAX`] the only one that may start.
 //!
 //! Machines come and go. While none is there, nothing is started and nothing fails; ranks follow the largest and the fastest of
 //! those that are there.
 //!
-//! Known downside: the rank of a build that goes on is a guess from the cores that it was given.
+//! Known downside: the rank of a running build is a guess from the cores that it was given.
 
 mod allot;
 mod state;
@@ -112,7 +112,7 @@ struct Package {
     is_alone: bool,
 }
 
-/// A build that goes on.
+/// A running build.
 #[derive(Clone, Copy, Debug)]
 struct Running {
     package: PackageId,
@@ -231,7 +231,7 @@ impl Scheduler {
         machine.cores.min(self.limits.slots_max.unwrap_or(u32::MAX)).max(1)
     }
 
-    /// What a build that goes on holds of memory with one core, and for each further one.
+    /// The memory that a running build uses with one core, and with each further one, in bytes.
     pub fn memory_of(&self, machine: MachineId, package: PackageId) -> Option<(u64, u64)> {
         let mut running = self.running[machine.index()].iter();
         let build = running.find(|build| build.package == package)?;

@@ -6,7 +6,7 @@
 //! when they end, as real ones do. Nothing else of what they are is told.
 //!
 //! What must hold: the simulation believes no policy. A start before the dependencies are built, a second start, a
-//! build without a core, and a run in which nothing goes on are errors.
+//! build without a core, and a run in which nothing is running are errors.
 //!
 //! What it does not model: memory that runs out (it measures what expectations add up to), caches, disks, failures,
 //! and the moment that it takes to move a core from one build to another.
@@ -37,7 +37,7 @@ pub enum SimulationError {
         what: &'static str,
     },
     /// Nothing is being built any more, and something is left.
-    #[error("nothing goes on and {left} packages are left, {package} among them")]
+    #[error("nothing is running and {left} packages are left, among them {package}")]
     Stuck {
         /// How many.
         left: usize,
@@ -93,7 +93,7 @@ pub struct Simulated {
     pub jobs_per_core_max: f64,
 }
 
-/// A build that goes on.
+/// A running build.
 struct Job {
     package: PackageId,
     built: Built,
@@ -290,7 +290,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Lets time go by until a step ends; whether anything goes on.
+    /// Advances time until a step ends. Returns whether anything is running.
     fn advance(&mut self) -> bool {
         let rates: Vec<f64> = self
             .machines
@@ -314,11 +314,11 @@ impl Simulation<'_> {
                 job.left_seconds -= passed * rate * f64::from(self.runnable(job));
             }
             jobs.retain_mut(|job| {
-                let goes_on = job.left_seconds > LEFT_SECONDS_MIN || self.enter(job, job.step + 1);
-                if !goes_on {
+                let continues = job.left_seconds > LEFT_SECONDS_MIN || self.enter(job, job.step + 1);
+                if !continues {
                     self.end(job);
                 }
-                goes_on
+                continues
             });
         }
         self.jobs = all;

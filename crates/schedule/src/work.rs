@@ -11,9 +11,9 @@
 /// A stretch of a build.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
-    /// So many seconds on one core.
+    /// This many seconds on one core.
     Serial(f64),
-    /// So many core-seconds, on any number of cores.
+    /// This many core-seconds, on any number of cores.
     Parallel(f64),
 }
 
@@ -139,7 +139,7 @@ fn split(stage: StageTime, jobs: u32) -> (f64, f64) {
     ((wall - parallel / jobs).max(0.0), parallel)
 }
 
-/// Measurements older than this many builds are not looked at.
+/// The number of latest builds whose measurements are used.
 pub const MEASURED_MAX: usize = 5;
 
 /// What the next build of a package will take, from builds of it, the latest last; nothing without any. Each
@@ -179,7 +179,7 @@ pub fn estimate(measured: &[Measured]) -> Option<Work> {
     })
 }
 
-/// A build that ended for want of memory needs more than it had reached; nobody knows how much.
+/// A build that ended for want of memory needs more than it had reached; how much is unknown.
 pub const MEMORY_MARGIN: f64 = 1.5;
 
 /// What a build needs at least whose earlier ones ended for want of memory.

@@ -63,7 +63,7 @@ fn what_cannot_be_done_is_refused() {
     assert_eq!(message(&[&[start(0, 1), cores(0, 0)]]), "a was left without a core");
     assert_eq!(message(&[&[cores(0, 1)]]), "a was given cores and is not being built");
     assert_eq!(message(&[&[start_on(0, 1, 1)]]), "a was started on a machine that is not there");
-    assert_eq!(message(&[&[start(0, 1)]]), "nothing goes on and 2 packages are left, b among them");
+    assert_eq!(message(&[&[start(0, 1)]]), "nothing is running and 2 packages are left, among them b");
 }
 
 #[test]

@@ -222,7 +222,7 @@ const LISTED_MAX: usize = 16;
 
 fn list<T: fmt::Display>(items: &[T]) -> String {
     if items.is_empty() {
-        return "nobody".to_owned();
+        return "no key".to_owned();
     }
     let mut text = items.iter().take(LISTED_MAX).map(T::to_string).collect::<Vec<_>>().join(", ");
     if items.len() > LISTED_MAX {
@@ -250,7 +250,7 @@ mod tests {
         let many: Vec<usize> = (0..20).collect();
         assert!(list(&many).ends_with("15 and 4 more"));
         assert_eq!(list(&many[..2]), "0, 1");
-        assert_eq!(list::<usize>(&[]), "nobody");
+        assert_eq!(list::<usize>(&[]), "no key");
     }
 
     #[test]

@@ -288,7 +288,7 @@ fn a_subkey_without_its_binding_is_refused() {
     let error = Keyring::from_bytes(&damaged).unwrap().verify_clearsigned(&message).unwrap_err();
     assert!(error.to_string().contains("no valid signature binds it"), "{error}");
 
-    // The subkey put under somebody else's primary key.
+    // The subkey put under another primary key.
     let other = gnupg.make_key("B <b@example.org>", "ed25519", "cert", "never", "20240101T000000");
     let split = gnupg.write("a.gpg", &certificate);
     let packets = packets_of(&std::fs::read(split).unwrap());

@@ -180,7 +180,7 @@ pub fn running() -> Report {
             }
         }
     }
-    // What has not failed yet blocks nobody yet.
+    // A package that has not failed yet blocks no other.
     let failed: Vec<String> =
         report.packages.iter().filter(|p| p.state == PackageState::Failed).map(|p| p.name.clone()).collect();
     for package in &mut report.packages {
@@ -425,7 +425,7 @@ fn path(report: &Report, names: &[&str]) -> Vec<PathStep> {
     names.iter().map(|name| PathStep { package: (*name).to_owned(), seconds: seconds(name) }).collect()
 }
 
-/// Writes the logs that a report links to, so that its links lead somewhere. Only for small reports: nobody reads
+/// Writes the logs that a report links to, so that its links lead somewhere. Only for small reports: no person reads
 /// the logs of thirty thousand made-up packages.
 pub fn write_logs(report: &Report, folder: &Path) -> std::io::Result<()> {
     const LOGS_MAX: usize = 1000;

@@ -135,9 +135,9 @@ fn strangers(base: &Path, ids: &IdMap) -> Option<(String, u32, u32)> {
         let metadata = fs_err::symlink_metadata(&path).ok()?;
         let (user, group) = (metadata.uid(), metadata.gid());
         // Where there is one id alone, groups are made up, and what lies there has its folder's or the user's of that day.
-        let is_right_group = ids.is_alone() || ids.group_inside(group) == Some(id);
-        let is_right = ids.user_inside(user) == Some(id) && is_right_group;
-        (!is_right).then(|| (path.display().to_string(), user, group))
+        let is_own_group = ids.is_alone() || ids.group_inside(group) == Some(id);
+        let is_own = ids.user_inside(user) == Some(id) && is_own_group;
+        (!is_own).then(|| (path.display().to_string(), user, group))
     })
 }
 

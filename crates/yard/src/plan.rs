@@ -455,17 +455,17 @@ fn is_kept(yard: &Yard, store: &dyn Store) -> Result<bool> {
 fn knows_the_broken(store: &dyn Store, distfiles: &DistfileStore) -> Result<bool> {
     let current = store.all_current().map_err(store_error)?;
     let broken = broken(&current.into_iter().map(|c| (c.package.clone(), c)).collect(), distfiles);
-    let mut is_right = true;
+    let mut is_valid = true;
     store
         .each_planned(&mut |row| {
             let said = matches!(row.reason, Reason::Broken { .. });
             // What is left out is that whatever becomes of the file of its last build.
             let is_broken = broken.contains_key(row.name) && row.state != PackageState::LeftOut;
-            is_right = said == is_broken;
-            is_right
+            is_valid = said == is_broken;
+            is_valid
         })
         .map_err(store_error)?;
-    Ok(is_right)
+    Ok(is_valid)
 }
 
 fn renew(yard: &Yard, store: &mut dyn Store) -> Result<Plan> {

@@ -51,7 +51,7 @@ fn stanza(source: &Source, context: &Context, parts: Parts) -> String {
 fn clause(clause: Result<Vec<Atom>, relation::RelationError>) -> String {
     match clause {
         Ok(atoms) => atoms.into_iter().map(native).collect::<Vec<_>>().join(" | "),
-        // Whoever cannot be read cannot be installed.
+        // A package that cannot be read cannot be installed.
         Err(error) => format!("unreadable-relation (= {})", unfold(&error.relation).len()),
     }
 }
@@ -64,7 +64,7 @@ fn native(mut atom: Atom) -> String {
 }
 
 impl Converted {
-    /// The sources that `installcheck` says cannot be built. One that nobody knows stays as it is shown, so
+    /// The sources that `installcheck` says cannot be built. An unknown one stays as it is shown, so
     /// that it is seen to differ.
     pub fn unbuildable(&self, output: &str) -> BTreeSet<String> {
         let verdict = |line: &str| {

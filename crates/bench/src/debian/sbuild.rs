@@ -1,4 +1,4 @@
-//! The same package by sbuild, in its mode "unshare", as whoever builds for Debian would do it: it unpacks a tarball of the
+//! The same package by sbuild, in its mode "unshare", as a Debian developer would do it: it unpacks a tarball of the
 //! release, brings it up to date, installs the dependencies by apt, builds, and throws it all away. What would come after the
 //! build (lintian, piuparts, autopkgtest) is left out.
 

@@ -22,7 +22,7 @@ pub fn current(number: usize, revision: u32) -> Current {
     let (name, version) = (name(number), format!("1.{number}-1+bk{revision}"));
     let mut description = format!(
         "Package: {name}\nVersion: {version}\nArchitecture: amd64\n\
-         Maintainer: Nobody <nobody@localhost>\nInstalled-Size: 100\n\
+         Maintainer: Bench <bench@localhost>\nInstalled-Size: 100\n\
          Depends: libc6 (>= 2.34), lib-synthetic-{:05} (>= 1)\nSection: libs\nPriority: optional\n\
          Description: a package of a benchmark\n",
         number / 2

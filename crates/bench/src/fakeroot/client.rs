@@ -14,7 +14,7 @@ pub const ARGUMENT: &str = "kilnyard-fakeroot-client";
 
 /// Calls that are timed together: long enough for the clock, short enough to be left alone at times.
 const BATCH: u32 = 32;
-/// How long a turn goes on; it has one batch at least.
+/// The duration of a turn, which has one batch at least.
 const CALLS_SECONDS: f64 = 1.5e-3;
 /// How long many processes call at once.
 const MANY_SECONDS: f64 = 0.4;
@@ -28,7 +28,7 @@ const FORK: &str = "fork";
 /// Said of many processes: each stays on a core.
 pub const PINNED: &str = "pinned";
 
-/// The file that is looked at, in the current folder.
+/// The file of the calls, in the current folder.
 const FILE: &CStr = c"unknown";
 
 /// Makes the calls that the arguments ask for, and prints the seconds of each.
@@ -101,7 +101,7 @@ fn calls(name: &str) -> Option<()> {
     })
 }
 
-/// What a call takes of the machine and of a core while so many processes make calls.
+/// What a call costs the machine and a core while this many processes make calls.
 fn many(processes: usize, is_pinned: bool) -> Option<String> {
     File::create(FILE.to_str().ok()?).ok()?;
     let cores = sides::cores();

@@ -1,4 +1,4 @@
-//! A tree of many files: given to somebody, listed, packed and copied, beside root itself.
+//! A tree of many files: given to another user, listed, packed and copied, beside root itself.
 
 use super::super::child;
 use super::super::figures::{Report, Series, Unit, ratios};

@@ -16,7 +16,7 @@ const START_SECONDS_MAX: f64 = 3e-3;
 const WITH_DAEMON: &str = "fakeroot-sysv";
 /// How many times faster than that one calls are on an idle machine.
 const IDLE_RATIO_MIN: f64 = 10.0;
-/// And with so many processes or more that call at once.
+/// The same with this many or more processes that call in parallel.
 const BUSY_RATIO_MIN: f64 = 50.0;
 const BUSY_PROCESSES_MIN: u32 = 16;
 
@@ -37,7 +37,7 @@ impl Judged {
     pub const EXEC: Judged = Judged::More(Some(EXEC_SECONDS_MAX));
     pub const START: Judged = Judged::More(Some(START_SECONDS_MAX));
 
-    /// Calls by so many processes at once, beside Debian's.
+    /// Calls by this many processes in parallel, beside Debian's.
     pub fn faster(processes: u32) -> Judged {
         Judged::Faster(if processes < BUSY_PROCESSES_MIN { IDLE_RATIO_MIN } else { BUSY_RATIO_MIN })
     }

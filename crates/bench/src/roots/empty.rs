@@ -8,7 +8,7 @@ use kilnyard_root::{Flushes, IdMap, Making, Report, RootPlan, Sandbox, User, Vie
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// So many are made in a row; each takes milliseconds.
+/// The number that are made in a row; each takes milliseconds.
 const ROOTS: u32 = 41;
 
 /// What each took.

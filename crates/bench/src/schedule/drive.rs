@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// How often ended builds are looked for.
 const PAUSE: Duration = Duration::from_millis(2);
-/// How often it is looked at which cores builds could use, as in a run.
+/// How often core demand is sampled, as in a run.
 const LOOK: Duration = Duration::from_millis(25);
 
 /// Who decides.

@@ -37,7 +37,7 @@ pub struct Projects {
 }
 
 impl Projects {
-    /// Writes a set for so many cores.
+    /// Writes a set for this many cores.
     pub fn write(folder: &Path, cores: u32) -> Result<Projects> {
         let rounds_per_second = rounds_per_second()?;
         let has_ninja = knows_jobservers("ninja");
@@ -116,7 +116,7 @@ fn work(shape: &Shape) -> Work {
     }
 }
 
-/// So many rounds of a loop of the shell: work that takes the same CPU time whoever else works.
+/// Rounds of a shell loop: work whose CPU time does not depend on other builds.
 fn burn(rounds: u64) -> String {
     format!("i=0; while [ $$i -lt {rounds} ]; do i=$$((i+1)); done")
 }

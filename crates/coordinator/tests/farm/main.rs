@@ -18,7 +18,7 @@ use world::{Flaw, Setting, World};
 
 /// Seeds of the usual test.
 const SEEDS: u64 = 1000;
-/// A flaw is found by one of so many seeds.
+/// A flaw is found by one of this many seeds.
 const SEEDS_OF_A_FLAW: u64 = 60;
 
 fn variable(name: &str) -> Option<u64> {

@@ -30,7 +30,7 @@ pub struct Memory {
     pub run: Option<RunState>,
 }
 
-/// What was recorded at any time, whatever a store forgets: nobody takes a decision back.
+/// What was recorded at any time, whatever a store forgets: a decision is never taken back.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     decided: BTreeMap<String, PackageState>,

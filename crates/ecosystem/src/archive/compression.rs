@@ -34,7 +34,7 @@ impl Compression {
     }
 
     /// What the first bytes of a file say. A file that begins like none of the supported is taken for an archive that is
-    /// not compressed; whoever reads it finds out.
+    /// not compressed; the reader finds out.
     pub(crate) fn of_magic(begin: &[u8]) -> Self {
         match begin {
             [0x1f, 0x8b, ..] => Self::Gzip,

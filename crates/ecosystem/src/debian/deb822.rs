@@ -106,7 +106,7 @@ impl<'a> Iterator for Fields<'a> {
             if field.starts_with('#') {
                 continue;
             }
-            // A colon in a line that goes on says nothing of a name.
+            // A colon in a continuation line does not end a name.
             if let Some((name, value)) = field.split_once(':').filter(|(name, _)| !name.contains('\n')) {
                 return Some((name.trim(), value.trim_matches([' ', '\t', '\n', '\r'])));
             }

@@ -33,7 +33,7 @@
 //!   the control member, in paths and link targets, and in the bytes of files. A native Python package carries it in the
 //!   name of its `egg-info` and in the text there, as it is or in the form of PEP 440 (`1.5+deb12u1.bk2`), and manual
 //!   pages have it in what their `.gz` unpacks to: of a file packed by gzip that names it, the text and the header count.
-//! - Control members' owners: the package manager never looks at them.
+//! - Control members' owners: the package manager ignores them.
 //!
 //! An occurrence of the own version is a whole word: it may not touch a letter, a digit or one of `. + ~ : -`. So version
 //! `1` is not found in `libfoo1`, nor `1.0` in `1.0~`.

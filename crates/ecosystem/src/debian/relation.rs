@@ -1,7 +1,7 @@
 //! Relations between packages: `a (>= 1) [amd64] <!nocheck> | b:any, c` (deb-control(5), Policy 7).
 //!
 //! [`clauses`] walks a field without copying. What the architecture or the build profiles leave out is
-//! dropped there, so that whoever reads the result sees only what holds for this build.
+//! dropped there, so that the result has only what holds for this build.
 
 use super::architecture;
 use std::cmp::Ordering;
@@ -202,7 +202,7 @@ pub fn atom<'a>(text: &'a str, context: &Context) -> Result<Option<Atom<'a>>, Re
                 let digits = inner.find(|c: char| !matches!(c, '<' | '>' | '=')).ok_or_else(error)?;
                 let operator = Operator::parse(&inner[..digits]).ok_or_else(error)?;
                 let wanted = inner[digits..].trim();
-                // Two versions in one relation would be two relations; which one counts nobody says.
+                // Two versions in one relation would be two relations; which one counts is undefined.
                 if !is_version_text(wanted) || version.replace((operator, wanted)).is_some() {
                     return Err(error());
                 }

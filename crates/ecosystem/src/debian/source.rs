@@ -39,7 +39,7 @@ pub enum SourceError {
         /// The field.
         field: &'static str,
     },
-    /// A file's name could lead out of its folder or mislead whoever reads it, or stands there twice.
+    /// A file's name could lead out of its folder or mislead a reader, or stands there twice.
     #[error("the source {package} lists a file with the name `{name}`, which cannot be used")]
     FileName {
         /// The source package.

@@ -166,7 +166,7 @@ audit=$(dpkg --audit)
 if [ -n "$audit" ]; then echo "E: dpkg finds faults:"; echo "$audit"; exit 1; fi
 "#;
 
-/// A group of outputs that go together: installed, looked at, removed.
+/// A group of outputs that go together: installed, inspected, removed.
 pub(super) struct Group {
     /// `name=version` of all that is installed for it.
     pub install: Vec<String>,

@@ -1,7 +1,7 @@
 //! The binary packages that a build can draw from, as a universe of the solver.
 //!
 //! The texts of the archive's `Packages` are kept as they are, and a binary package is a few offsets
-//! into them. What a package needs is worked out when the solver first asks for it: a build looks at
+//! into them. What a package needs is worked out when the solver first asks for it: a build needs
 //! some hundred of the 63,000 packages of a release. Outputs of the set are added beside the archive's
 //! packages and replaced as builds end; what was worked out before is forgotten then.
 //!

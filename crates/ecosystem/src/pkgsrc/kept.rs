@@ -2,11 +2,11 @@
 //!
 //! The answer of a directory is kept with the files that make read for it (`SCAN_DEPENDS`), each with the hash of
 //! its content, and under one hash of everything else that it depends on (the program, its environment, the
-//! system). It is right as long as all of these are the same. A file whose size, time and number are the same is
+//! system). It is valid as long as all of these are the same. A file whose size, time and number are the same is
 //! taken to have the same content, unless it was written at the time of the scan itself. Where make asked another
 //! directory for its options, the files count that it read there (`asked`).
 //!
-//! The file is a journal: what is found is added at its end, so that a scan that is killed goes on where it was.
+//! The file is a journal: what is found is added at its end, so that a killed scan resumes.
 //! A record that was not written whole is dropped with all after it, even where a disk that lost power has put something
 //! else in its place. Text, a record a line:
 //!
@@ -14,7 +14,7 @@
 //! kilnyard-scan 3 FACTS
 //! file SHA256 SIZE MTIME_NANOSECONDS INODE PATH    or "absent 0 0 0" and PATH, where there is none
 //! asked CRC32 DIRECTORY PATH...                    what who reads its buildlink3.mk reads besides
-//! scan CRC32 BYTES LOCATION                        and so many bytes of stanzas
+//! scan CRC32 BYTES LOCATION                        and this many bytes of stanzas
 //! ```
 
 mod asked;
@@ -50,7 +50,7 @@ pub struct Kept {
     stanzas: HashMap<String, Vec<u8>>,
 }
 
-/// What of it is right still.
+/// What of it is still valid.
 #[derive(Debug, Default)]
 pub struct Current {
     /// Answers by location.
@@ -111,7 +111,7 @@ impl Kept {
         }
     }
 
-    /// The kept answers that are still right. Each file is looked at once.
+    /// The kept answers that are still valid. Each file is checked once.
     pub fn current(mut self, places: &Places) -> Current {
         let stanzas = std::mem::take(&mut self.stanzas);
         let mut look = Look { kept: &self, places, files: HashMap::new(), folders: HashMap::new() };
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_right_as_long_as_every_file_is_the_same() {
+    fn an_answer_is_valid_as_long_as_every_file_is_the_same() {
         let fixture = filled();
         assert_eq!(fixture.current(), ["a/one", "a/two"]);
         fixture.write("mk/x.mk", "changed");
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_right_still_is_not_read_again() {
+    fn what_is_still_valid_is_not_read_again() {
         let fixture = filled();
         let read = || Kept::read(&fixture.path(), "facts").unwrap().current(&fixture.places());
         let before = read();

@@ -6,7 +6,7 @@
 //! installed, which commands run in which stage ([`stages`]), and what keys it. [`distinfo`] says what is fetched,
 //! [`package_file`] what a build made, [`description`] what is kept of that; [`summary`] is the index of a repository.
 //! [`pbulk_conf`] and [`bob_config`] read what other builders are configured by, for people who move over
-//! ([`moving`]); [`report`] writes the reports that pbulk writes, for whoever reads those; [`pbulk_check`]
+//! ([`moving`]); [`report`] writes the reports that pbulk writes, for their readers; [`pbulk_check`]
 //! says what pbulk would take for up to date.
 
 pub mod bob_config;

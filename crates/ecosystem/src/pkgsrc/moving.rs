@@ -154,7 +154,7 @@ impl Moved {
         self.not_carried.push(NotCarried { name: name.to_owned(), line, reason: reason.to_owned() });
     }
 
-    /// Lets somebody else say what a key is: what the file says of it is not carried over, and this is why.
+    /// Takes a key from elsewhere: what the file says of it is not carried over, and this is why.
     pub fn overrule(&mut self, key: Key, reason: &str) {
         self.values.retain(|(other, _)| *other != key);
         let (gone, carried): (Vec<_>, Vec<_>) =
@@ -213,14 +213,14 @@ mod tests {
         let mut moved = Moved::default();
         moved.settle("tree", 1, "/a", Fate::To(Key::Tree));
         moved.settle("make", 2, "/m", Fate::To(Key::Make));
-        moved.settle("home", 3, "/h", Fate::Not("nobody asks"));
+        moved.settle("home", 3, "/h", Fate::Not("it is not needed"));
         moved.overrule(Key::Tree, "--tree says it");
         moved.overrule(Key::Prefix, "--prefix says it");
         assert_eq!(moved.values, [(Key::Make, "/m".to_owned())]);
         assert_eq!(moved.carried.iter().map(|carried| carried.line).collect::<Vec<_>>(), [2]);
         let told: Vec<_> =
             moved.not_carried.iter().map(|refused| (refused.line, &refused.reason[..])).collect();
-        assert_eq!(told, [(1, "--tree says it"), (3, "nobody asks")]);
+        assert_eq!(told, [(1, "--tree says it"), (3, "it is not needed")]);
     }
 
     #[test]

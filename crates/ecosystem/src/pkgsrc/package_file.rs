@@ -12,7 +12,7 @@
 //! # The summary
 //!
 //! [`PackageFile::summary`] is what `pkg_info -X FILE` prints, field by field in its order, but for `FILE_NAME` and
-//! `FILE_SIZE`, which whoever publishes the file adds, and the empty line at its end. Bytes that are not UTF-8 (old
+//! `FILE_SIZE`, which the publisher of the file adds, and the empty line at its end. Bytes that are not UTF-8 (old
 //! descriptions have some) are replaced by the replacement character.
 //!
 //! # The content digest
@@ -118,7 +118,7 @@ pub fn read_within(path: &Path, bounds: OutputBounds) -> Result<PackageFile, Pac
         .map_err(|problem| PackageFileError::Format { path: path.to_owned(), problem })
 }
 
-/// What pbulk's own check for what is up to date looks at in a package (`pkg_info -qb`, `-qN`).
+/// What pbulk's own check for what is up to date reads in a package (`pkg_info -qb`, `-qN`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecipeFacts {
     /// See [`PackageFile::recipe_versions`].

@@ -142,7 +142,7 @@ impl Pattern {
     }
 }
 
-/// Puts each alternative of the first pair of braces in their place, and goes on with what comes of it.
+/// Puts each alternative of the first pair of braces in their place, and continues with the results.
 fn expand(text: &str, whole: &str, expanded: &mut Vec<String>) -> Result<(), PatternError> {
     let Some(open) = text.find('{') else {
         if text.contains('}') {
@@ -234,7 +234,7 @@ fn matches_glob(pieces: &[&[u8]], name: &[u8]) -> bool {
         return false;
     }
     let (mut at, mut place) = (0, 0);
-    // After a star: where the glob goes on, and how much of the name the star has taken.
+    // After a star: where the glob continues, and how much of the name the star has taken.
     let mut star: Option<(usize, usize)> = None;
     while place < name.len() {
         let step = match glob.get(at) {

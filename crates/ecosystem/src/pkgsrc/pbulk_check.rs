@@ -3,7 +3,7 @@
 //! 1. The package's file is there. Its name has its version.
 //! 2. Every file of the recipe that the package was made from is there, and the first `$NetBSD...$` in it is the one that
 //!    the package recorded. A file without one is the same as any other without one.
-//! 3. Every package that it was built with is among what it is resolved to need. What it needs besides is not looked at.
+//! 3. Every package that it was built with is among what it is resolved to need. Its other dependencies are not checked.
 //! 4. Each of these has a file that is older than its own.
 //!
 //! A file that cannot be read, such as a truncated one, says nothing of 2 and 3, and is taken for up to date.

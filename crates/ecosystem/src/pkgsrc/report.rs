@@ -121,7 +121,7 @@ fn minute(seconds: i64) -> String {
 }
 
 fn time(format: &str, seconds: i64) -> String {
-    // What is out of range is nobody's clock, but no reason for a report to fail.
+    // A time that is out of range is invalid, but no reason for a report to fail.
     jiff::Timestamp::from_second(seconds).unwrap_or_default().strftime(format).to_string()
 }
 

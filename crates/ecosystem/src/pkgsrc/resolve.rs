@@ -181,7 +181,7 @@ struct Match {
     chosen: Option<u32>,
 }
 
-/// A word of `ALL_DEPENDS`, looked at once: many packages name the same.
+/// A word of `ALL_DEPENDS`, parsed once: many packages name the same.
 #[derive(Clone, Copy, Debug)]
 enum Word<'a> {
     Nonsense,
@@ -434,7 +434,7 @@ impl<'a> Resolver<'a> {
 }
 
 impl Resolved {
-    /// Who depends on whom, for whoever builds; names as they were given.
+    /// The dependencies, for builders; names as they were given.
     pub fn graph(&self, scanned: &[Scanned]) -> Graph {
         let mut graph = Graph::new();
         for package in scanned {

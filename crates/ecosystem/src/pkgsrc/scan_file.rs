@@ -182,7 +182,7 @@ impl<'a> Stanza<'a> {
         if !self.text.ends_with(b"\n") {
             out.write_all(b"\n")?;
         }
-        // A stanza that somebody wrote by hand may lack the field.
+        // A stanza that was written by hand may lack the field.
         if let Some(reason) = unsaid {
             writeln!(out, "PKG_FAIL_REASON={reason}")?;
         }

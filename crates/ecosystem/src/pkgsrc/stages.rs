@@ -26,7 +26,7 @@ pub const PACKAGES: &str = "/build/packages/All";
 pub const OPTION_CACHE: &str = "/kilnyard/options";
 
 /// What a tree's make starts itself with once the distfiles and the dependencies are there (`mk/bsd.pkg.barrier.mk`):
-/// whoever says it spares the round of make that only finds that out. A tree that has no barrier does not look at it.
+/// passing it saves a round of make that only finds that out. A tree without a barrier ignores it.
 const BEHIND_BARRIER: [&str; 2] = ["_PKGSRC_BARRIER=yes", "ALLOW_VULNERABLE_PACKAGES="];
 
 /// A makefile that is read behind that of a package, and its target: all that comes before the barrier, and the note

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// How much of what a directory said is told when its scan fails.
 const TOLD_LINES_MAX: usize = 12;
-/// Whoever runs make in the directories of a tree, several at once.
+/// Runs make in the directories of a tree, several in parallel.
 pub trait Make: Sync {
     /// Runs make in a directory of the tree (the tree itself is "") to its end, or to its limit of time.
     fn run(&self, directory: &str, arguments: &[&str], cancel: &AtomicBool) -> io::Result<Captured>;
@@ -132,7 +132,7 @@ pub enum TreeError {
         /// Why not.
         reason: String,
     },
-    /// Somebody cancelled it.
+    /// It was cancelled.
     #[error("it was cancelled")]
     Cancelled,
 }
@@ -181,7 +181,7 @@ impl Tree<'_> {
                         let Some(category) = categories.get(number) else { return };
                         let answer = self.subdirectories(category, cancel);
                         if answer.is_err() {
-                            // One that cannot be listed ends it: nobody asks for more.
+                            // One that cannot be listed ends it: no more are asked.
                             next.store(categories.len(), Ordering::Relaxed);
                         }
                         // Each number is given out once.

@@ -48,7 +48,7 @@ struct Package {
     weight: u32,
     /// Where its stanza is in the scan's text.
     stanza: std::ops::Range<usize>,
-    /// The lines of its key that follow from files, once somebody asked.
+    /// The lines of its key that follow from files, once they were needed.
     files: OnceLock<Vec<String>>,
 }
 
@@ -76,7 +76,7 @@ struct LeftOutPackage {
 #[derive(Debug)]
 struct Stocked {
     output: Output,
-    /// The packages that it needs to run, once somebody asked: nearly everybody who is built asks for some of them.
+    /// The packages that it needs to run, once they were needed: nearly every build needs some of them.
     needed: OnceLock<Result<Vec<PackageId>, Impossible>>,
 }
 
@@ -95,7 +95,7 @@ pub struct Workshop {
     remarks: Vec<String>,
     left_out_packages: Vec<LeftOutPackage>,
     files: RecipeFiles,
-    /// What may have to be fetched for each package, once somebody asked.
+    /// What may have to be fetched for each package, once it was needed.
     distfiles: Vec<OnceLock<Vec<distinfo::Distfile>>>,
 }
 
@@ -183,8 +183,8 @@ impl Workshop {
         Commands { settings: &self.settings, recipe: &self.packages[package.index()].recipe }
     }
 
-    /// What has to be fetched by the tree's own means; nothing where every distfile is there. Whether each is right is
-    /// looked at when it is unpacked.
+    /// What has to be fetched by the tree's own means; nothing where every distfile is there. Each is
+    /// verified when it is unpacked.
     fn fetch(&self, package: PackageId, depends: &[String]) -> Option<FetchOrder> {
         let distfiles = self.distfiles(package);
         let is_there = |file: &distinfo::Distfile| {
@@ -238,7 +238,7 @@ impl Workshop {
                 "{file} says that it is made in {path}, and {expected} is of {location}"
             )));
         }
-        // Whoever installs it finds it by this name.
+        // It is installed by this name.
         let ending = file.strip_prefix(expected).and_then(|rest| rest.strip_prefix('.')).unwrap_or("");
         if ending.is_empty() || !ending.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
             return Err(CollectError(format!("{file} is no name for the file of {expected}")));

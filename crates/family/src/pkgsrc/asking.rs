@@ -77,7 +77,7 @@ pub fn expand(names: &[String], categories: &BTreeMap<String, Vec<String>>) -> V
     names.iter().flat_map(locations).collect()
 }
 
-/// A scan while it goes on.
+/// A running scan.
 pub struct Work<'a> {
     /// Who is asked.
     pub tree: Tree<'a>,
@@ -160,10 +160,7 @@ impl<'a> Work<'a> {
                     }
                 }
                 if interrupt::cancel().load(Ordering::Relaxed) {
-                    return Err(Error::new(
-                        Kind::Interrupted,
-                        "interrupted; the same command goes on where it ended",
-                    ));
+                    return Err(Error::new(Kind::Interrupted, "interrupted; the same command resumes it"));
                 }
                 if open == 0 {
                     return Ok(order);

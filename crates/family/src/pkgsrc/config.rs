@@ -87,7 +87,7 @@ impl Pkgsrc {
 /// What `kilnyard init pkgsrc` fills in.
 #[derive(Clone, Debug, Default)]
 pub struct Template {
-    /// Which packages; none where nobody could tell.
+    /// Which packages; none if unknown.
     pub wanted: Option<Wanted>,
     /// Values of keys, that of the tree among them.
     pub values: Vec<(Key, String)>,

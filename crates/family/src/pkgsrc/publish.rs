@@ -31,7 +31,7 @@ pub fn make(
         // Both the recipe as it is now and the one that the file was made by have to allow it.
         let is_restricted = description::is_restricted(&row.output.description)
             || id.is_some_and(|id| workshop.restricted(id).is_some());
-        // While a part of the tree is not known, nobody can tell what has left the set.
+        // While a part of the tree is unknown, so is what has left the set.
         let is_in_set =
             id.is_some() || left_out.contains(row.package.as_str()) || workshop.has_failed_scans();
         if is_restricted {

@@ -32,7 +32,7 @@ pub struct RootMake {
 }
 
 impl RootMake {
-    /// Makes so many roots; what is left of earlier ones is removed.
+    /// Makes this many roots, and removes what is left of earlier ones.
     pub fn new(
         yard: &Yard,
         pkgsrc: &Pkgsrc,

@@ -221,7 +221,7 @@ fn put(
     let folders = read_folders(order, stanzas).into_iter().collect();
     let index = Index { file, identity, wanted, categories, failed, folders };
     let names = vec![pkgsrc.tree.display().to_string()];
-    // A scan file that somebody removed is written again.
+    // A scan file that was removed is written again.
     if index == before && yard.path("index").join(&index.file).is_file() {
         return Ok(Scanned { unchanged: names, ..Scanned::default() });
     }
@@ -269,7 +269,7 @@ fn read_folders(order: &[String], stanzas: &[u8]) -> BTreeSet<String> {
     folders
 }
 
-/// Where a scan of somebody else had the tree, told by a file that it read of a package's own directory.
+/// Where another machine's scan had the tree, by a file that it read of a package's own directory.
 fn tree_of(file: &ScanFile) -> Option<String> {
     file.stanzas.iter().find_map(|stanza| {
         let inside = format!("/{}/", stanza.location);

@@ -47,7 +47,7 @@ pub fn text(findings: &[Finding]) -> String {
     text
 }
 
-/// Looks at everything that a build needs. The folder is where the yard is or will be.
+/// Checks everything that a build needs. The folder is the place of the yard, which need not exist yet.
 pub fn examine(folder: &Path) -> Vec<Finding> {
     let existing = folder.ancestors().find(|path| path.is_dir() && !path.as_os_str().is_empty());
     // What is tried goes from one mount namespace to another, where a relative path leads elsewhere.

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 
 /// The number of earlier builds of a package from which the size of its work folder and the duration of its stages are estimated.
-const BUILDS_LOOKED_AT: usize = 5;
+const BUILDS_MAX: usize = 5;
 
 /// A question for the preparer.
 enum Question {
@@ -140,7 +140,7 @@ impl Preparer<'_> {
             Ok(order) => order,
             Err(impossible) => return Ok(Prepared::Impossible(impossible.explanation)),
         };
-        let builds = self.store.builds_of(&name, BUILDS_LOOKED_AT).map_err(store_error)?;
+        let builds = self.store.builds_of(&name, BUILDS_MAX).map_err(store_error)?;
         if let Some(work) = &mut order.work
             && let Some(bytes) = work_bytes(&builds, work.expected_bytes)
         {

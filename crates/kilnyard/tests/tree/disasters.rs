@@ -105,7 +105,7 @@ fn an_interrupted_scan_goes_on(shared: &Shared) {
         until("nothing of it is left", || !processes().contains(&"sleep 600.25".to_owned()));
         assert!(!yard.path("index/index.json").exists());
         if signal == libc::SIGINT {
-            ended.says(&["interrupted; the same command goes on where it ended"]);
+            ended.says(&["interrupted; the same command resumes it"]);
             yard.is_clean();
         }
     }

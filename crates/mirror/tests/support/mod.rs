@@ -19,11 +19,11 @@ pub enum Act {
     Serve,
     /// The whole file, whatever is asked for.
     IgnoreRange,
-    /// Announce all of it, send so many bytes, and close.
+    /// Announce all of it, send this many bytes, and close.
     Truncate(usize),
     /// As before, and without a length: only the close ends the body.
     TruncateWithoutLength(usize),
-    /// Announce all of it, send so many bytes at once, and then one byte after the other.
+    /// Announce all of it, send this many bytes at once, and then one byte after the other.
     Trickle(usize),
     /// Accept, and never answer.
     Silence,

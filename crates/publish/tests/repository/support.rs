@@ -131,7 +131,7 @@ impl Drop for GnupgSigner {
     }
 }
 
-/// A signer whose signatures nobody checks, for tests without a client.
+/// A signer whose signatures are not verified, for tests without a client.
 pub struct PlainSigner;
 
 pub const PLAIN_KEY: &str = "a key\n";

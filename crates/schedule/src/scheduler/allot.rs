@@ -6,7 +6,7 @@ use crate::machine::{Door, Machine, MachineId};
 use crate::queue::Place;
 use kilnyard_model::graph::PackageId;
 
-/// So many ready packages whose memory does not fit are passed over in one decision.
+/// The most ready packages that one decision passes over because their memory does not fit.
 const PASSED_OVER_MAX: usize = 16;
 
 /// Whether a package can be started on a machine.
@@ -143,7 +143,7 @@ impl Scheduler {
                     self.queue.remove(package);
                     passed_over.push(package);
                 }
-                // Whoever comes later has no more cores left.
+                // Later builds have no cores left.
                 Err(_) => break,
             }
         }

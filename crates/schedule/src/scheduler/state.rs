@@ -4,7 +4,7 @@ use super::{Running, Scheduler, Standing};
 use crate::work::{Basis, median};
 use kilnyard_model::graph::PackageId;
 
-/// From so many results on priors are corrected, and again whenever there are twice as many: the first ones say
+/// The number of results from which priors are corrected, and again whenever there are twice as many: the first ones say
 /// little, and a correction costs a walk over the whole graph.
 const SURPRISES_MIN: usize = 8;
 
@@ -33,7 +33,7 @@ impl Scheduler {
         }
     }
 
-    /// A package is not to be built. A build of it that goes on has its core until it ends.
+    /// A package is not to be built. A running build of it has its core until it ends.
     pub(super) fn gone(&mut self, package: PackageId) {
         self.queue.remove(package);
         self.queue.await_no_more(package);

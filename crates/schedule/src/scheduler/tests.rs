@@ -86,7 +86,7 @@ fn nothing_is_started_while_higher_ranks_want_all_cores() {
         apply(&mut scheduler, 9.0, Event::Wants { package: LONG, cores: 1 }),
         [start(OTHER), cores(LONG, 1)]
     );
-    // Whom somebody bumps takes a core from the path.
+    // A bumped package takes a core from the path.
     apply(&mut scheduler, 9.5, built(OTHER));
     apply(&mut scheduler, 9.6, Event::Wants { package: LONG, cores: 2 });
     apply(&mut scheduler, 9.7, Event::Bump(SMALL));
@@ -122,7 +122,7 @@ fn a_build_without_memory_is_tried_alone_and_on_disk() {
 }
 
 #[test]
-fn what_is_there_already_frees_whoever_waits_and_what_is_gone_blocks_them() {
+fn what_is_there_already_frees_what_waits_and_what_is_gone_blocks_them() {
     let mut scheduler = scheduler(4);
     for package in [LONG, NEXT, SMALL, OTHER] {
         apply(&mut scheduler, 0.0, Event::Hold(package));
@@ -143,7 +143,7 @@ fn what_is_there_already_frees_whoever_waits_and_what_is_gone_blocks_them() {
 }
 
 #[test]
-fn whoever_waits_for_something_that_failed_cannot_be_retried() {
+fn what_waits_for_a_failed_package_cannot_be_retried() {
     let mut scheduler = scheduler(4);
     apply(&mut scheduler, 0.0, Event::Begin);
     apply(&mut scheduler, 1.0, ended(LONG, Outcome::Failed));
@@ -165,7 +165,7 @@ fn a_core_waits_a_moment_for_a_package_that_comes_before_all_ready_ones() {
     assert_eq!(apply(&mut scheduler, 1.0, Event::Tick), []);
     assert_eq!(apply(&mut scheduler, 2.0, Event::Release(LONG)), [start(LONG)]);
     assert_eq!(apply(&mut scheduler, 4.0, built(LONG)), [start(SMALL)]);
-    // `other` comes before `next`, which is ready; but nobody is waited for for ever.
+    // `other` comes before `next`, which is ready; but not forever.
     apply(&mut scheduler, 6.0, Event::Coming(OTHER));
     assert_eq!(apply(&mut scheduler, 7.0, built(SMALL)), []);
     assert_eq!(apply(&mut scheduler, 6.0 + COMING_SECONDS_MAX, Event::Tick), []);

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_goes_on_or_was_stopped_says_so() {
+    fn a_run_that_is_running_or_was_stopped_says_so() {
         let counts = Counts { total: 5, built: 2, waiting: 3, ..Counts::default() };
         let running = Report { state: RunState::Running, ..report(counts) };
         assert!(sentence(&running).starts_with("2 built, 3 to go — 6 min 12 s so far; "));

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 /// A browser that does not answer within this is broken; the first start on a busy machine is slow.
 const ANSWER_SECONDS_MAX: u64 = 120;
 
-/// The browser speaks to nobody: no services of its own, and no name resolves.
+/// The browser has no connections: no services of its own, and no name resolves.
 const ARGUMENTS: [&str; 9] = [
     "--headless",
     "--no-sandbox",

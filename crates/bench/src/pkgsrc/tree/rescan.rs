@@ -40,19 +40,19 @@ pub fn measure(scratch: &Scratch, tree: &ShamTree, trial: &Trial<'_>) -> Result<
     let changed: Vec<&String> = tree.apart.iter().step_by(each).take(CHANGED).collect();
     let with_changed: BTreeSet<&String> = silent.iter().chain(&changed).copied().collect();
     let (mut unchanged_wall, mut changed_wall) = (Vec::new(), Vec::new());
-    let mut is_right = true;
+    let mut is_correct = true;
     let mut asked_counts = (0, 0);
     for pair in 1..=pairs {
         go_on()?;
         let (seconds, asked) = decide(&kept, tree)?;
         unchanged_wall.push(seconds);
         asked_counts.0 = asked.len();
-        is_right &= asked == silent;
+        is_correct &= asked == silent;
         let times = change(tree, &changed)?;
         let (seconds, asked) = decide(&kept, tree)?;
         changed_wall.push(seconds);
         asked_counts.1 = asked.len();
-        is_right &= asked == with_changed;
+        is_correct &= asked == with_changed;
         change_back(tree, &changed, &times)?;
         trial.say(format_args!("rescan: pair {pair} of {pairs} is measured"));
     }
@@ -77,7 +77,7 @@ pub fn measure(scratch: &Scratch, tree: &ShamTree, trial: &Trial<'_>) -> Result<
     facts.insert("changed".to_owned(), json!(changed.len()));
     facts.insert("asked_unchanged".to_owned(), json!(asked_counts.0));
     facts.insert("asked_changed".to_owned(), json!(asked_counts.1));
-    facts.insert("is_right".to_owned(), json!(is_right));
+    facts.insert("is_correct".to_owned(), json!(is_correct));
     let notes = vec![format!(
         "{} directories, {}: {} to be asked as they are, {} after {} of their Makefiles changed: {}",
         tree.answers.len(),
@@ -85,11 +85,11 @@ pub fn measure(scratch: &Scratch, tree: &ShamTree, trial: &Trial<'_>) -> Result<
         asked_counts.0,
         asked_counts.1,
         changed.len(),
-        if is_right { "just these" } else { "NOT the ones that should be" },
+        if is_correct { "just these" } else { "NOT the ones that should be" },
     )];
     let is_fast = series.iter().all(|series| series.median() <= WALL_SECONDS_MAX);
     let target = format!("what changed and nothing else, in at most {WALL_SECONDS_MAX} s of wall time");
-    Ok(Part { name: "rescan", series, facts, notes, target, is_met: Some(is_right && is_fast) })
+    Ok(Part { name: "rescan", series, facts, notes, target, is_met: Some(is_correct && is_fast) })
 }
 
 /// The directories that would be asked, and how long it took to know.
@@ -113,7 +113,7 @@ fn change(tree: &ShamTree, locations: &[&String]) -> Result<Vec<SystemTime>> {
     locations.iter().map(one).collect()
 }
 
-/// Makes them what they were, as if nobody had touched them.
+/// Restores them, as if they had not been touched.
 fn change_back(tree: &ShamTree, locations: &[&String], times: &[SystemTime]) -> Result<()> {
     let failed = "change a Makefile back";
     for (location, time) in locations.iter().zip(times) {

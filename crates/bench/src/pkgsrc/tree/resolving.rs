@@ -76,7 +76,7 @@ fn told(ours: &[Usage], peer: Option<(&Vec<Usage>, bool)>) -> Part {
             "what bob writes, at most {CPU_RATIO_MAX:.3} of its CPU time on the same file, at most {:.0} MB",
             MEMORY_BYTES_MAX / 1e6
         ),
-        // Too much memory is a miss, whoever else there is.
+        // Too much memory is a miss, whatever others use.
         is_met: (!is_small).then_some(false),
     };
     match peer {

@@ -91,7 +91,7 @@ enum There {
 /// What is installed below.
 struct System<'a> {
     below: &'a Stack<'a>,
-    /// What was looked at already: packages have most folders in common.
+    /// What was checked already: packages have most folders in common.
     seen: RefCell<HashMap<String, Option<There>>>,
     /// Names in the database.
     names: HashSet<String>,

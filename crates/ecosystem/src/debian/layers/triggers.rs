@@ -34,7 +34,7 @@ pub(super) fn of(
 ) -> io::Result<Result<Triggers, (usize, String)>> {
     let mut interests = known(below)?;
     let mut triggers = Triggers::default();
-    // Nobody (`-`), or who waits for it.
+    // `-`, or the packages that wait for it.
     let mut activated: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut activate = |trigger: &str, by: &str, is_noawait: bool| {
         let who = if is_noawait { "-" } else { by };
@@ -88,7 +88,7 @@ pub(super) fn of(
         }
     }
     for (trigger, who) in activated {
-        // One that waits says more than that nobody does.
+        // A package that waits says more than that none does.
         let waiting: Vec<&str> = who.iter().map(String::as_str).filter(|who| *who != "-").collect();
         let who = if waiting.is_empty() { "-".to_owned() } else { waiting.join(" ") };
         triggers.unincorporated.push_str(&format!("{trigger} {who}\n"));

@@ -27,7 +27,7 @@ pub(super) fn folder<'a>(places: &Places, path: &'a str) -> Option<&'a str> {
 }
 
 /// The files that a make which is asked in a directory reads there and from there, relative to the tree, whether
-/// they are there or not; none where nobody asks.
+/// they are there or not; none if none was asked.
 pub(super) fn files(places: &Places, folder: &str) -> Vec<String> {
     let text = |path: &str| {
         let bytes = places.find(path).and_then(|path| std::fs::read(path).ok()).unwrap_or_default();

@@ -15,8 +15,8 @@ pub struct Journal {
     facts: HashMap<String, Fact>,
     /// Files that there is a record of.
     recorded: HashSet<String>,
-    /// Directories of which it was looked at whether they are asked for their options.
-    looked_at: HashSet<String>,
+    /// Directories that were checked for whether they are asked for their options.
+    checked: HashSet<String>,
     /// Files that were written later than this may have changed while they were read.
     began_nanoseconds: i128,
 }
@@ -46,7 +46,7 @@ impl Journal {
             places: places.clone(),
             facts: current.facts.clone(),
             recorded: HashSet::new(),
-            looked_at: HashSet::new(),
+            checked: HashSet::new(),
             began_nanoseconds,
         };
         let mut locations: Vec<&String> = current.stanzas.keys().collect();
@@ -70,7 +70,7 @@ impl Journal {
             text.extend(format!("scan {} {} {location}\n", checksum(stanzas), stanzas.len()).into_bytes());
             text.extend(stanzas);
             self.recorded.extend(files);
-            self.looked_at.extend(folders);
+            self.checked.extend(folders);
             self.file.write_all(&text)?;
         }
         Ok(())
@@ -102,7 +102,7 @@ impl Journal {
     /// Records what make reads elsewhere since it read this file; whether that can be kept.
     fn ask(&mut self, path: &str, new: &mut Addition) -> bool {
         let Some(folder) = asked::folder(&self.places, path) else { return true };
-        if self.looked_at.contains(folder) || new.folders.iter().any(|other| other == folder) {
+        if self.checked.contains(folder) || new.folders.iter().any(|other| other == folder) {
             return true;
         }
         let files = asked::files(&self.places, folder);

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_package_counts_itself_and_whoever_needs_it() {
+    fn a_package_counts_itself_and_its_dependents() {
         // 1 and 2 need 0; 3 needs 1 and 2; 4 is alone.
         assert_eq!(depths(&graph(5, &[(1, 0), (2, 0), (3, 1), (3, 2)])), [4, 2, 2, 1, 1]);
         assert_eq!(depths(&graph(0, &[])), [] as [u32; 0]);

@@ -4,11 +4,11 @@ use super::{Header, Package, Status, minute, one_line};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// The name under which `meta/report` is announced: whoever publishes compresses it with xz, and collectors unpack
+/// The name under which `meta/report` is announced: the publisher compresses it with xz, and collectors unpack
 /// it by this name.
 pub const REPORT_FILE: &str = "report.xz";
 
-/// So many of the locations that break most are listed.
+/// The number of locations that break most, in the list.
 const BREAKERS_MAX: usize = 25;
 
 /// What pbulk's resolver writes into `PKG_FAIL_REASON`.
@@ -174,7 +174,7 @@ fn write_failures(out: &mut impl Write, locations: &BTreeMap<&[u8], Location>) -
     Ok(())
 }
 
-/// A line of a list, so many columns further right; nothing is said where nothing breaks.
+/// A line of a list, indented by this many columns; nothing is said where nothing breaks.
 fn write_line(
     out: &mut impl Write,
     indent: usize,

@@ -75,7 +75,7 @@ pub fn own_architecture() -> String {
     name.to_owned()
 }
 
-/// The component of an archive that is taken if nobody says more.
+/// The default component of an archive.
 pub fn main_component() -> Vec<String> {
     vec!["main".to_owned()]
 }

@@ -59,7 +59,7 @@ impl Other {
         std::iter::once(head).chain(refused).collect()
     }
 
-    /// Imports the times that bob kept, if it kept any. The yard is right without them, so that a history that cannot
+    /// Imports the times that bob kept, if it kept any. The yard is valid without them, so that a history that cannot
     /// be read is only told.
     pub fn import_history(&self, folder: &Path, program: &dyn Program) -> Result<()> {
         let Some(first) = self.histories.first() else { return Ok(()) };

@@ -4,7 +4,7 @@ use kilnyard_model::order::Stage;
 use kilnyard_model::result::PackageState;
 use ratatui::style::Color;
 
-/// So many seconds before.
+/// An instant this many seconds ago.
 pub fn ago(now: Instant, seconds: u64) -> Instant {
     now.checked_sub(Duration::from_secs(seconds)).unwrap_or(now)
 }

@@ -90,6 +90,7 @@ impl Worker {
             speed: 1.0,
             memory_bytes: None,
             disk_bytes: None,
+            host: None,
         };
         Worker { agent: Agent::new(hello), now_seconds: 0.0 }
     }

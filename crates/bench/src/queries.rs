@@ -9,8 +9,8 @@ use super::scratch::Scratch;
 use super::{empty_yard, synthetic};
 use crate::Trial;
 use crate::error::{Context, Error, Kind, Result};
-use crate::plan;
 use crate::yard::{Yard, store_error};
+use crate::{mirror, plan};
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::difference::{Change, Difference};
 use kilnyard_model::order::Stage;
@@ -121,6 +121,7 @@ fn built_in(run: usize) -> Vec<usize> {
 
 fn fill(yard: &Yard, store: &mut dyn Store) -> Result<()> {
     fs_err::write(yard.path("index/index.json"), r#"{"suites":[]}"#).or_internal("write an index")?;
+    let distfiles = mirror::open_distfiles(yard)?;
     let mut build = 0;
     store.lead().map_err(store_error)?;
     for run in 1..=RUNS {
@@ -140,6 +141,7 @@ fn fill(yard: &Yard, store: &mut dyn Store) -> Result<()> {
             build += 1;
             records.extend(build_records(run as u64, build, *number, began + index as f64, states[*number]));
             if run == 1 {
+                synthetic::write(&distfiles, *number, 1)?;
                 records.push(Record::Outputs(synthetic::current(*number, 1)));
             }
         }
@@ -206,6 +208,7 @@ fn build_records(run: u64, build: u64, number: usize, began: f64, state: Package
         version: format!("1.{number}-1+bk{run}"),
         worker: Some("kiln-1".to_owned()),
         cores: 16,
+        host: None,
         slot: (build % 8) as u32,
         key: format!("{build:064x}"),
         started_seconds: began,

@@ -334,6 +334,7 @@ impl Coordinator {
             version: package.version.clone(),
             worker: at.worker,
             cores: at.cores,
+            host: at.host,
             slot,
             key: package.key.as_ref().map_or(String::new(), |key| key.digest.clone()),
             started_seconds: now_seconds,
@@ -370,7 +371,7 @@ impl Coordinator {
         // The scheduler starts no more builds than there are slots.
         let Some(slot) = seat.slots_free.pop_first() else { return };
         let worker = seat.worker.clone();
-        let at = Performer { worker: Some(worker.clone()), cores: seat.cores };
+        let at = Performer { worker: Some(worker.clone()), cores: seat.cores, host: seat.host.clone() };
         let build = self.next_build;
         self.next_build += 1;
         let attempt = self.attempts.next();

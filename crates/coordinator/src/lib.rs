@@ -38,6 +38,7 @@ pub use retry::{PAUSE_SECONDS, RETRIES_MAX, RetryMode, RetryPolicy};
 
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::{Graph, PackageId};
+use kilnyard_model::host::Host;
 use kilnyard_model::order::{BuildOrder, Key, Output};
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{Failure, PackageState, StageResult, StageSeen};
@@ -351,6 +352,7 @@ struct Package {
 struct Performer {
     worker: Option<String>,
     cores: u32,
+    host: Option<Host>,
 }
 
 #[derive(Clone, Debug)]
@@ -484,7 +486,7 @@ impl Coordinator {
             due_seconds: BTreeMap::new(),
             next_build,
             attempts,
-            own_machine: Performer { worker: None, cores: 1 },
+            own_machine: Performer { worker: None, cores: 1, host: None },
             now_seconds: 0.0,
             is_stopping: false,
             is_finished: false,
@@ -522,9 +524,9 @@ impl Coordinator {
         }
     }
 
-    /// The same on a machine of this name and number of cores. It is recorded for failed fetches, which happen on it.
-    pub fn with_own_machine(self, worker: String, cores: u32) -> Coordinator {
-        Coordinator { own_machine: Performer { worker: Some(worker), cores }, ..self }
+    /// The same on a machine of this name, number of cores, kernel and CPU. It is recorded for failed fetches, which happen on it.
+    pub fn with_own_machine(self, worker: String, cores: u32, host: Option<Host>) -> Coordinator {
+        Coordinator { own_machine: Performer { worker: Some(worker), cores, host }, ..self }
     }
 
     /// The same, refusing workers that lack one of these capabilities.

@@ -1,6 +1,7 @@
 //! The workers that take part: the machine, session and last offer of each.
 
 use crate::Channel;
+use kilnyard_model::host::Host;
 use kilnyard_protocol::{Hello, Ranked, Session};
 use kilnyard_schedule::{Machine, MachineId, Pressure};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -21,6 +22,8 @@ pub(crate) struct Seat {
     pub worker: String,
     /// The cores of its machine.
     pub cores: u32,
+    /// The kernel and CPU of its machine, if it said them.
+    pub host: Option<Host>,
     /// Its current or last process.
     pub process: String,
     /// Its session; none once it left or was silent for too long.
@@ -149,6 +152,7 @@ impl Seats {
         let seat = Seat {
             worker: hello.worker.clone(),
             cores: hello.cores,
+            host: hello.host.clone(),
             process: hello.process.clone(),
             session: Some(session),
             channel,
@@ -181,6 +185,10 @@ pub(crate) fn machine_of(hello: &Hello) -> Result<Machine, String> {
     let is_name = |text: &str| !text.is_empty() && text.len() <= NAME_BYTES_MAX;
     if !is_name(&hello.worker) || !is_name(&hello.process) {
         return Err(format!("the names of a worker and its process have 1 to {NAME_BYTES_MAX} bytes"));
+    }
+    let is_short = |host: &Host| host.kernel.len().max(host.cpu.len()) <= Host::BYTES_MAX;
+    if !hello.host.as_ref().is_none_or(is_short) {
+        return Err(format!("the kernel and CPU of a worker have at most {} bytes", Host::BYTES_MAX));
     }
     let is_speed = hello.speed.is_finite() && hello.speed > 0.0;
     if !(1..=CORES_MAX).contains(&hello.cores) || !is_speed {

@@ -3,6 +3,7 @@
 use kilnyard_coordinator::{Action, Attempts, Channel, Coordinator, Event};
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::Graph;
+use kilnyard_model::host::Host;
 use kilnyard_protocol::{Hello, Offer, Opened, Session, ToCoordinator, ToWorker, VERSION, Versions};
 use kilnyard_schedule::{Limits, Pressure, Scheduler};
 use std::sync::Arc;
@@ -23,6 +24,7 @@ fn hello() -> Hello {
         speed: 1.0,
         memory_bytes: None,
         disk_bytes: None,
+        host: None,
     }
 }
 
@@ -65,6 +67,8 @@ fn who_cannot_take_part_is_told_why() {
     for bad in [Hello { worker: String::new(), ..hello() }, Hello { process: "p".repeat(256), ..hello() }] {
         assert!(reason(bad, ALL).contains("1 to 255 bytes"));
     }
+    let host = Some(Host { kernel: "x".repeat(256), cpu: String::new() });
+    assert!(reason(Hello { host, ..hello() }, ALL).contains("at most 255 bytes"));
 }
 
 #[test]

@@ -172,6 +172,7 @@ impl World {
             speed: 1.0,
             memory_bytes: None,
             disk_bytes: None,
+            host: None,
         };
         let attempts = Attempts::new([7; Attempts::SECRET_BYTES]);
         let coordinator = Coordinator::new(1, starts, scheduler.clone(), 1, attempts);

@@ -178,7 +178,7 @@ impl Run<'_> {
         let scheduler = self.planned.scheduler()?;
         let coordinator = Coordinator::new(run, starts, scheduler.clone(), lead.next_build, attempts)
             .with_retries(self.yard.config.retries.clone())
-            .with_own_machine(host_name(), self.planned.shape.machine.cores);
+            .with_own_machine(host_name(), self.planned.shape.machine.cores, Some(kilnyard_worker::host()));
         let driver = Driver::new(coordinator, scheduler);
         let mut book = Book { store: self.store, run, beginnings };
         if resumed.is_some() {
@@ -411,6 +411,7 @@ fn hello(machine: &Machine) -> Hello {
         speed: machine.speed,
         memory_bytes: machine.memory_bytes,
         disk_bytes: machine.disk_bytes,
+        host: Some(kilnyard_worker::host()),
     }
 }
 

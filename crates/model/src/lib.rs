@@ -12,6 +12,7 @@ pub mod attempt;
 pub mod difference;
 pub mod foreign;
 pub mod graph;
+pub mod host;
 pub mod identity;
 mod key;
 pub mod order;

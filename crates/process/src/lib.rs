@@ -48,7 +48,7 @@ pub use log::{Log, LogFacts, LogLimits, read_log};
 pub use onlooker::become_onlooker_if_asked;
 pub use portrait::{Portrait, Sighting};
 pub use stalls::Stalls;
-pub use watch::{run, run_writing};
+pub use watch::{Watched, run, run_watched};
 pub use written::Writing;
 
 /// What the processes of a command are doing.
@@ -121,7 +121,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    fn of(end: End) -> Outcome {
+    /// Of a command that ended before it did anything.
+    pub fn of(end: End) -> Outcome {
         Outcome {
             end,
             wall_seconds: 0.0,

@@ -42,6 +42,19 @@ const REPORT_BYTES_MAX: usize = 1 << 20;
 /// How often it is added up which memory processes share, which is much work.
 const SHARED_MEMORY_INTERVAL: Duration = Duration::from_secs(1);
 
+/// What bounds a command, and what is watched of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Watched<'a> {
+    /// Passing one ends the command.
+    pub limits: Limits,
+    /// Where it writes.
+    pub writing: &'a Writing,
+    /// Ends the command when it is set.
+    pub cancel: &'a AtomicBool,
+    /// The build that all its processes belong to.
+    pub membership: Option<&'a Membership>,
+}
+
 /// Runs the sandbox to its end; what it prints goes into `output`. With a membership all its processes belong to that
 /// build; `observe` is told what they are doing.
 pub fn run(
@@ -52,18 +65,18 @@ pub fn run(
     membership: Option<&Membership>,
     observe: &mut dyn FnMut(Sample),
 ) -> Outcome {
-    run_writing(sandbox, output, (limits, &Writing::default()), cancel, membership, observe)
+    let watched = Watched { limits, writing: &Writing::default(), cancel, membership };
+    run_watched(sandbox, output, watched, observe)
 }
 
-/// The same of a command that writes to these folders, which are watched too.
-pub fn run_writing(
+/// The same of a command whose writing is watched too.
+pub fn run_watched(
     sandbox: &Sandbox,
     output: &mut (dyn Write + Send),
-    (limits, writing): (Limits, &Writing),
-    cancel: &AtomicBool,
-    membership: Option<&Membership>,
+    watched: Watched<'_>,
     observe: &mut dyn FnMut(Sample),
 ) -> Outcome {
+    let Watched { limits, writing, cancel, membership } = watched;
     let started = Instant::now();
     let bounds = Bounds { processes_max: limits.processes_max, open_files_max: limits.open_files_max };
     let leaf = Leaf::begin(membership);

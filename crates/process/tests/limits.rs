@@ -3,7 +3,8 @@
 mod yard;
 
 use kilnyard_process::{
-    End, Limits, Log, LogLimits, Outcome, Passed, Portrait, Sample, Writing, read_log, run, run_writing,
+    End, Limits, Log, LogLimits, Outcome, Passed, Portrait, Sample, Watched, Writing, read_log, run,
+    run_watched,
 };
 use kilnyard_root::{ProcessStat, Sandbox, User};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -211,7 +212,8 @@ fn writing(script: &str, written_bytes_max: u64) -> Outcome {
     let writing = Writing { folders: vec![upper], ..Writing::default() };
     let limits = Limits { written_bytes_max: Some(written_bytes_max), wall_seconds_max: 60.0, ..LIMITS };
     let cancel = AtomicBool::new(false);
-    run_writing(&sandbox, &mut std::io::sink(), (limits, &writing), &cancel, None, &mut |_| {})
+    let watched = Watched { limits, writing: &writing, cancel: &cancel, membership: None };
+    run_watched(&sandbox, &mut std::io::sink(), watched, &mut |_| {})
 }
 
 fn who_writes_too_much_is_ended() -> Result<(), Failed> {

@@ -19,6 +19,7 @@
 
 use crate::{Answer, BuildResult, Built, Lease, Progress, Versions};
 use kilnyard_model::attempt::Attempt;
+use kilnyard_model::host::Host;
 use kilnyard_schedule::Pressure;
 use serde::{Deserialize, Serialize};
 
@@ -203,6 +204,9 @@ pub struct Hello {
     pub memory_bytes: Option<u64>,
     /// Disk space for builds, in bytes; absent if unknown.
     pub disk_bytes: Option<u64>,
+    /// The kernel and CPU, for records; absent from earlier programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<Host>,
 }
 
 /// The answer to a hello: the worker takes part.

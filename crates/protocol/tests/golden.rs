@@ -3,6 +3,7 @@
 
 use kilnyard_model::artifact::{Artifact, Media};
 use kilnyard_model::attempt::Attempt;
+use kilnyard_model::host::Host;
 use kilnyard_model::order::{
     Account, BuildOrder, CommandOrder, Dependency, FamilyOrder, FetchFile, FetchOrder, FolderContent,
     FolderFile, Input, InputText, Key, Output, RootOrder, SharedFolder, Stage, StageOrder, TestOrder,
@@ -227,18 +228,20 @@ fn results() {
 #[test]
 fn what_a_worker_says() {
     let (session, attempt) = (session(), attempt());
-    check(
-        "hello",
-        &ToCoordinator::Hello(Hello {
-            worker: "kiln-3".to_owned(),
-            process: "5f1c".to_owned(),
-            versions: Versions { oldest: 1, newest: 1 },
-            cores: 16,
-            speed: 1.5,
-            memory_bytes: Some(64 << 30),
-            disk_bytes: None,
-        }),
-    );
+    let hello = Hello {
+        worker: "kiln-3".to_owned(),
+        process: "5f1c".to_owned(),
+        versions: Versions { oldest: 1, newest: 1 },
+        cores: 16,
+        speed: 1.5,
+        memory_bytes: Some(64 << 30),
+        disk_bytes: None,
+        host: None,
+    };
+    // As programs said it before there was a host in it.
+    check("hello", &ToCoordinator::Hello(hello.clone()));
+    let host = Some(Host { kernel: "Linux 6.1.0-18-amd64".to_owned(), cpu: "AMD EPYC 7B13".to_owned() });
+    check("hello-of-host", &ToCoordinator::Hello(Hello { host, ..hello }));
     let held = |standing| Held { attempt, standing };
     check(
         "offer",

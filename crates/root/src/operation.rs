@@ -1,6 +1,7 @@
 //! The operations that make a root, in order.
 
 use crate::FileSystem;
+use crate::sandbox::Need;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -279,6 +280,17 @@ impl Operation {
             | Operation::Drop { .. }
             | Operation::Stamp { .. }
             | Operation::Remove { .. } => None,
+        }
+    }
+}
+
+impl Operation {
+    /// What it needs of the machine.
+    pub(crate) fn need(&self) -> Need {
+        match self {
+            Operation::Overlay { .. } => Need::Overlay,
+            Operation::Proc { .. } => Need::Proc,
+            _ => Need::Other,
         }
     }
 }

@@ -280,7 +280,25 @@ pub enum Report {
         error: String,
         /// The error's number (errno(3)).
         number: Option<i32>,
+        /// What the step needed.
+        need: Need,
     },
+}
+
+/// What a step needs of the machine that makes a sandbox, as far as there is a remedy where it lacks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Need {
+    /// New namespaces, and ids in them.
+    Namespaces,
+    /// An overlay.
+    Overlay,
+    /// A procfs of its own.
+    Proc,
+    /// Access to the folder of the yard.
+    Folder,
+    /// Anything else.
+    #[default]
+    Other,
 }
 
 impl Sandbox {
@@ -418,8 +436,8 @@ pub(crate) fn last_word(reports: &str) -> Result<i32, RunError> {
     let mut code = None;
     for line in reports.lines() {
         match serde_json::from_str(line) {
-            Ok(Report::Failed { step, error, number }) => {
-                return Err(RunError::Sandbox { step, error, number });
+            Ok(Report::Failed { step, error, number, need }) => {
+                return Err(RunError::Sandbox { step, error, number, need });
             }
             Ok(Report::Ended { code: ended, .. }) => code = Some(ended),
             _ => {}
@@ -456,6 +474,8 @@ pub enum RunError {
         error: String,
         /// The error's number.
         number: Option<i32>,
+        /// What the step needed.
+        need: Need,
     },
     /// The command failed.
     #[error("the command ended with {code}: {output}")]

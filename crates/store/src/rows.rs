@@ -2,6 +2,7 @@
 
 use crate::Number;
 use kilnyard_model::attempt::Attempt;
+use kilnyard_model::host::Host;
 use kilnyard_model::order::{Key, Output, Stage};
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, Failure, PackageState, StageResult};
@@ -120,6 +121,8 @@ pub struct BuildRow {
     pub worker: Option<String>,
     /// Cores of that worker's machine: what the build took is estimated from by them, whatever other machines the run has.
     pub cores: u32,
+    /// The kernel and CPU of that machine; absent in rows from before they were recorded.
+    pub host: Option<Host>,
     /// The slot it ran in.
     pub slot: u32,
     /// The key's digest.

@@ -11,6 +11,7 @@ mod runs;
 
 use crate::{BuildRow, ForcedRun, Number, PackageRow, RunRow, RunState, Store};
 use kilnyard_model::attempt::Attempt;
+use kilnyard_model::host::Host;
 use kilnyard_model::order::{Output, Stage};
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, Measures, PackageState, StageResult};
@@ -116,6 +117,7 @@ fn build_row(number: Number, run: Number, package: &str) -> BuildRow {
         version: "1+bk1".into(),
         worker: Some("kiln-1".into()),
         cores: 2,
+        host: Some(Host { kernel: "Linux 6.1.0".into(), cpu: "one".into() }),
         slot: 1,
         key: "k".into(),
         started_seconds: 101.0,

@@ -1,10 +1,9 @@
 //! One build from beginning to end.
 
-use crate::depends::Stacked;
-use crate::memory::Promise;
-use crate::roots::Means;
+use crate::depends::{Purpose, Stacked};
+use crate::runner::{BuildRoot, PlainRoot, Root, RunnerError, Running, Shown};
 use crate::verdict::{self, Lacked};
-use crate::{Link, Local, RootFolder, Share, Worker, tools};
+use crate::{Link, Local, Share, Worker};
 use kilnyard_ecosystem::{Rules, Telling, telling_lines};
 use kilnyard_mirror::{Sha256Hex, Wanted};
 use kilnyard_model::order::{BuildOrder, Input, Output, Stage, StageOrder, TestOrder};
@@ -12,10 +11,9 @@ use kilnyard_model::result::{Failure, FailureKind, Measures, StageResult};
 use kilnyard_model::text;
 use kilnyard_process::{
     End, Limits, Log, LogLimits, Outcome, Portrait, Sample, Seen, now_seconds, own_cpu_seconds, pressure,
-    read_log, run_writing, written_words,
+    read_log, written_words,
 };
 use kilnyard_protocol::{Answer, BuildResult, Built, Lease, Progress, Test};
-use kilnyard_root::used_bytes;
 use kilnyard_schedule::Files;
 use std::cell::Cell;
 use std::io;
@@ -37,6 +35,13 @@ pub(crate) struct Performance<'a> {
     link: &'a dyn Link,
     /// Whether the root that failed is kept already.
     is_kept: Cell<bool>,
+}
+
+/// Where the log of a stage is.
+pub(crate) struct LogPlace {
+    /// As results name it: relative to the yard.
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
 }
 
 impl Worker {
@@ -72,6 +77,14 @@ pub(crate) fn cancelled(stage: Stage) -> Failure {
     Failure { kind: FailureKind::Cancelled, ..machine(stage, "it was cancelled") }
 }
 
+/// The failure of a build whose root cannot be made or measured.
+pub(crate) fn unmade(stage: Stage, error: RunnerError) -> Failure {
+    match error {
+        RunnerError::Cancelled => cancelled(stage),
+        RunnerError::Machine(error) => machine(stage, error),
+    }
+}
+
 /// The failure of Kilnyard's own work for a build: the machine was at fault, or its disk is full.
 pub(crate) fn machine(stage: Stage, message: impl ToString) -> Failure {
     let message = message.to_string();
@@ -100,7 +113,7 @@ impl<'a> Performance<'a> {
         let examined = |layers: &[String], failure| self.worker.with_damage(layers, began, failure);
         let local = self.worker.local(&order.root).map_err(|error| machine(Stage::Unpack, error))?;
         let base = &local.layers;
-        let stacked = self.depends(&order.root, base, (Stage::Depends, prefix), &name);
+        let stacked = self.depends(&order.root, base, Purpose { stage: Stage::Depends, prefix, name: &name });
         let Some(stacked) = stacked.map_err(|failure| examined(base, failure))? else {
             let outcome = self.build_on(order, &local, order.root.depends.is_empty(), prefix, &name);
             return outcome.map_err(|failure| examined(base, failure));
@@ -119,87 +132,59 @@ impl<'a> Performance<'a> {
         prefix: &str,
         name: &str,
     ) -> Result<Vec<Output>, Failure> {
-        let promise = match self.lease.files {
-            Files::Memory => self.worker.promise(order, local, self.lease.written_bytes),
-            Files::Disk => None,
-        };
-        let (outcome, is_exhausted) = self.build_in(order, local, is_installed, prefix, name, promise);
-        match is_exhausted {
-            true => self.build_in(order, local, is_installed, prefix, &format!("{name}-disk"), None).0,
-            false => outcome,
+        let written_bytes = self.lease.written_bytes;
+        let jobserver = self.share.jobserver.as_deref();
+        let wanted = BuildRoot { name, order, local, files: self.lease.files, written_bytes, jobserver };
+        let (outcome, is_exhausted) = self.build_in(&wanted, is_installed, prefix);
+        if !is_exhausted {
+            return outcome;
         }
+        let name = format!("{name}-disk");
+        self.build_in(&BuildRoot { name: &name, files: Files::Disk, ..wanted }, is_installed, prefix).0
     }
 
     /// The outcome, and whether it failed in want of memory for its files.
     fn build_in(
         &self,
-        order: &BuildOrder,
-        local: &Local,
+        wanted: &BuildRoot<'_>,
         is_installed: bool,
         prefix: &str,
-        name: &str,
-        promise: Option<Promise>,
     ) -> (Result<Vec<Output>, Failure>, bool) {
-        let settings = &self.worker.settings;
-        let image = match self.worker.image(&local.layers, self.cancel) {
-            Ok(image) => image,
-            Err(Some(error)) => return (Err(machine(Stage::Unpack, error)), false),
-            Err(None) => return (Err(cancelled(Stage::Unpack)), false),
-        };
-        let root =
-            self.worker.build_root(name, order, local, Means { promise, image }).map(|root| {
-                match &self.share.jobserver {
-                    Some(path) => root.with_jobserver(path, &order.clients),
-                    None => root,
-                }
-            });
-        let root = match root {
+        let order = wanted.order;
+        let root = match self.worker.runner.build_root(wanted, self.cancel) {
             Ok(root) => root,
-            Err(error) => return (Err(machine(Stage::Unpack, error)), false),
+            Err(error) => return (Err(unmade(Stage::Unpack, error)), false),
         };
-        let provided = tools::provide(&settings.yard, settings.jobserver, &order.clients).and_then(|()| {
-            root.provide(&order.root.inputs, &order.root.texts, &|input| self.worker.file_of(input))
-        });
-        if let Err(error) = provided {
+        if let Err(error) = root.provide(&order.root.inputs, &order.root.texts) {
             // On a full disk what was made of it is in the way of the next try.
-            self.worker.remover.remove(root);
+            root.remove();
             return (Err(machine(Stage::Unpack, error)), false);
         }
-        let installed = if is_installed { Ok(()) } else { self.install(&order.root, &root, prefix) };
-        let outcome = installed.and_then(|()| self.stages(order, &root, prefix));
+        let installed = if is_installed { Ok(()) } else { self.install(&order.root, &*root, prefix) };
+        let outcome = installed.and_then(|()| self.stages(order, &*root, prefix));
         let is_cancelled = self.cancel.load(Ordering::Relaxed);
         let is_exhausted = outcome.is_err() && !is_cancelled && root.is_exhausted();
         match is_exhausted {
-            true => self.worker.remover.remove(root),
+            true => root.remove(),
             false => self.done_with(root, outcome.as_ref().err()),
         }
         (outcome, is_exhausted)
     }
 
     /// Keeps the root that failed for a person to look into; removes any other.
-    pub(crate) fn done_with(&self, root: RootFolder, failure: Option<&Failure>) {
-        let settings = &self.worker.settings;
-        if let Some((told, name)) = root.requests() {
-            let (_, beside) = self.log_path(Stage::Build, "");
-            // Who wants to read it sees that it is not there.
-            let _ = fs_err::rename(told, beside.with_file_name(name));
-        }
+    pub(crate) fn done_with(&self, root: Box<dyn Root>, failure: Option<&Failure>) {
+        let log = self.log_place(Stage::Build, "").path;
+        root.keep_requests(log.parent().unwrap_or(&log));
         let is_looked_into = failure
             .is_some_and(|failure| !matches!(failure.kind, FailureKind::Machine | FailureKind::Cancelled));
         if is_looked_into && !self.is_kept.get() && root.has_room_beside_it() {
-            // The failure matters more than a root that could not be kept; the next start sweeps it away.
-            let kept = root.keep_as_failed(&self.lease.order.package, settings.failed_roots_max);
-            self.is_kept.set(kept.is_ok());
-            if kept.is_err() {
-                // What is left of it goes.
-                self.worker.remover.remove(root);
-            }
+            self.is_kept.set(root.keep_as_failed(&self.lease.order.package));
         } else {
-            self.worker.remover.remove(root);
+            root.remove();
         }
     }
 
-    fn stages(&self, order: &BuildOrder, root: &RootFolder, prefix: &str) -> Result<Vec<Output>, Failure> {
+    fn stages(&self, order: &BuildOrder, root: &dyn Root, prefix: &str) -> Result<Vec<Output>, Failure> {
         for stage in &order.stages {
             self.stage(stage, root, prefix)?;
         }
@@ -237,19 +222,17 @@ impl<'a> Performance<'a> {
         }
     }
 
-    pub(crate) fn stage(&self, order: &StageOrder, root: &RootFolder, prefix: &str) -> Result<(), Failure> {
+    pub(crate) fn stage(&self, order: &StageOrder, root: &dyn Root, prefix: &str) -> Result<(), Failure> {
         let settings = &self.worker.settings;
         let mut result = self.begin(order.stage);
         let started = Instant::now();
-        let (relative, path) = self.log_path(order.stage, prefix);
+        let LogPlace { name, path } = self.log_place(order.stage, prefix);
         let mut log = Log::create(&path, settings.log_limits).map_err(|error| machine(order.stage, error))?;
-        result.log = Some(relative);
+        result.log = Some(name);
         let (mut end, mut unreachable) = (End::Exit(0), 0);
         let killed_before = pressure::killed_for_memory();
         let limits = self.limits(order.stage);
-        root.bound_writing(limits.written_bytes_max).map_err(|error| machine(order.stage, error))?;
-        let writing = self.worker.writing(root);
-        let membership = Some(&self.share.membership);
+        let sees_jobserver = matches!(order.stage, Stage::Build | Stage::Install);
         for command in &order.commands {
             let command = &command.with_jobs(settings.jobs);
             let line = format!("+ {}\n", shown(&command.arguments));
@@ -261,12 +244,15 @@ impl<'a> Performance<'a> {
                 let Sample { processes, runnable, memory_bytes } = sample;
                 self.link.report(Progress::Sample { processes, runnable, memory_bytes });
             };
-            let sandbox = match order.stage {
-                Stage::Build | Stage::Install => root.building_sandbox(command),
-                _ => root.sandbox(command),
+            let running = Running {
+                command,
+                sees_jobserver,
+                has_network: false,
+                limits,
+                cancel: self.cancel,
+                membership: Some(&self.share.membership),
             };
-            let limited = (limits, &writing);
-            let outcome = run_writing(&sandbox, &mut log, limited, self.cancel, membership, &mut observe);
+            let outcome = root.run(&running, &mut log, &mut observe);
             add(&mut result, &outcome);
             unreachable += outcome.unreachable;
             let remarks = remarks(&outcome, &limits);
@@ -290,7 +276,7 @@ impl<'a> Performance<'a> {
         let finished = log.finish();
         self.link.report(Progress::StageEnded(Box::new(result)));
         let is_exit = matches!(end, End::Exit(_));
-        let written = root.project_bytes().zip(limits.written_bytes_max);
+        let written = root.bounded_bytes().zip(limits.written_bytes_max);
         let written = written.filter(|(bytes, bytes_max)| is_exit && bytes > bytes_max);
         let lacked = Lacked {
             quota: written.is_some(),
@@ -308,17 +294,15 @@ impl<'a> Performance<'a> {
     }
 
     /// What the work folder holds now, if the package has one.
-    fn work_bytes(&self, root: &RootFolder) -> Option<u64> {
-        let work = self.lease.order.work.as_ref()?;
-        root.written_without_links(&work.inside).ok().map(|folder| used_bytes(&folder))
+    fn work_bytes(&self, root: &dyn Root) -> Option<u64> {
+        root.work_bytes(&self.lease.order.work.as_ref()?.inside)
     }
 
-    /// Where the log of a stage is: seen from the yard, and from here.
-    pub(crate) fn log_path(&self, stage: Stage, prefix: &str) -> (String, PathBuf) {
+    pub(crate) fn log_place(&self, stage: Stage, prefix: &str) -> LogPlace {
         let (run, package, build) = (self.lease.run, &self.lease.order.package, self.lease.build);
-        let relative = format!("logs/{run}/{package}/{build}-{prefix}{stage}.log");
-        let path = self.worker.settings.yard.join(&relative);
-        (relative, path)
+        let name = format!("logs/{run}/{package}/{build}-{prefix}{stage}.log");
+        let path = self.worker.settings.yard.join(&name);
+        LogPlace { name, path }
     }
 
     /// What a stage of the package took before, as far as it is known.
@@ -340,31 +324,28 @@ impl<'a> Performance<'a> {
     }
 
     /// Reads the outputs and takes over those that are kept; what the coordinator said of them.
-    fn collect(&self, order: &BuildOrder, root: &RootFolder, prefix: &str) -> Result<Answer, Failure> {
+    fn collect(&self, order: &BuildOrder, root: &dyn Root, prefix: &str) -> Result<Answer, Failure> {
         let settings = &self.worker.settings;
         let mut result = self.begin(Stage::Collect);
         let (started, cpu_seconds_before) = (Instant::now(), own_cpu_seconds());
         let outcome = self.measured(root).and_then(|()| self.taken_over(order, root, prefix));
-        let (relative, path) = self.log_path(Stage::Collect, "");
+        let LogPlace { name, path } = self.log_place(Stage::Collect, "");
         let outcome = write_collected(&path, settings.log_limits, &outcome)
             .map_err(|error| machine(Stage::Collect, error))
             .and(outcome);
-        result.log = Some(relative);
+        result.log = Some(name);
         result.wall_seconds = started.elapsed().as_secs_f64();
         result.cpu_seconds = own_cpu_seconds() - cpu_seconds_before;
         result.is_ok = outcome.is_ok();
         result.work_bytes = self.work_bytes(root);
-        // A work folder on the disk is a part of the root.
-        let is_work_apart = root.is_work_apart();
-        let work_bytes = result.work_bytes.filter(|_| !is_work_apart).unwrap_or(0);
-        result.disk_bytes = Some(root.written_bytes().saturating_sub(work_bytes));
+        result.disk_bytes = Some(root.rest_bytes(result.work_bytes));
         self.link.report(Progress::StageEnded(Box::new(result)));
         outcome
     }
 
     /// A failure if the build wrote too much: a command may end between two samples of what it writes.
-    fn measured(&self, root: &RootFolder) -> Result<(), Failure> {
-        let bytes = self.worker.written_bytes(root).map_err(|error| machine(Stage::Collect, error))?;
+    fn measured(&self, root: &dyn Root) -> Result<(), Failure> {
+        let bytes = root.charged_bytes().map_err(|error| unmade(Stage::Collect, error))?;
         let bytes_max = self.limits(Stage::Collect).written_bytes_max.unwrap_or(u64::MAX);
         match bytes <= bytes_max {
             true => Ok(()),
@@ -375,11 +356,11 @@ impl<'a> Performance<'a> {
         }
     }
 
-    fn taken_over(&self, order: &BuildOrder, root: &RootFolder, prefix: &str) -> Result<Answer, Failure> {
+    fn taken_over(&self, order: &BuildOrder, root: &dyn Root, prefix: &str) -> Result<Answer, Failure> {
         let refused =
             |message: String| Failure { kind: FailureKind::Outputs, ..machine(Stage::Collect, message) };
         let folder = root
-            .written_without_links(&order.output_folder)
+            .bring_out(&order.output_folder)
             .map_err(|error| refused(format!("there is no folder of outputs: {error}")))?;
         let bounds = self.worker.settings.output_bounds;
         let outputs = self.rules.read_outputs(&folder, bounds).map_err(|error| refused(error.to_string()))?;
@@ -413,17 +394,20 @@ impl<'a> Performance<'a> {
         let name = format!("test-{}", self.lease.build);
         // Without layers the commands of the test install what the outputs need.
         let local = self.worker.local(&order.root).map_err(|error| machine(Stage::Test, error))?;
-        let stacked = self.depends(&order.root, &local.layers, (Stage::Test, DEPENDS), &name)?;
+        let stacked = self.depends(
+            &order.root,
+            &local.layers,
+            Purpose { stage: Stage::Test, prefix: DEPENDS, name: &name },
+        )?;
         let layers = stacked.as_ref().map_or(&local.layers[..], Stacked::layers);
-        let root = self.worker.disk_root(&name, layers);
-        let root = root.and_then(|root| self.worker.showing(root, &order.root, &local));
-        let root = root.map_err(|error| machine(Stage::Test, error))?;
-        let file_of = |input: &Input| self.worker.file_of(input);
+        let shown = Shown::Order(&order.root, &local);
+        let wanted = PlainRoot { name: &name, layers, shown, added: None };
+        let root = self.worker.runner.plain_root(&wanted).map_err(|error| unmade(Stage::Test, error))?;
         let outcome = root
-            .provide(&order.root.inputs, &order.root.texts, &file_of)
-            .and_then(|()| root.provide(&order.inputs, &order.texts, &file_of))
+            .provide(&order.root.inputs, &order.root.texts)
+            .and_then(|()| root.provide(&order.inputs, &order.texts))
             .map_err(|error| machine(Stage::Test, error))
-            .and_then(|()| self.stage(&order.stage, &root, ""));
+            .and_then(|()| self.stage(&order.stage, &*root, ""));
         self.done_with(root, outcome.as_ref().err());
         outcome
     }

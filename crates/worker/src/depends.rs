@@ -1,14 +1,14 @@
 //! What a root begins with: layers that are there, layers that are made, and the package manager for the rest.
 
-use crate::build::{Performance, machine, write_log};
+use crate::build::{Performance, machine, unmade, write_log};
 use crate::layers::{Layers, SETS_STACKED_MAX, STACKED_MAX, Set, Standing};
-use crate::{RootFolder, Share, Silent, Worker};
+use crate::runner::{LayeredRoot, PlainRoot, Root, RunnerError, Running, Shown};
+use crate::{Share, Silent, Worker};
 use kilnyard_ecosystem::{Layering, Manager, Part, Stack};
 use kilnyard_model::order::{Dependency, Input, RootOrder, Stage, StageOrder};
 use kilnyard_model::result::{Failure, FailureKind};
-use kilnyard_process::{End, own_cpu_seconds, run_writing};
+use kilnyard_process::{End, own_cpu_seconds};
 use kilnyard_protocol::Lease;
-use kilnyard_root::Form;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
@@ -49,8 +49,20 @@ impl Worker {
     ) -> Result<Option<Stacked>, Failure> {
         let performance = Performance::new(self, lease, share, cancel, &Silent)?;
         let local = self.local(&lease.order.root).map_err(failed)?;
-        performance.depends(&lease.order.root, &local.layers, (Stage::Depends, ""), &lease.build.to_string())
+        let name = lease.build.to_string();
+        let purpose = Purpose { stage: Stage::Depends, prefix: "", name: &name };
+        performance.depends(&lease.order.root, &local.layers, purpose)
     }
+}
+
+/// What dependencies are installed for.
+#[derive(Clone, Copy)]
+pub(crate) struct Purpose<'a> {
+    pub(crate) stage: Stage,
+    /// What names of its logs begin with.
+    pub(crate) prefix: &'a str,
+    /// Tells its roots from others.
+    pub(crate) name: &'a str,
 }
 
 /// A root on its way to have all its dependencies.
@@ -60,8 +72,8 @@ struct Making<'a> {
     order: &'a RootOrder,
     /// The layers of the order, relative to the yard.
     base: &'a [String],
-    /// Where packages are configured and installed: an overlay on the disk, whose written layer is kept.
-    root: RootFolder,
+    /// Where packages are configured and installed; what is written there is kept as a layer.
+    root: Box<dyn LayeredRoot>,
     /// What is still to be installed, by hash.
     missing: BTreeSet<String>,
     /// The layers that the root stands on, without the base, the uppermost first.
@@ -70,41 +82,38 @@ struct Making<'a> {
     installed: BTreeSet<String>,
     /// What the log says.
     said: String,
-    /// The stage that it is done for.
-    stage: Stage,
-    prefix: &'a str,
-    name: &'a str,
+    purpose: Purpose<'a>,
 }
 
 impl Performance<'_> {
-    /// Makes layers of the dependencies of an order for a stage, with the prefix of its logs; none where there is nothing
-    /// to install, or no layers are to be made.
+    /// Makes layers of the dependencies of an order; none where there is nothing to install, or no layers are to be made.
     pub(crate) fn depends(
         &self,
         order: &RootOrder,
         base: &[String],
-        (stage, prefix): (Stage, &str),
-        name: &str,
+        purpose: Purpose<'_>,
     ) -> Result<Option<Stacked>, Failure> {
-        self.stacked(order, base, (stage, prefix), name).map_err(|failure| Failure { stage, ..failure })
+        let stage = purpose.stage;
+        self.stacked(order, base, purpose).map_err(|failure| Failure { stage, ..failure })
     }
 
     fn stacked(
         &self,
         order: &RootOrder,
         base: &[String],
-        (stage, prefix): (Stage, &str),
-        name: &str,
+        purpose: Purpose<'_>,
     ) -> Result<Option<Stacked>, Failure> {
+        let Purpose { stage, prefix, name } = purpose;
         let worker = self.worker;
-        let is_overlay = worker.settings.roots.on_disk().form == Form::Overlay;
-        if !is_overlay || order.depends.is_empty() || worker.layers.are_off() {
+        if !worker.runner.makes_layers() || order.depends.is_empty() || worker.layers.are_off() {
             return Ok(None);
         }
         let mut result = self.begin(stage);
         let (started, cpu_seconds_before) = (Instant::now(), own_cpu_seconds());
-        let root = worker.disk_root(&format!("depends-{name}"), base).map_err(failed)?;
-        let root = root.sealing(&order.sealed);
+        let root_name = format!("depends-{name}");
+        let shown = Shown::Sealed(&order.sealed);
+        let wanted = PlainRoot { name: &root_name, layers: base, shown, added: None };
+        let root = worker.runner.layered_root(&wanted).map_err(no_root)?;
         let mut making = Making {
             performance: self,
             manager: &*self.rules,
@@ -115,9 +124,7 @@ impl Performance<'_> {
             stack: Vec::new(),
             installed: BTreeSet::new(),
             said: String::new(),
-            stage,
-            prefix,
-            name,
+            purpose,
         };
         let outcome = making.make();
         let stacked = outcome.as_ref().map(|_| making.stacked());
@@ -131,9 +138,9 @@ impl Performance<'_> {
             }
             said.push_str(&format!("E: {}\n", failure.message));
         }
-        let (relative, path) = self.log_path(stage, prefix);
-        let written = write_log(&path, worker.settings.log_limits, &said);
-        result.log = Some(relative);
+        let log = self.log_place(stage, prefix);
+        let written = write_log(&log.path, worker.settings.log_limits, &said);
+        result.log = Some(log.name);
         result.wall_seconds = started.elapsed().as_secs_f64();
         // What commands used is in the results of their own.
         result.cpu_seconds = own_cpu_seconds() - cpu_seconds_before;
@@ -145,7 +152,7 @@ impl Performance<'_> {
     }
 
     /// Lets the package manager install all dependencies of an order in a root.
-    pub(crate) fn install(&self, order: &RootOrder, root: &RootFolder, prefix: &str) -> Result<(), Failure> {
+    pub(crate) fn install(&self, order: &RootOrder, root: &dyn Root, prefix: &str) -> Result<(), Failure> {
         let commands = self.rules.install(&order.depends.iter().collect::<Vec<_>>());
         self.stage(&StageOrder { stage: Stage::Depends, commands }, root, prefix)
     }
@@ -174,8 +181,8 @@ impl<'a> Making<'a> {
         if self.missing.is_empty() {
             return Ok(standing);
         }
-        let (worker, order) = (self.performance.worker, self.order);
-        self.root.provide(&order.inputs, &order.texts, &|input| worker.file_of(input)).map_err(failed)?;
+        let order = self.order;
+        self.root.provide(&order.inputs, &order.texts).map_err(failed)?;
         let manager = self.manager;
         match manager.layering() {
             Ok(layering) => {
@@ -208,7 +215,7 @@ impl<'a> Making<'a> {
         let all: BTreeSet<String> = self.order.depends.iter().map(|one| one.sha256.clone()).collect();
         let (mut layers, mut packages) = (Vec::new(), Vec::new());
         let stacked_max = if self.manager.layering().is_ok() { STACKED_MAX } else { SETS_STACKED_MAX };
-        if let Some((_, set)) = self.layers().largest(self.base, &all, stacked_max) {
+        if let Some(set) = self.layers().largest(self.base, &all, stacked_max) {
             layers = set.layers();
             packages = set.packages;
         }
@@ -280,8 +287,8 @@ impl<'a> Making<'a> {
             }
         }
         for hash in &hashes {
-            if let Some((_, description)) = self.layers().package(hash, self.base) {
-                descriptions.insert(hash.clone(), description);
+            if let Some(known) = self.layers().package(hash, self.base) {
+                descriptions.insert(hash.clone(), known.description);
             }
         }
         Ok(descriptions)
@@ -297,19 +304,22 @@ impl<'a> Making<'a> {
         let Some(command) = layering.trial(Part { package, description: &description }) else {
             return Ok(description);
         };
-        let worker = self.performance.worker;
         let root = self.root_with_folder("try")?;
         let inputs = self.inputs_of(&[package.file.as_str()]);
-        let provided = root.provide(&inputs, &[], &|input| worker.file_of(input)).map_err(failed);
+        let provided = root.provide(&inputs, &[]).map_err(failed);
         let outcome = provided.map(|()| {
-            let sandbox = root.sandbox(&command);
-            let (cancel, limits) = (self.performance.cancel, worker.settings.limits.limits(None));
-            let membership = Some(&self.performance.share.membership);
-            let limited = (limits, &worker.writing(&root));
-            run_writing(&sandbox, &mut io::sink(), limited, cancel, membership, &mut |_| {}).end
+            let running = Running {
+                command: &command,
+                sees_jobserver: false,
+                has_network: false,
+                limits: self.performance.worker.settings.limits.limits(None),
+                cancel: self.performance.cancel,
+                membership: Some(&self.performance.share.membership),
+            };
+            root.run(&running, &mut io::sink(), &mut |_| {}).end
         });
         let is_harmless = matches!(&outcome, Ok(End::Exit(0))) && !root.has_written(&WRITTEN_ANYHOW);
-        root.remove_or_set_aside();
+        root.remove_at_once();
         match outcome? {
             End::Cancelled => Err(cancelled()),
             _ if is_harmless => Ok(layering.harmless(&description)),
@@ -318,13 +328,11 @@ impl<'a> Making<'a> {
     }
 
     /// A root of the base, with a folder of its own to write in.
-    fn root_with_folder(&self, what_for: &str) -> Result<RootFolder, Failure> {
-        let name = format!("{what_for}-{}", self.name);
-        let root = self.performance.worker.disk_root(&name, self.base).map_err(failed)?;
-        root.clone().adding_at(ADDED).map_err(|error| {
-            let _ = root.remove();
-            failed(error)
-        })
+    fn root_with_folder(&self, what_for: &str) -> Result<Box<dyn LayeredRoot>, Failure> {
+        let name = format!("{what_for}-{}", self.purpose.name);
+        let shown = Shown::Nothing;
+        let wanted = PlainRoot { name: &name, layers: self.base, shown, added: Some(ADDED) };
+        self.performance.worker.runner.layered_root(&wanted).map_err(no_root)
     }
 
     fn inputs_of(&self, files: &[&str]) -> Vec<Input> {
@@ -342,25 +350,25 @@ impl<'a> Making<'a> {
         let root = self.root_with_folder("unpack")?;
         let files: Vec<&str> = places.iter().map(|place| packages[*place].0.file.as_str()).collect();
         let inputs = self.inputs_of(&files);
-        let worker = self.performance.worker;
         let outcome = root
-            .provide(&inputs, &unpacking.texts, &|input| worker.file_of(input))
+            .provide(&inputs, &unpacking.texts)
             .map_err(failed)
             .and_then(|()| {
-                let stage = StageOrder { stage: self.stage, commands: unpacking.commands };
-                self.performance.stage(&stage, &root, &format!("{}unpack-", self.prefix))
+                let stage = StageOrder { stage: self.purpose.stage, commands: unpacking.commands };
+                self.performance.stage(&stage, &*root, &format!("{}unpack-", self.purpose.prefix))
             })
             .and_then(|()| {
+                let added = root.bring_out(ADDED).map_err(failed)?;
                 places.iter().try_for_each(|place| {
                     let (package, description) = &packages[*place];
-                    let folder = root.added().join(&package.sha256);
+                    let folder = added.join(&package.sha256);
                     self.layers()
                         .keep_package(&package.sha256, self.base, &folder, description)
                         .map_err(failed)
                 })
             });
         // At once: another round makes one of the same name.
-        root.remove_or_set_aside();
+        root.remove_at_once();
         if outcome.is_ok() {
             self.say(&format!("{} unpacked into layers", places.len()));
         }
@@ -404,7 +412,7 @@ impl<'a> Making<'a> {
             composition.layered.iter().map(|place| parts[*place].package).collect();
         let added: Vec<String> = stacked
             .iter()
-            .filter_map(|package| Some(self.layers().package(&package.sha256, self.base)?.0))
+            .filter_map(|package| Some(self.layers().package(&package.sha256, self.base)?.layer))
             .collect();
         if stacked.is_empty() || added.len() < stacked.len() {
             return Ok(None);
@@ -423,11 +431,10 @@ impl<'a> Making<'a> {
             return Ok(None);
         };
         self.show()?;
-        let configured =
-            self.root.provide(&[], &composition.texts, &|_| PathBuf::new()).map_err(failed).and_then(|()| {
-                let stage = StageOrder { stage: self.stage, commands: composition.commands };
-                self.performance.stage(&stage, &self.root, &format!("{}configure-", self.prefix))
-            });
+        let configured = self.root.provide(&[], &composition.texts).map_err(failed).and_then(|()| {
+            let stage = StageOrder { stage: self.purpose.stage, commands: composition.commands };
+            self.performance.stage(&stage, &*self.root, &format!("{}configure-", self.purpose.prefix))
+        });
         match configured {
             Ok(()) => {
                 self.say(&format!("{} stacked and configured", stacked.len()));
@@ -437,7 +444,7 @@ impl<'a> Making<'a> {
             Err(failure) => {
                 self.say(&format!("the layers could not be configured: {}", failure.message));
                 self.stack = before;
-                self.root.start_over().map_err(failed)?;
+                self.root.start_over().map_err(no_root)?;
                 self.show()?;
                 Ok(None)
             }
@@ -461,15 +468,15 @@ impl<'a> Making<'a> {
     }
 
     fn install(&mut self, packages: &[&Dependency]) -> Result<(), Failure> {
-        let stage = StageOrder { stage: self.stage, commands: self.manager.install(packages) };
-        self.performance.stage(&stage, &self.root, &format!("{}install-", self.prefix))?;
+        let stage = StageOrder { stage: self.purpose.stage, commands: self.manager.install(packages) };
+        self.performance.stage(&stage, &*self.root, &format!("{}install-", self.purpose.prefix))?;
         self.say(&format!("{} installed by the package manager", packages.len()));
         Ok(())
     }
 
     /// Keeps what was written as a layer, and lets the root stand on it.
     fn keep(&mut self, standing: Standing) -> Result<Standing, Failure> {
-        let upper = self.root.upper();
+        let upper = self.root.written().map_err(failed)?;
         let ids = &self.performance.worker.settings.ids;
         let (user_inside, group_inside) = (|id| ids.user_inside(id), |id| ids.group_inside(id));
         let folders: Vec<PathBuf> = std::iter::once(upper.clone()).chain(self.folders()).collect();
@@ -483,10 +490,10 @@ impl<'a> Making<'a> {
         let mut set = self.set_of(self.installed.clone());
         set.stack.clone_from(&self.stack);
         // Somebody may have come to the same on another way.
-        let (layers, grown) = self.layers().keep_set(&upper, set).map_err(failed)?.ok_or_else(gone)?;
-        self.stack = layers;
+        let grown = self.layers().keep_set(&upper, set).map_err(failed)?.ok_or_else(gone)?;
+        self.stack.clone_from(&grown.layers);
         drop(standing);
-        self.root.start_over().map_err(failed)?;
+        self.root.start_over().map_err(no_root)?;
         self.show()?;
         Ok(grown)
     }
@@ -498,6 +505,10 @@ impl<'a> Making<'a> {
 
 fn failed(error: impl ToString) -> Failure {
     machine(Stage::Depends, error)
+}
+
+fn no_root(error: RunnerError) -> Failure {
+    unmade(Stage::Depends, error)
 }
 
 fn gone() -> Failure {

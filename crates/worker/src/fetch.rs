@@ -4,16 +4,17 @@
 //! all commands have ended well; each goes under its name at once, so that nobody sees a part of it. No two fetch
 //! the same file at the same time: whoever wants to claims its files before, and does something else where he gets none.
 
+use crate::Worker;
 use crate::build::{hung_lines, machine, shown};
 use crate::local::{is_inside, named};
 use crate::roots::without_links;
+use crate::runner::{PlainRoot, Root, Running, Shown};
 use crate::verdict::{self, Lacked};
-use crate::{RootFolder, Worker};
 use kilnyard_ecosystem::{RESOLV_CONF, telling_lines};
-use kilnyard_model::order::{BuildOrder, FetchFile, FetchOrder, Input, InputText, Stage};
+use kilnyard_model::order::{BuildOrder, FetchFile, FetchOrder, InputText, Stage};
 use kilnyard_model::result::{Failure, FailureKind};
 use kilnyard_model::text;
-use kilnyard_process::{End, run_writing};
+use kilnyard_process::End;
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -71,31 +72,31 @@ impl Worker {
             Ok(kept) => kept,
             Err(error) => return failed(&error),
         };
-        let root = self.disk_root(name, &local.layers);
-        let root = root.and_then(|root| self.showing(root, &order.root, &local));
-        let root = match root.and_then(|root| root.adding_at(&fetch.folder.inside)) {
+        let shown = Shown::Order(&order.root, &local);
+        let inside = fetch.folder.inside.as_str();
+        let wanted = PlainRoot { name, layers: &local.layers, shown, added: Some(inside) };
+        let root = match self.runner.plain_root(&wanted) {
             Ok(root) => root,
             Err(error) => return failed(&error),
         };
-        let file_of = |input: &Input| self.file_of(input);
         let provided = root
-            .provide(&order.root.inputs, &order.root.texts, &file_of)
-            .and_then(|()| root.provide(&[], &[self.resolv_conf()], &file_of))
-            .and_then(|()| offer(fetch, kept, &root.added()));
+            .provide(&order.root.inputs, &order.root.texts)
+            .and_then(|()| root.provide(&[], &[self.resolv_conf()]))
+            .and_then(|()| offer(fetch, kept, &*root));
         let mut fetched = match provided {
-            Ok(()) => self.perform_fetch(fetch, &root, cancel),
+            Ok(()) => self.perform_fetch(fetch, &*root, cancel),
             Err(error) => failed(&error),
         };
         if fetched.failure.is_none()
-            && let Err(error) = take_over(fetch, kept, &root.added())
+            && let Err(error) = root.bring_out(inside).and_then(|added| take_over(fetch, kept, &added))
         {
             fetched.failure = Some(machine(Stage::Fetch, format!("keep what was fetched: {error}")));
         }
-        self.remover.remove(root);
+        root.remove();
         fetched
     }
 
-    fn perform_fetch(&self, fetch: &FetchOrder, root: &RootFolder, cancel: &AtomicBool) -> Fetched {
+    fn perform_fetch(&self, fetch: &FetchOrder, root: &dyn Root, cancel: &AtomicBool) -> Fetched {
         let mut output = Head::default();
         let mut fetched = Fetched::default();
         for command in &fetch.stage.commands {
@@ -103,11 +104,16 @@ impl Worker {
             command.environment.extend(self.settings.network.environment.iter().cloned());
             let command = &command;
             output.add(format!("+ {}\n", shown(&command.arguments)).as_bytes());
-            let mut sandbox = root.sandbox(command);
-            sandbox.has_network = true;
             let limits = self.settings.limits.limits(None);
-            let writing = self.writing(root);
-            let outcome = run_writing(&sandbox, &mut output, (limits, &writing), cancel, None, &mut |_| {});
+            let running = Running {
+                command,
+                sees_jobserver: false,
+                has_network: true,
+                limits,
+                cancel,
+                membership: None,
+            };
+            let outcome = root.run(&running, &mut output, &mut |_| {});
             fetched.cpu_seconds += outcome.cpu_seconds;
             fetched.failure = match outcome.end {
                 End::Exit(0) => continue,
@@ -156,13 +162,9 @@ fn is_there(kept: &Path, file: &FetchFile) -> bool {
 }
 
 /// Copies files that are there already to where the commands look for them. One of another size is fetched anew.
-fn offer(fetch: &FetchOrder, kept: &Path, added: &Path) -> io::Result<()> {
-    for file in fetch.files.iter().filter(|file| is_inside(&file.name)) {
-        let (from, to) = (kept.join(&file.name), added.join(&file.name));
-        if is_there(kept, file) {
-            fs_err::create_dir_all(to.parent().unwrap_or(added))?;
-            fs_err::copy(from, to)?;
-        }
+fn offer(fetch: &FetchOrder, kept: &Path, root: &dyn Root) -> io::Result<()> {
+    for file in fetch.files.iter().filter(|file| is_inside(&file.name) && is_there(kept, file)) {
+        root.bring_in(&file.name, &kept.join(&file.name))?;
     }
     Ok(())
 }

@@ -74,10 +74,20 @@ struct State {
     unsafe_yet: BTreeSet<String>,
 }
 
+/// A package that has a layer.
+#[derive(Debug)]
+pub(crate) struct PackageLayer {
+    /// The layer's name.
+    pub(crate) layer: String,
+    /// What its family keeps of it.
+    pub(crate) description: String,
+}
+
 /// A root stands on layers as long as this is there.
 #[derive(Debug)]
 pub(crate) struct Standing {
-    layers: Vec<String>,
+    /// Their names, the uppermost first.
+    pub(crate) layers: Vec<String>,
     state: Arc<Mutex<State>>,
 }
 
@@ -183,13 +193,13 @@ impl Layers {
     }
 
     /// The largest set whose packages, by their hashes, are all among the wanted ones, and which lies on fewer layers than
-    /// this; its name.
+    /// this.
     pub(crate) fn largest(
         &self,
         base: &[String],
         wanted: &BTreeSet<String>,
         stacked_max: usize,
-    ) -> Option<(String, Set)> {
+    ) -> Option<Set> {
         let state = lock(&self.state);
         let fits = |set: &Set| {
             set.base == base
@@ -197,16 +207,15 @@ impl Layers {
                 && set.packages.len() <= wanted.len()
                 && set.packages.iter().all(|package| wanted.contains(package))
         };
-        let found = state.sets.iter().filter(|(_, set)| fits(set)).max_by_key(|(_, set)| set.packages.len());
-        found.map(|(name, set)| (name.clone(), set.clone()))
+        state.sets.values().filter(|set| fits(set)).max_by_key(|set| set.packages.len()).cloned()
     }
 
-    /// What is known of a package that has a layer for roots of this base, and its layer's name.
-    pub(crate) fn package(&self, hash: &str, base: &[String]) -> Option<(String, String)> {
+    /// A package that has a layer for roots of this base.
+    pub(crate) fn package(&self, hash: &str, base: &[String]) -> Option<PackageLayer> {
         let name = package_name(hash, base);
         let kept = lock(&self.state).bytes.contains_key(&name);
         let description = kept.then(|| fs_err::read_to_string(self.at(&name).join("description")).ok())??;
-        Some((name, description))
+        Some(PackageLayer { layer: name, description })
     }
 
     /// Says that a root stands on these layers; none if one of them is gone.
@@ -272,11 +281,11 @@ impl Layers {
 
     /// Keeps a folder as what configuring a set wrote, for a root that stands on it from now on. Where somebody came to the
     /// same set before, that one stays. None where what it lies on is gone.
-    pub(crate) fn keep_set(&self, folder: &Path, set: Set) -> io::Result<Option<(Vec<String>, Standing)>> {
+    pub(crate) fn keep_set(&self, folder: &Path, set: Set) -> io::Result<Option<Standing>> {
         let name = set.name();
         self.keep(&name, folder, None, Some(set))?;
         let known = lock(&self.state).sets.get(&name).map(Set::layers);
-        let standing = known.and_then(|layers| Some((layers.clone(), self.stand_on(&layers)?)));
+        let standing = known.and_then(|layers| self.stand_on(&layers));
         // What could not be removed is tried again by the next sweep.
         let _ = self.evict();
         Ok(standing)
@@ -510,15 +519,15 @@ mod tests {
         // What was made is there for the next one too.
         for layers in [&layers, &trial.layers(1 << 30)] {
             let largest =
-                |hashes| layers.largest(&base(), &wanted(hashes), STACKED_MAX).map(|(_, set)| set.packages);
+                |hashes| layers.largest(&base(), &wanted(hashes), STACKED_MAX).map(|set| set.packages);
             assert_eq!(largest(&["aa", "bb", "cc"]).unwrap(), ["aa", "bb"]);
             assert_eq!(largest(&["aa", "cc"]).unwrap(), ["aa"]);
             assert_eq!(largest(&["bb", "cc"]), None);
             // The set of two lies on three layers.
-            let lower = layers.largest(&base(), &wanted(&["aa", "bb"]), 3).map(|(_, set)| set.packages);
+            let lower = layers.largest(&base(), &wanted(&["aa", "bb"]), 3).map(|set| set.packages);
             assert_eq!(lower.unwrap(), ["aa"]);
             assert!(layers.largest(&["layers/other".to_owned()], &wanted(&["aa"]), STACKED_MAX).is_none());
-            assert_eq!(layers.package("cc", &base()).unwrap().1, "cc");
+            assert_eq!(layers.package("cc", &base()).unwrap().description, "cc");
             assert!(layers.package("dd", &base()).is_none());
         }
     }

@@ -18,6 +18,7 @@ mod damage;
 mod depends;
 mod fakeroot;
 mod fetch;
+mod host;
 mod layers;
 mod leftovers;
 mod link;
@@ -25,6 +26,8 @@ mod local;
 mod memory;
 mod remover;
 mod roots;
+mod runner;
+mod sandboxed;
 mod tools;
 mod trees;
 mod verdict;
@@ -34,11 +37,13 @@ pub use cores::{Cores, Share};
 pub use damage::find_damage;
 pub use depends::Stacked;
 pub use fetch::{Claim, Fetched};
+pub use host::host;
 pub use layers::{Image, SETS};
 pub use leftovers::{LEFT_OVER, LeftOver, remove_or_set_aside, set_aside_before, sweep as sweep_roots};
 pub use link::{Link, Silent};
 pub use local::{Local, ShownFolder};
-pub use roots::{BaseSandbox, RootFolder, run_in_base};
+pub use roots::{BaseFolders, BaseSandbox, BuildFacts, RootFolder, run_in_base};
+pub use runner::{Entering, RunnerError};
 pub use tools::{JobserverStyle, jobserver_path};
 pub use trees::{ARCHIVES, TreeError, Trees};
 pub use verdict::of_fetch as kind_of_fetch_failure;
@@ -111,12 +116,12 @@ impl Settings {
 /// See the module.
 #[derive(Clone)]
 pub struct Worker {
-    settings: Settings,
+    settings: Arc<Settings>,
     distfiles: Arc<DistfileStore>,
-    remover: Arc<remover::Remover>,
+    /// Makes roots, and runs what is run in them.
+    runner: Arc<dyn runner::Runner>,
     /// Files that somebody fetches just now.
     fetching: Arc<fetch::Names>,
-    memory: Arc<memory::Memory>,
     layers: Arc<layers::Layers>,
     damage: Arc<damage::Damage>,
     trees: Arc<Trees>,
@@ -125,13 +130,13 @@ pub struct Worker {
 impl Worker {
     /// A worker of this yard.
     pub fn new(settings: Settings, distfiles: Arc<DistfileStore>) -> Worker {
-        let memory = memory::Memory::new(settings.works_in_memory || settings.roots.is_in_memory());
-        let (remover, fetching) = Default::default();
+        let settings = Arc::new(settings);
         let layers = layers::Layers::new(&settings.yard, &settings.ids, settings.layers_bytes_max);
-        let (memory, layers) = (Arc::new(memory), Arc::new(layers));
-        let damage = Arc::default();
+        let layers = Arc::new(layers);
+        let runner = sandboxed::Sandboxed::new(settings.clone(), distfiles.clone(), layers.clone());
+        let (fetching, damage) = Default::default();
         let trees = Arc::new(Trees::new(&settings.yard, &settings.ids));
-        Worker { settings, distfiles, remover, fetching, memory, layers, damage, trees }
+        Worker { settings, distfiles, runner: Arc::new(runner), fetching, layers, damage, trees }
     }
 
     /// Removes what builds left that did not end, and writes what roots are given: to be called once, before the first
@@ -151,6 +156,16 @@ impl Worker {
     /// The trees that roots begin with.
     pub fn trees(&self) -> &Trees {
         &self.trees
+    }
+
+    /// Whether the root of the last failed build of a package is kept.
+    pub fn has_failed_root(&self, package: &str) -> bool {
+        self.runner.has_failed_root(package)
+    }
+
+    /// Enters that root with the terminal of this process; the exit code of the command.
+    pub fn enter_failed_root(&self, entering: &Entering<'_>) -> Result<i32, RunnerError> {
+        self.runner.enter_failed_root(entering)
     }
 
     /// Makes sure that layers of dependencies outlive a machine that goes down: to be called once, after the last build.

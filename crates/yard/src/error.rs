@@ -175,7 +175,12 @@ mod tests {
         assert!(lines[2].starts_with("  try: kilnyard clean"), "{text}");
         assert_eq!(lines[3], "  try: something else");
         // What the kernel said is known by its number, however deep it lies.
-        let sandbox = RunError::Sandbox { step: "mount".into(), error: "x".into(), number: Some(28) };
+        let sandbox = RunError::Sandbox {
+            step: "mount".into(),
+            error: "x".into(),
+            number: Some(28),
+            need: kilnyard_root::sandbox::Need::Other,
+        };
         let failed = Err::<(), _>(sandbox).context(Kind::Machine, "make a root").unwrap_err();
         assert_eq!(failed.hints, [room()]);
         let read = fs_err::read("/proc/1/no such file").context(Kind::Machine, "read it").unwrap_err();

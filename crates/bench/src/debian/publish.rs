@@ -13,7 +13,7 @@ use kilnyard_ecosystem::debian::source::Sources;
 use kilnyard_ecosystem::debian::universe::Universe;
 use kilnyard_ecosystem::debian::{Base, Published, Workshop};
 use kilnyard_family::debian::{self, Debian};
-use kilnyard_mirror::{DistfileStore, Sha256Hex};
+use kilnyard_mirror::DistfileStore;
 use kilnyard_sign::YardKey;
 use kilnyard_store::{Current, Record, Store};
 use serde_json::{Map, json};
@@ -84,15 +84,8 @@ struct Bench {
 impl Bench {
     /// Makes packages current, as if they were built.
     fn put(&mut self, packages: Vec<Current>) -> Result<()> {
-        let failed = "write the packages of the benchmark";
         for package in &packages {
-            let number = package.build as usize - 1;
-            let content = synthetic::content(number, package.revision);
-            let path = self.distfiles.path(&Sha256Hex::of(content.as_bytes()));
-            if let Some(folder) = path.parent() {
-                fs_err::create_dir_all(folder).context(Kind::Machine, failed)?;
-            }
-            fs_err::write(path, content).context(Kind::Machine, failed)?;
+            synthetic::write(&self.distfiles, package.build as usize - 1, package.revision)?;
         }
         let records: Vec<Record> = packages.into_iter().map(Record::Outputs).collect();
         self.store.record(&records).map_err(store_error)

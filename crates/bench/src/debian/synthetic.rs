@@ -1,6 +1,7 @@
 //! Packages that were never built, for yards of any size.
 
-use kilnyard_mirror::Sha256Hex;
+use crate::error::{Context, Kind, Result};
+use kilnyard_mirror::{DistfileStore, Sha256Hex};
 use kilnyard_model::order::{Key, Output};
 use kilnyard_store::Current;
 
@@ -15,6 +16,17 @@ pub fn name(number: usize) -> String {
 /// The content of a package's file.
 pub fn content(number: usize, revision: u32) -> String {
     format!("package {number}, revision {revision}\n")
+}
+
+/// Writes the file of a package, as a build would have.
+pub fn write(distfiles: &DistfileStore, number: usize, revision: u32) -> Result<()> {
+    let failed = "write the packages of the benchmark";
+    let content = content(number, revision);
+    let path = distfiles.path(&Sha256Hex::of(content.as_bytes()));
+    if let Some(folder) = path.parent() {
+        fs_err::create_dir_all(folder).context(Kind::Machine, failed)?;
+    }
+    fs_err::write(path, content).context(Kind::Machine, failed)
 }
 
 /// A package with one output.

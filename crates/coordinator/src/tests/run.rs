@@ -139,6 +139,7 @@ impl Run {
             speed: 1.0,
             memory_bytes: None,
             disk_bytes: None,
+            host: None,
         };
         self.say(ToCoordinator::Hello(hello));
         let welcome = self.actions.iter().rev().find_map(|action| match action {

@@ -92,6 +92,7 @@ impl Process {
             speed: 1.0,
             memory_bytes: None,
             disk_bytes: None,
+            host: None,
         };
         Process { agent: Agent::new(hello), slots: 0, cores: 0, building: BTreeMap::new(), fates }
     }

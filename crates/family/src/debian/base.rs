@@ -8,7 +8,7 @@ use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::order::{Account, CommandOrder};
 use kilnyard_process::now_seconds;
 use kilnyard_root::IdMap;
-use kilnyard_worker::remove_or_set_aside;
+use kilnyard_worker::{BaseFolders, remove_or_set_aside};
 use kilnyard_yard::error::{Context, Kind, Result};
 use kilnyard_yard::files::write_whole;
 use kilnyard_yard::layers::{RecordedTree, keep_tree, owners, remove_parts};
@@ -118,7 +118,7 @@ fn set_up(yard: &Yard, ids: &IdMap, layer: &str) -> Result<String> {
         directory: "/".to_owned(),
         environment: vec![("DEBIAN_FRONTEND".to_owned(), "noninteractive".to_owned())],
     };
-    let outcome =
-        kilnyard_worker::run_in_base(&yard.folder, (Path::new(layer), Path::new(WORK)), ids, &command);
+    let folders = BaseFolders { layer: Path::new(layer), beside: Path::new(WORK) };
+    let outcome = kilnyard_worker::run_in_base(&yard.folder, folders, ids, &command);
     outcome.context(Kind::Machine, "set up the base root")
 }

@@ -8,6 +8,7 @@ use crate::{signals, words};
 use kilnyard_family::FAMILIES;
 use kilnyard_process::folder_of_groups;
 use kilnyard_process::weight::{Way, Weights};
+use kilnyard_root::sandbox::{Need, RunError};
 use kilnyard_root::{Backend, Form, IdMap, Roots, block, probe, tree};
 use kilnyard_yard::finding::Finding;
 use kilnyard_yard::host;
@@ -242,21 +243,28 @@ fn roots(folder: &Path, wanted: Roots) -> Finding {
             },
         },
         Err(error) => {
-            let text = error.to_string();
-            let help = if text.contains("user namespace") {
-                "as root: sysctl kernel.unprivileged_userns_clone=1 user.max_user_namespaces=65536"
-            } else if text.contains("overlay") {
-                "a kernel of 5.11 or later, and a yard on ext4, xfs or btrfs (not on an overlay itself); or \
-                 backend = \"copy\" under [root] in kilnyard.toml"
-            } else if text.contains("proc") {
-                "in a container: run it with all of /proc visible (docker run --security-opt systempaths=unconfined \
-                 --security-opt seccomp=unconfined, or --privileged), or run outside of it"
-            } else if text.contains("enter") {
-                "a yard in a folder that others may enter (chmod o+x on the folders above it)"
-            } else {
-                "outside of a container, or in one that may mount: docker run --privileged"
+            let need = match &error {
+                RunError::Sandbox { need, .. } => *need,
+                _ => Need::Other,
             };
-            Finding { help: Some(help.into()), ..Finding::new("roots", false, text) }
+            let help = match need {
+                Need::Namespaces => {
+                    "as root: sysctl kernel.unprivileged_userns_clone=1 user.max_user_namespaces=65536"
+                }
+                Need::Overlay => {
+                    "a kernel of 5.11 or later, and a yard on ext4, xfs or btrfs (not on an overlay itself); or \
+                     backend = \"copy\" under [root] in kilnyard.toml"
+                }
+                Need::Proc => {
+                    "in a container: run it with all of /proc visible (docker run --security-opt systempaths=unconfined \
+                     --security-opt seccomp=unconfined, or --privileged), or run outside of it"
+                }
+                Need::Folder => {
+                    "a yard in a folder that others may enter (chmod o+x on the folders above it)"
+                }
+                Need::Other => "outside of a container, or in one that may mount: docker run --privileged",
+            };
+            Finding { help: Some(help.into()), ..Finding::new("roots", false, error.to_string()) }
         }
     }
 }

@@ -27,7 +27,8 @@ pub fn run(yard: &Yard, options: &cli::History) -> Result<ExitCode> {
             }
             let text = builds.iter().map(|build| {
                 let stages = build.stages.iter().filter(|_| options.stages).map(stage_line);
-                std::iter::once(build_line(build)).chain(stages).collect::<String>()
+                let machine = options.stages.then(|| machine_line(build)).flatten();
+                std::iter::once(build_line(build)).chain(machine).chain(stages).collect::<String>()
             });
             print(&text.collect::<String>())
         }
@@ -89,6 +90,9 @@ fn build_json(build: &BuildRow) -> serde_json::Value {
         "run": build.run,
         "package": build.package,
         "version": build.version,
+        "worker": build.worker,
+        "cores": build.cores,
+        "host": build.host,
         "started_seconds": build.started_seconds,
         "ended_seconds": build.ended_seconds,
         "outcome": build.outcome,
@@ -96,6 +100,14 @@ fn build_json(build: &BuildRow) -> serde_json::Value {
         "reproducible": build.is_reproducible,
         "stages": build.stages,
     })
+}
+
+/// The machine of a build; none if it was not recorded.
+fn machine_line(build: &BuildRow) -> Option<String> {
+    let host = build.host.as_ref()?;
+    let worker = build.worker.as_deref().unwrap_or("this machine");
+    let cores = words::count(u64::from(build.cores), "core");
+    Some(format!("  on {worker}: {cores}, {}, {}\n", host.cpu, host.kernel))
 }
 
 fn build_line(build: &BuildRow) -> String {

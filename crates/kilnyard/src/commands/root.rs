@@ -8,7 +8,7 @@ use crate::yard::{Yard, store_error};
 use crate::{mirror, worker};
 use kilnyard_root::Operation;
 use kilnyard_store::Store;
-use kilnyard_worker::RootFolder;
+use kilnyard_worker::{BuildFacts, RootFolder};
 use kilnyard_yard::remedy::Remedy;
 use serde_json::json;
 use std::process::ExitCode;
@@ -29,9 +29,15 @@ pub fn plan(yard: &Yard, options: &cli::RootPlan) -> Result<ExitCode> {
     let order = planned.stock.order(id, 1);
     let order = order.map_err(|impossible| Error::usage(impossible.explanation))?;
     let build = store.next_build().map_err(store_error)?;
-    let facts = (yard.config.roots, yard.config.build.work_in_memory, planned.written_bytes(id));
     let local = worker::local(yard, &order.root, false)?;
-    let root = RootFolder::planned(&yard.folder, &build.to_string(), &yard.ids(), (&order, &local), facts);
+    let facts = BuildFacts {
+        order: &order,
+        local: &local,
+        roots: yard.config.roots,
+        works_in_memory: yard.config.build.work_in_memory,
+        written_bytes: planned.written_bytes(id),
+    };
+    let root = RootFolder::planned(&yard.folder, &build.to_string(), &yard.ids(), &facts);
     let plan = root.plan();
     let image = RootFolder::planned_image(&yard.folder, &local.layers, yard.config.roots);
     let parts = [

@@ -4,14 +4,14 @@ use crate::cli;
 use crate::environment_of_process;
 use crate::error::{Context, Error, Kind, Result};
 use crate::yard::{Yard, store_error};
-use crate::{layers, worker};
+use crate::{layers, mirror, worker};
 use kilnyard_model::order::{Account, CommandOrder, RootOrder};
-use kilnyard_root::Nesting;
 use kilnyard_store::Store;
-use kilnyard_worker::RootFolder;
+use kilnyard_worker::{Entering, Worker};
 use kilnyard_yard::remedy::Remedy;
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Runs a command in the first folder that a pattern finds, or where it is: a build may have failed before it unpacked its
 /// source. All of it happens in the root.
@@ -38,10 +38,9 @@ pub fn run(yard: &Yard, options: &cli::Shell) -> Result<ExitCode> {
     if let Some(lowest) = local.layers.last() {
         layers::check_owners(yard, lowest, &ids)?;
     }
-    let root =
-        RootFolder::of_failed(&yard.folder, package, &ids, &local.layers).of_root_order(&order, &local);
+    let worker = Worker::new(worker::settings(yard), Arc::new(mirror::open_distfiles(yard)?));
     let build = store.builds_of(package, 1).map_err(store_error)?.into_iter().next();
-    if !root.path().is_dir() {
+    if !worker.has_failed_root(package) {
         let error = Error::usage(format!("no root of a failed build of {package} is kept"));
         return Err(match build {
             Some(build) => error.hint(
@@ -59,25 +58,17 @@ pub fn run(yard: &Yard, options: &cli::Shell) -> Result<ExitCode> {
         false => arguments.extend(options.command.iter().cloned()),
     }
     let terminal = environment_of_process().get("TERM").unwrap_or("dumb").to_owned();
-    let order = CommandOrder {
+    let command = &CommandOrder {
         arguments,
         account,
         directory: "/build".to_owned(),
         environment: vec![("TERM".to_owned(), terminal), ("PS1".to_owned(), format!("{package}:\\w\\$ "))],
     };
-    let root = root.with_session().context(Kind::Machine, "enter the root")?;
-    let nesting = match yard.config.build.namespaces.contains(package) {
-        true => Nesting::Allowed,
-        false => Nesting::Refused,
-    };
-    // Its session lasts as long as it does.
-    let root = root.nesting(nesting);
-    let mut sandbox = root.sandbox(&order);
-    sandbox.is_interactive = true;
     if options.command.is_empty() && std::io::stdin().is_terminal() {
         tell!("the root of {package}, as it failed; what you change stays until its next build");
     }
-    let specification = yard.path(&format!("state/shell-{}.json", std::process::id()));
-    let code = sandbox.run_interactively(&specification).context(Kind::Machine, "enter the root")?;
+    let specification = &yard.path(&format!("state/shell-{}.json", std::process::id()));
+    let entering = Entering { package, order: &order, local: &local, command, specification };
+    let code = worker.enter_failed_root(&entering).context(Kind::Machine, "enter the root")?;
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
 }

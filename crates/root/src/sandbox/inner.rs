@@ -1,9 +1,10 @@
 //! Process 1 of the sandbox: the root, and the command; [`reaper`] watches it then.
 
-use super::outer::{Outer, StepError, at, say, say_failed};
+use super::outer::{Outer, StepError, at, at_with, say, say_failed};
 use super::refused::{self, Refused};
 use super::{
-    Bounds, Report, Sandbox, Task, User, View, confine, copy, execute, flushes, inherit, keep, reaper, system,
+    Bounds, Need, Report, Sandbox, Task, User, View, confine, copy, execute, flushes, inherit, keep, reaper,
+    system,
 };
 use crate::{Flushes, Operation, archive, tree};
 use std::ffi::CString;
@@ -28,7 +29,7 @@ fn start(sandbox: &Sandbox, bounds: Bounds, mut outer: Outer, becomes_root: bool
         return Ok(125);
     }
     if becomes_root {
-        at("become root of the user namespace", system::become_user(0, 0))?;
+        at_with(Need::Namespaces, "become root of the user namespace", system::become_user(0, 0))?;
     }
     at("follow the outer process", outer.follow())?;
     at("leave the caller's keyrings", inherit::leave_keyrings())?;
@@ -42,7 +43,7 @@ fn start(sandbox: &Sandbox, bounds: Bounds, mut outer: Outer, becomes_root: bool
         // The machine's own devices are up, and not this sandbox's to change.
         let is_needed = |operation: &&Operation| **operation != Operation::Loopback || !sandbox.has_network;
         for operation in operations.iter().filter(is_needed) {
-            at(operation.to_string(), execute::execute(operation))?;
+            at_with(operation.need(), operation.to_string(), execute::execute(operation))?;
         }
     }
     match &sandbox.task {
@@ -114,7 +115,7 @@ fn become_command(
     arguments: &[CString],
     environment: &[CString],
 ) -> StepError {
-    let error = |step: &str, error: io::Error| (step.to_owned(), error);
+    let error = |step: &str, error: io::Error| StepError::new(step, error);
     if !sandbox.is_interactive {
         // SAFETY: numbers alone. A session of its own, so that no terminal can be reached.
         unsafe { libc::setsid() };
@@ -184,7 +185,7 @@ fn become_command(
         };
     }
     if let Err(e) = std::env::set_current_dir(&sandbox.directory) {
-        return (format!("enter {}", sandbox.directory.display()), e);
+        return StepError::new(format!("enter {}", sandbox.directory.display()), e);
     }
     if !sandbox.is_interactive {
         // SAFETY: 1 and 2 are open; the reports of this process end here, but for one if exec fails.
@@ -207,9 +208,9 @@ fn execute_program(arguments: &[CString], environment: &[CString]) -> StepError 
     };
     let (arguments_list, environment_list) = (pointers(arguments), pointers(environment));
     let Some(program) = arguments.first() else {
-        return ("run the command".to_owned(), io::Error::from(io::ErrorKind::InvalidInput));
+        return StepError::new("run the command", io::Error::from(io::ErrorKind::InvalidInput));
     };
     // SAFETY: both lists end with a null pointer and their strings outlive the call.
     unsafe { libc::execvpe(program.as_ptr(), arguments_list.as_ptr(), environment_list.as_ptr()) };
-    (format!("run {}", program.to_string_lossy()), io::Error::last_os_error())
+    StepError::new(format!("run {}", program.to_string_lossy()), io::Error::last_os_error())
 }

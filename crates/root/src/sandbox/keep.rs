@@ -1,6 +1,6 @@
 //! Performs operations, keeps what they made, and takes it back.
 
-use super::outer::{StepError, at, say};
+use super::outer::{StepError, at, at_with, say};
 use super::{Report, execute};
 use crate::block::Devices;
 use crate::{IdMap, Operation, probe};
@@ -15,7 +15,8 @@ pub(super) fn keep(operations: &[Operation], ids: &IdMap) -> Result<(), StepErro
     let mut done = Vec::new();
     let mut outcome = Ok(());
     for operation in operations {
-        outcome = at(operation.to_string(), perform(operation).and_then(|()| give(operation, ids)));
+        let performed = perform(operation).and_then(|()| give(operation, ids));
+        outcome = at_with(operation.need(), operation.to_string(), performed);
         if outcome.is_err() {
             break;
         }

@@ -1,6 +1,6 @@
 //! The outer process: it starts process 1 in new namespaces, maps its ids, and waits. It stays outside itself.
 
-use super::{Report, Specification, Task, inherit, inner, system};
+use super::{Need, Report, Specification, Task, inherit, inner, system};
 use crate::{IdMap, Mapper};
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
@@ -12,11 +12,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Descriptions have some ten kilobytes; a root of hundreds of layers some more.
 const SPECIFICATION_BYTES_MAX: u64 = 64 << 20;
 
-/// A step that failed, with the words that follow "failed to".
-pub(super) type StepError = (String, io::Error);
+/// A step that failed.
+#[derive(Debug)]
+pub(super) struct StepError {
+    /// Reads after "failed to".
+    step: String,
+    error: io::Error,
+    need: Need,
+}
+
+impl StepError {
+    pub(super) fn new(step: impl Into<String>, error: io::Error) -> StepError {
+        StepError { step: step.into(), error, need: Need::Other }
+    }
+}
 
 pub(super) fn at<T>(step: impl Into<String>, result: io::Result<T>) -> Result<T, StepError> {
-    result.map_err(|error| (step.into(), error))
+    at_with(Need::Other, step, result)
+}
+
+/// The same for a step that needs this.
+pub(super) fn at_with<T>(need: Need, step: impl Into<String>, result: io::Result<T>) -> Result<T, StepError> {
+    result.map_err(|error| StepError { need, ..StepError::new(step, error) })
 }
 
 /// Whether a person sits at the other end, who is told only what went wrong.
@@ -33,8 +50,8 @@ pub(super) fn say(report: &Report) {
     }
 }
 
-pub(super) fn say_failed((step, error): StepError) {
-    say(&Report::Failed { step, error: error.to_string(), number: error.raw_os_error() });
+pub(super) fn say_failed(StepError { step, error, need }: StepError) {
+    say(&Report::Failed { step, error: error.to_string(), number: error.raw_os_error(), need });
 }
 
 /// `parent` is who started this: whoever is the parent now may have taken it over from one that was killed.
@@ -65,7 +82,8 @@ fn enter(source: &OsStr, parent: libc::pid_t) -> Result<i32, StepError> {
     if let Some(keeper) = sandbox.keeper {
         join(keeper, &sandbox.ids, parent)?;
     }
-    at(format!("enter {}", sandbox.folder.display()), std::env::set_current_dir(&sandbox.folder))?;
+    let entered = std::env::set_current_dir(&sandbox.folder);
+    at_with(Need::Folder, format!("enter {}", sandbox.folder.display()), entered)?;
     if is_keeper {
         // It follows its standard input: the thread that starts it may end long before it.
         at("follow Kilnyard", system::live_on())?;
@@ -86,7 +104,7 @@ fn enter(source: &OsStr, parent: libc::pid_t) -> Result<i32, StepError> {
         }
     }
     let (ready, go) = at("make a pipe", pipe())?;
-    match at("start process 1 in new namespaces", start(spaces, group))? {
+    match at_with(Need::Namespaces, "start process 1 in new namespaces", start(spaces, group))? {
         None => {
             drop(go);
             let outer = Outer { pipe: into_file(ready), orders };
@@ -108,7 +126,7 @@ fn enter(source: &OsStr, parent: libc::pid_t) -> Result<i32, StepError> {
             let (code, signal) = system::code_of(status);
             if let Some(signal) = signal {
                 let error = io::Error::other(format!("signal {signal} killed it"));
-                return Err(("keep process 1 of the sandbox".to_owned(), error));
+                return Err(StepError::new("keep process 1 of the sandbox", error));
             }
             let (user_seconds, system_seconds) = system::user_and_system_seconds(&usage);
             // In units of 1024 bytes (getrusage(2)).
@@ -227,7 +245,10 @@ fn write_maps(ids: &IdMap, process: libc::pid_t) -> Result<(), StepError> {
             let output = at(format!("run {program}"), output)?;
             if !output.status.success() {
                 let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-                return Err((format!("map ids with {program}"), io::Error::other(text)));
+                return Err(StepError {
+                    need: Need::Namespaces,
+                    ..StepError::new(format!("map ids with {program}"), io::Error::other(text))
+                });
             }
         }
         return Ok(());
@@ -239,7 +260,7 @@ fn write_maps(ids: &IdMap, process: libc::pid_t) -> Result<(), StepError> {
     for (file, _, lines) in maps {
         let text: String = lines.iter().map(|(a, b, c)| format!("{a} {b} {c}\n")).collect();
         let path = folder.join(file);
-        at(format!("write {}", path.display()), std::fs::write(&path, text))?;
+        at_with(Need::Namespaces, format!("write {}", path.display()), std::fs::write(&path, text))?;
     }
     Ok(())
 }

@@ -15,13 +15,14 @@ use std::time::{Duration, Instant};
 
 /// What makes a store of each format from one of the format before; the first makes it from nothing. A step that was
 /// released never changes: stores that it made are about.
-pub(super) const STEPS: [&str; 6] = [
+pub(super) const STEPS: [&str; 7] = [
     include_str!("schema.sql"),
     include_str!("imported.sql"),
     include_str!("measured.sql"),
     include_str!("remarks.sql"),
     include_str!("forced.sql"),
     include_str!("farm.sql"),
+    include_str!("host.sql"),
 ];
 /// The format that this version writes.
 pub(super) const FORMAT: i64 = STEPS.len() as i64;

@@ -2,6 +2,7 @@
 
 use super::Sqlite;
 use kilnyard_model::attempt::Attempt;
+use kilnyard_model::host::Host;
 use kilnyard_model::order::Key;
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, PackageState};
@@ -144,7 +145,7 @@ impl Sqlite {
     ) -> Result<Vec<BuildRow>, StoreError> {
         let sql = format!(
             "SELECT number, run, package, version, slot, key, started, ended, outcome, failure, reproducible,
-                    attempt, worker, cores
+                    attempt, worker, cores, kernel, cpu
              FROM build WHERE {condition}"
         );
         let mut failures: Vec<Option<String>> = Vec::new();
@@ -158,6 +159,10 @@ impl Sqlite {
                 version: row.get(3)?,
                 worker: row.get(12)?,
                 cores: row.get(13)?,
+                host: match (row.get(14)?, row.get(15)?) {
+                    (Some(kernel), Some(cpu)) => Some(Host { kernel, cpu }),
+                    _ => None,
+                },
                 slot: row.get(4)?,
                 key: row.get(5)?,
                 started_seconds: row.get(6)?,
@@ -182,10 +187,14 @@ impl Sqlite {
     }
 
     pub(super) fn read_current(&self, name: Option<&str>) -> Result<Vec<Current>, StoreError> {
-        let lines_column = if name.is_some() { "key_lines" } else { "''" };
+        // To find the end of a scope's rows by the primary key, SQLite reads each of them whole, with the lines of its key. The plus
+        // makes it go through the table instead, in which it passes over them.
+        let (lines_column, condition) = match name {
+            Some(_) => ("key_lines", "scope = ?2 AND package = ?1"),
+            None => ("''", "+scope = ?2 AND ?1 IS NULL"),
+        };
         let sql = format!(
-            "SELECT package, build, recipe_version, revision, key, {lines_column} FROM current
-             WHERE scope = ?2 AND (?1 IS NULL OR package = ?1)"
+            "SELECT package, build, recipe_version, revision, key, {lines_column} FROM current WHERE {condition}"
         );
         let mut all = self.rows(&sql, (name, self.number), |row| {
             Ok(Current {

@@ -284,8 +284,8 @@ impl Writer<'_> {
         }
         self.execute(
             "INSERT INTO build (number, run, package, version, slot, key, started, outcome, attempt, worker,
-                                cores, scope)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+                                cores, scope, kernel, cpu)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
             params![
                 number,
                 build.run as i64,
@@ -298,7 +298,9 @@ impl Writer<'_> {
                 attempt,
                 build.worker,
                 build.cores,
-                self.scope
+                self.scope,
+                build.host.as_ref().map(|host| &host.kernel),
+                build.host.as_ref().map(|host| &host.cpu)
             ],
         )?;
         let about = About { build: Some(build.number), ..About::default() };

@@ -159,7 +159,7 @@ pub(super) fn a_build_has_its_own_worker_and_its_cores(open: Open) {
     let run = store.begin_run(&run_row(), &[]).unwrap();
     let mut builds = [build_row(1, run, "p"), build_row(2, run, "q")];
     (builds[0].worker, builds[0].cores) = (Some("a".into()), 64);
-    (builds[1].worker, builds[1].cores) = (Some("b".into()), 7);
+    (builds[1].worker, builds[1].cores, builds[1].host) = (Some("b".into()), 7, None);
     let begin = builds.clone().map(|build| Record::BuildBegan(Box::new(build)));
     store.record(&begin).unwrap();
     assert_eq!(store.builds_in(run).unwrap(), builds);

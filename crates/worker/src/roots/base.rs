@@ -1,6 +1,6 @@
 //! Commands that change a base layer itself.
 
-use super::{environment_of, user_of};
+use super::commands::{environment_of, user_of};
 use crate::fakeroot;
 use kilnyard_fakeroot::Session;
 use kilnyard_model::order::CommandOrder;
@@ -8,6 +8,15 @@ use kilnyard_root::sandbox::{RunError, Task};
 use kilnyard_root::{Flushes, IdMap, Nesting, Sandbox, View, base_operations};
 use std::io;
 use std::path::{Path, PathBuf};
+
+/// The folders of such a command, relative to the yard.
+#[derive(Clone, Copy, Debug)]
+pub struct BaseFolders<'a> {
+    /// The layer.
+    pub layer: &'a Path,
+    /// For files that the command needs.
+    pub beside: &'a Path,
+}
 
 /// A command that changes a base layer itself.
 #[derive(Debug)]
@@ -19,13 +28,14 @@ pub struct BaseSandbox {
 }
 
 impl BaseSandbox {
-    /// The layer is relative to the yard, and `beside` is a folder of the yard for files that the command needs.
+    /// What runs a command in a layer of a yard.
     pub fn new(
         yard: &Path,
-        (layer, beside): (&Path, &Path),
+        folders: BaseFolders<'_>,
         ids: &IdMap,
         command: &CommandOrder,
     ) -> io::Result<BaseSandbox> {
+        let BaseFolders { layer, beside } = folders;
         let session = ids.is_alone().then(|| fakeroot::begin(&yard.join(beside))).transpose()?;
         let binds: Vec<_> = session.iter().map(|_| fakeroot::shown(beside)).collect();
         let sandbox = Sandbox {
@@ -49,7 +59,7 @@ impl BaseSandbox {
 /// Runs a command in a base layer; its output. See [`BaseSandbox`].
 pub fn run_in_base(
     yard: &Path,
-    folders: (&Path, &Path),
+    folders: BaseFolders<'_>,
     ids: &IdMap,
     command: &CommandOrder,
 ) -> Result<String, RunError> {

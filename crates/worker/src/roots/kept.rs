@@ -33,7 +33,7 @@ impl RootFolder {
             self.remove_or_set_aside();
             return Ok(());
         }
-        if let Some(held) = &self.held {
+        if let Some(held) = &self.lasting.held {
             // A person looks into it later; memory and devices are for builds.
             self.bring_to_disk(&held.keeper)?;
             held.keeper.end()?;
@@ -49,7 +49,7 @@ impl RootFolder {
 
     /// Copies what is in memory or on a device to where it would be if the root had been made on the disk.
     fn bring_to_disk(&self, keeper: &Keeper) -> Result<(), RunError> {
-        let work = self.plan.work_folder().zip(self.work_inside.as_deref());
+        let work = self.plan.work_folder().zip(self.shown.work_inside.as_deref());
         if let Some((work, inside)) = work {
             self.copy(keeper, work, &self.plan.written.join(inside.trim_start_matches('/')))?;
         }

@@ -111,6 +111,7 @@ fn hello() -> Hello {
         speed: 1.0,
         memory_bytes: None,
         disk_bytes: None,
+        host: None,
     }
 }
 

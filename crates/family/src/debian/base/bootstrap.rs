@@ -144,7 +144,7 @@ impl<'a> Making<'a> {
         let lines: Vec<&str> = text.lines().collect();
         let last = &lines[lines.len().saturating_sub(LINES_SHOWN)..];
         error.causes.extend(last.iter().map(|line| (*line).to_owned()));
-        if text.contains("run mmdebstrap") || !Path::new("/usr/bin/mmdebstrap").exists() {
+        if !Path::new("/usr/bin/mmdebstrap").exists() {
             return error.hint(Remedy::packages(&["mmdebstrap"]));
         }
         error.hint(format!("zstdless {}.zst", path.display()))
@@ -272,8 +272,8 @@ fn install(making: &mut Making, layer: &str) -> Result<()> {
         .into(),
     };
     let (yard, ids) = (making.yard, making.ids);
-    let base =
-        kilnyard_worker::BaseSandbox::new(&yard.folder, (Path::new(layer), Path::new(WORK)), ids, &command);
+    let folders = kilnyard_worker::BaseFolders { layer: Path::new(layer), beside: Path::new(WORK) };
+    let base = kilnyard_worker::BaseSandbox::new(&yard.folder, folders, ids, &command);
     making.run(&base.context(Kind::Machine, "make the base root")?.sandbox, INSTALLING)
 }
 

@@ -1,0 +1,85 @@
+//! The plan of the root of a build: in memory or on the disk, on layers or on an image of them.
+
+use super::RootFolder;
+use crate::layers::{Image, planned_image};
+use crate::local::Local;
+use crate::memory::promised_bytes;
+use kilnyard_model::order::BuildOrder;
+use kilnyard_root::{Flushes, IdMap, ImagePlan, Making, RootPlan, Roots, used_bytes};
+use std::path::{Path, PathBuf};
+
+/// What the root of a build is planned from.
+#[derive(Clone, Copy, Debug)]
+pub struct BuildFacts<'a> {
+    /// What is built.
+    pub order: &'a BuildOrder,
+    /// What the order names, as this machine has it.
+    pub local: &'a Local,
+    /// How roots are made.
+    pub roots: Roots,
+    /// Whether work folders may be in memory.
+    pub works_in_memory: bool,
+    /// What the build is expected to write.
+    pub written_bytes: u64,
+}
+
+/// The plan of a root that is not there yet.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    pub(crate) plan: RootPlan,
+    pub(crate) flushes: Flushes,
+}
+
+impl RootFolder {
+    /// The root that a build would get if memory has room for what it is expected to write; nothing is made.
+    pub fn planned(yard: &Path, name: &str, ids: &IdMap, facts: &BuildFacts<'_>) -> RootFolder {
+        let BuildFacts { order, local, roots, .. } = *facts;
+        let memory = facts.wanted_memory(&|layer: &str| used_bytes(&yard.join(layer)));
+        let making = memory.map_or(roots.of_build(), |bytes| roots.in_memory(bytes));
+        let image = planned_image(yard, &local.layers, making.form).map(|(image, _)| image);
+        let planned = Planned::of_build(name, &local.layers, &making, image.as_ref(), ids);
+        RootFolder::of_plan(yard, ids, planned).of_order(order, local)
+    }
+
+    /// How the image is made that the root of a build would be on, if that is on a device.
+    pub fn planned_image(yard: &Path, layers: &[String], roots: Roots) -> Option<ImagePlan> {
+        planned_image(yard, layers, roots.of_build().form).map(|(_, plan)| plan)
+    }
+}
+
+impl Planned {
+    /// The plan of a root of these layers.
+    pub(super) fn of(name: &str, layers: &[String], making: &Making, image: Option<&Image>) -> Planned {
+        let plan = RootPlan::new(&Path::new("roots").join(name), &layers_below(layers, image), making);
+        Planned { plan, flushes: making.flushes }
+    }
+
+    /// The plan of the root of a build, which several commands go through.
+    pub(crate) fn of_build(
+        name: &str,
+        layers: &[String],
+        making: &Making,
+        image: Option<&Image>,
+        ids: &IdMap,
+    ) -> Planned {
+        let Planned { plan, flushes } = Planned::of(name, layers, making, image);
+        Planned { plan: if ids.is_alone() { plan.held() } else { plan }, flushes }
+    }
+}
+
+impl BuildFacts<'_> {
+    /// How much memory the build should be promised for its files; none if they are to be on the disk.
+    pub(crate) fn wanted_memory(&self, layer_bytes: &dyn Fn(&str) -> u64) -> Option<u64> {
+        if self.roots.is_in_memory() {
+            let layers = self.local.layers.iter().filter(|_| self.roots.copies_to_memory());
+            return Some(promised_bytes(self.written_bytes, layers.map(|layer| layer_bytes(layer)).sum()));
+        }
+        let work = self.order.work.as_ref().filter(|_| self.works_in_memory)?;
+        Some(promised_bytes(work.expected_bytes, 0))
+    }
+}
+
+/// The layers of a root, with an image in the place of those that it holds.
+fn layers_below(layers: &[String], image: Option<&Image>) -> Vec<PathBuf> {
+    image.map_or_else(|| layers.iter().map(PathBuf::from).collect(), |image| image.below(layers))
+}

@@ -1,0 +1,268 @@
+//! Roots of this machine, whose commands run in namespaces: the one [`Runner`] today.
+
+use crate::apart::Apart;
+use crate::layers::{Image, Layers};
+use crate::memory::{Memory, Promise};
+use crate::remover::Remover;
+use crate::roots::{BuildFacts, Means, Planned};
+use crate::runner::{BuildRoot, Entering, LayeredRoot, PlainRoot, Root, Runner, RunnerError, Running, Shown};
+use crate::{Local, RootFolder, Settings, tools};
+use kilnyard_mirror::{DistfileStore, Sha256Hex};
+use kilnyard_model::order::{Input, InputText};
+use kilnyard_process::{End, Outcome, Sample, Watched, run_watched};
+use kilnyard_root::sandbox::RunError;
+use kilnyard_root::{Form, Nesting, used_bytes};
+use kilnyard_schedule::Files;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Sandboxed {
+    settings: Arc<Settings>,
+    distfiles: Arc<DistfileStore>,
+    layers: Arc<Layers>,
+    memory: Arc<Memory>,
+    remover: Arc<Remover>,
+}
+
+/// A root, and what made it.
+#[derive(Debug)]
+struct SandboxedRoot {
+    root: RootFolder,
+    runner: Sandboxed,
+}
+
+impl Sandboxed {
+    pub(crate) fn new(
+        settings: Arc<Settings>,
+        distfiles: Arc<DistfileStore>,
+        layers: Arc<Layers>,
+    ) -> Sandboxed {
+        let memory = Arc::new(Memory::new(settings.works_in_memory || settings.roots.is_in_memory()));
+        Sandboxed { settings, distfiles, layers, memory, remover: Arc::default() }
+    }
+
+    fn nesting(&self, package: &str) -> Nesting {
+        match self.settings.nesting.contains(package) {
+            true => Nesting::Allowed,
+            false => Nesting::Refused,
+        }
+    }
+
+    /// Where the file of an input is.
+    fn file_of(&self, input: &Input) -> PathBuf {
+        // A hash that is none names no file, and linking says so.
+        Sha256Hex::parse(&input.sha256).map_or_else(|_| PathBuf::new(), |hash| self.distfiles.path(&hash))
+    }
+
+    /// Makes the folders of a root that are made of links; it is removed where that fails.
+    fn composing(&self, root: RootFolder, local: &Local) -> Result<RootFolder, RunError> {
+        for (number, folder) in local.composed.iter().enumerate() {
+            if let Err(error) = folder.make(&root.composed(number), &self.distfiles) {
+                let _ = root.remove();
+                return Err(RunError::Files(error));
+            }
+        }
+        Ok(root)
+    }
+
+    /// The image that the root of a build is on, if it is on a device.
+    fn image(&self, layers: &[String], cancel: &AtomicBool) -> Result<Option<Image>, RunnerError> {
+        let Form::Image(device) = self.settings.roots.of_build().form else { return Ok(None) };
+        let image = self.layers.image(layers, &device, cancel)?;
+        image.map(Some).ok_or(RunnerError::Cancelled)
+    }
+
+    /// Room in memory for what a build is expected to write, if that is wanted there.
+    fn promise(&self, wanted: &BuildRoot<'_>) -> Option<Promise> {
+        let Settings { yard, roots, works_in_memory, .. } = &*self.settings;
+        let BuildRoot { order, local, written_bytes, .. } = *wanted;
+        let facts =
+            BuildFacts { order, local, roots: *roots, works_in_memory: *works_in_memory, written_bytes };
+        self.memory.promise(facts.wanted_memory(&|layer| self.memory.layer(&yard.join(layer)).bytes)?)
+    }
+
+    fn make(&self, wanted: &PlainRoot<'_>) -> Result<SandboxedRoot, RunError> {
+        let Settings { yard, ids, roots, .. } = &*self.settings;
+        let root = RootFolder::create(yard, wanted.name, ids, wanted.layers, &roots.on_disk())?;
+        let root = match wanted.shown {
+            Shown::Nothing => root,
+            Shown::Sealed(folders) => root.sealing(folders),
+            Shown::Order(order, local) => self.composing(root, local)?.of_root_order(order, local),
+        };
+        let root = match wanted.added {
+            None => root,
+            Some(inside) => root.clone().adding_at(inside).inspect_err(|_| {
+                let _ = root.remove();
+            })?,
+        };
+        Ok(SandboxedRoot { root, runner: self.clone() })
+    }
+}
+
+impl Runner for Sandboxed {
+    fn build_root(&self, wanted: &BuildRoot<'_>, cancel: &AtomicBool) -> Result<Box<dyn Root>, RunnerError> {
+        let Settings { yard, ids, roots, jobserver, .. } = &*self.settings;
+        let BuildRoot { name, order, local, .. } = *wanted;
+        let promise = match wanted.files {
+            Files::Memory => self.promise(wanted),
+            Files::Disk => None,
+        };
+        let means = Means { promise, image: self.image(&local.layers, cancel)? };
+        let promise = means.promise.as_ref();
+        let making = promise.map_or(roots.of_build(), |promise| roots.in_memory(promise.bytes));
+        let planned = Planned::of_build(name, &local.layers, &making, means.image.as_ref(), ids);
+        let apart = Apart::claim(ids);
+        let ids = apart.as_ref().map_or(ids, |apart| &apart.ids).clone();
+        let root = RootFolder::create_with(yard, &ids, &local.layers, planned, means)?;
+        let root = self.composing(root.of_one_build(apart)?, local)?;
+        let mut root = root.of_order(order, local).nesting(self.nesting(&order.package));
+        if let Some(path) = wanted.jobserver {
+            root = root.with_jobserver(path, &order.clients);
+        }
+        let root = SandboxedRoot { root, runner: self.clone() };
+        if let Err(error) = tools::provide(yard, *jobserver, &order.clients) {
+            // On a full disk what was made of it is in the way of the next try.
+            Box::new(root).remove();
+            return Err(error.into());
+        }
+        Ok(Box::new(root))
+    }
+
+    fn plain_root(&self, wanted: &PlainRoot<'_>) -> Result<Box<dyn Root>, RunnerError> {
+        Ok(Box::new(self.make(wanted)?))
+    }
+
+    fn makes_layers(&self) -> bool {
+        self.settings.roots.on_disk().form == Form::Overlay
+    }
+
+    fn layered_root(&self, wanted: &PlainRoot<'_>) -> Result<Box<dyn LayeredRoot>, RunnerError> {
+        Ok(Box::new(self.make(wanted)?))
+    }
+
+    fn has_failed_root(&self, package: &str) -> bool {
+        RootFolder::failed_path(&self.settings.yard, package).is_dir()
+    }
+
+    fn enter_failed_root(&self, entering: &Entering<'_>) -> Result<i32, RunnerError> {
+        let Entering { package, order, local, .. } = *entering;
+        let Settings { yard, ids, .. } = &*self.settings;
+        let root = RootFolder::of_failed(yard, package, ids, &local.layers).of_root_order(order, local);
+        // Its session lasts as long as it does.
+        let root = root.with_session()?.nesting(self.nesting(package));
+        let mut sandbox = root.sandbox(entering.command);
+        sandbox.is_interactive = true;
+        Ok(sandbox.run_interactively(entering.specification)?)
+    }
+}
+
+impl Root for SandboxedRoot {
+    fn provide(&self, inputs: &[Input], texts: &[InputText]) -> io::Result<()> {
+        self.root.provide(inputs, texts, &|input| self.runner.file_of(input))
+    }
+
+    fn bring_in(&self, name: &str, file: &Path) -> io::Result<()> {
+        let added = self.root.added();
+        let target = added.join(name);
+        fs_err::create_dir_all(target.parent().unwrap_or(&added))?;
+        fs_err::copy(file, target).map(|_| ())
+    }
+
+    fn bring_out(&self, inside: &str) -> io::Result<PathBuf> {
+        self.root.written_without_links(inside)
+    }
+
+    fn run(
+        &self,
+        running: &Running<'_>,
+        output: &mut (dyn Write + Send),
+        observe: &mut dyn FnMut(Sample),
+    ) -> Outcome {
+        let Running { command, limits, cancel, membership, .. } = *running;
+        if let Err(error) = self.root.bound_writing(limits.written_bytes_max) {
+            return Outcome::of(End::SandboxFailed(error.to_string()));
+        }
+        let mut sandbox = match running.sees_jobserver {
+            true => self.root.building_sandbox(command),
+            false => self.root.sandbox(command),
+        };
+        sandbox.has_network = running.has_network;
+        let writing = &self.root.writing(&self.runner.memory);
+        run_watched(&sandbox, output, Watched { limits, writing, cancel, membership }, observe)
+    }
+
+    fn work_bytes(&self, inside: &str) -> Option<u64> {
+        self.root.written_without_links(inside).ok().map(|folder| used_bytes(&folder))
+    }
+
+    fn rest_bytes(&self, work_bytes: Option<u64>) -> u64 {
+        // A work folder on the disk is a part of the root.
+        let work_bytes = work_bytes.filter(|_| !self.root.is_work_apart());
+        self.root.written_bytes().saturating_sub(work_bytes.unwrap_or(0))
+    }
+
+    fn charged_bytes(&self) -> Result<u64, RunnerError> {
+        Ok(self.root.charged_bytes(&self.runner.memory)?)
+    }
+
+    fn bounded_bytes(&self) -> Option<u64> {
+        self.root.project_bytes()
+    }
+
+    fn is_exhausted(&self) -> bool {
+        self.root.is_exhausted()
+    }
+
+    fn has_room_beside_it(&self) -> bool {
+        self.root.has_room_beside_it()
+    }
+
+    fn keep_requests(&self, folder: &Path) {
+        if let Some((record, name)) = self.root.requests() {
+            // Who wants to read it sees that it is not there.
+            let _ = fs_err::rename(record, folder.join(name));
+        }
+    }
+
+    fn keep_as_failed(self: Box<Self>, package: &str) -> bool {
+        // The failure matters more than a root that could not be kept; the next start sweeps it away.
+        let is_kept = self.root.keep_as_failed(package, self.runner.settings.failed_roots_max).is_ok();
+        if !is_kept {
+            // What is left of it goes.
+            self.remove();
+        }
+        is_kept
+    }
+
+    fn remove(self: Box<Self>) {
+        let SandboxedRoot { root, runner } = *self;
+        runner.remover.remove(root);
+    }
+
+    fn remove_at_once(self: Box<Self>) {
+        // The run ends with a list of what was set aside.
+        let _ = self.root.remove_or_set_aside();
+    }
+}
+
+impl LayeredRoot for SandboxedRoot {
+    fn stand_on(&mut self, layers: &[String]) -> io::Result<()> {
+        self.root.stand_on(layers)
+    }
+
+    fn has_written(&self, but_below: &[&str]) -> bool {
+        self.root.has_written(but_below)
+    }
+
+    fn written(&self) -> io::Result<PathBuf> {
+        Ok(self.root.upper())
+    }
+
+    fn start_over(&self) -> Result<(), RunnerError> {
+        Ok(self.root.start_over()?)
+    }
+}

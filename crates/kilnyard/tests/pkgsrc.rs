@@ -168,7 +168,7 @@ fn a_tree_is_measured() {
         (&1.into(), &"a/lib".into())
     );
     let rescan = &facts["rescan"];
-    assert_eq!(rescan["is_right"], true);
+    assert_eq!(rescan["is_correct"], true);
     // Two say nothing of what they read; of the others one Makefile is of one directory alone.
     assert_eq!((&rescan["directories"], &rescan["silent_directories"]), (&4.into(), &2.into()));
     assert_eq!((&rescan["files"], &rescan["changed"]), (&3.into(), &1.into()));

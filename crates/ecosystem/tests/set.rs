@@ -382,7 +382,7 @@ fn only_the_owner_may_publish_a_name_and_its_number_increases() {
         workshop.admit(id(&workshop, package), version, &[made]).map_err(|error| error.to_string())
     };
     assert!(judge("fork", "1-1+bk5").unwrap_err().contains("belongs to the source attr"));
-    assert!(judge("attr", "1-1+bk4").unwrap_err().contains("not above 1-1+bk4"));
+    assert!(judge("attr", "1-1+bk4").unwrap_err().contains("not above the published version 1-1+bk4"));
     // Admitted outputs are admitted again unchanged.
     let admitted = judge("attr", "1-1+bk5").unwrap();
     assert_eq!(workshop.admit(id(&workshop, "attr"), "1-1+bk5", &admitted.outputs).unwrap(), admitted);

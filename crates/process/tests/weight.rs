@@ -21,7 +21,7 @@ const SETTLING: Duration = Duration::from_secs(3);
 const COMPARED_CPU_SECONDS: f64 = 1.0;
 /// The minimum ratio of CPU time between the first and the second. Expected are four, or three with nice levels.
 const RATIO_MIN: f64 = 2.0;
-/// The user `nobody` on any Linux.
+/// The unprivileged user of any Linux, 65534.
 const ORDINARY: u32 = 65534;
 
 fn main() {

@@ -33,7 +33,7 @@ pub(crate) struct PoolFile {
 pub(crate) fn check_facts(facts: &ReleaseFacts) -> Result<()> {
     check_name("codename", &facts.codename)?;
     if facts.codename == PACKAGES {
-        let reason = "the name is reserved for the packages of a pkgsrc repository";
+        let reason = "the name is reserved for the folder of packages";
         return Err(PublishError::Input { what: "codename", value: facts.codename.clone(), reason });
     }
     for (what, names) in [("architecture", &facts.architectures), ("component", &facts.components)] {

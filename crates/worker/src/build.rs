@@ -176,7 +176,7 @@ impl<'a> Performance<'a> {
         root.keep_requests(log.parent().unwrap_or(&log));
         let is_of_package = failure
             .is_some_and(|failure| !matches!(failure.kind, FailureKind::Machine | FailureKind::Cancelled));
-        if is_of_package && !self.is_kept.get() && root.has_room_beside_it() {
+        if is_of_package && !self.is_kept.get() && root.has_room_for_others() {
             self.is_kept.set(root.keep_as_failed(&self.lease.order.package));
         } else {
             root.remove();
@@ -280,7 +280,7 @@ impl<'a> Performance<'a> {
         let lacked = Lacked {
             quota: written.is_some(),
             memory: pressure::killed_for_memory() > killed_before,
-            disk: !is_ok && !root.has_room_beside_it(),
+            disk: !is_ok && !root.has_room_for_others(),
             network: unreachable > 0,
         };
         if let Some(mut failure) = failure(order.stage, end, &limits, &path, lacked) {

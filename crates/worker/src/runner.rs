@@ -170,7 +170,7 @@ pub(crate) trait Root: Debug + Send {
     fn is_exhausted(&self) -> bool;
 
     /// Whether the disk has room for other builds if this root is kept.
-    fn has_room_beside_it(&self) -> bool;
+    fn has_room_for_others(&self) -> bool;
 
     /// Moves the record of requests to the root's block device into a folder, if there is one.
     fn keep_requests(&self, folder: &Path);

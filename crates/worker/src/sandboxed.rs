@@ -217,8 +217,8 @@ impl Root for SandboxedRoot {
         self.root.is_exhausted()
     }
 
-    fn has_room_beside_it(&self) -> bool {
-        self.root.has_room_beside_it()
+    fn has_room_for_others(&self) -> bool {
+        self.root.has_room_for_others()
     }
 
     fn keep_requests(&self, folder: &Path) {

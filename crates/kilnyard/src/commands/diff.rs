@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_matters_is_told() {
+    fn only_changes_that_matter_are_shown() {
         use PackageState::{Blocked, Built, Failed, UpToDate};
         let earlier = BTreeMap::from([
             ("broke".into(), figures(Built, 5.0, 0)),

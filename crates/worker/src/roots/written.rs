@@ -119,7 +119,7 @@ impl RootFolder {
 
     /// Whether the disk has room for other builds if this root is kept. Keeping the root of a build that filled the
     /// disk must not fail all other builds.
-    pub fn has_room_beside_it(&self) -> bool {
+    pub fn has_room_for_others(&self) -> bool {
         let on_device = self.plan.writes_on_device().then(|| self.seen(&self.plan.written));
         let held = self.memory().into_iter().chain(on_device);
         let needed = ROOM_BYTES_MIN + held.map(|folder| used_bytes(&folder)).sum::<u64>();

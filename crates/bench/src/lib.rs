@@ -13,6 +13,7 @@
 
 mod child;
 mod debian;
+mod demo;
 pub mod fakeroot;
 pub mod figures;
 mod monitor;
@@ -50,7 +51,7 @@ pub struct BenchOptions {
     /// The scan of a pkgsrc tree, for `tree`; it may be packed.
     #[arg(long, value_name = "FILE", required_if_eq("name", "tree"))]
     pub scan: Option<PathBuf>,
-    /// A tarball of the release for sbuild in its mode "unshare", which `overhead` measures too then.
+    /// A tarball of the release for sbuild in its mode "unshare": `overhead` and `demo` then measure sbuild as well.
     #[arg(long, value_name = "FILE")]
     pub sbuild_chroot: Option<PathBuf>,
     /// A file for a bar chart, for `roots`; SVG.
@@ -72,6 +73,8 @@ pub struct BenchOptions {
 pub enum BenchName {
     /// Kilnyard's own cost for a package, beside a bare dpkg-buildpackage in the same root.
     Overhead,
+    /// The set of the yard from its first build to its repository; `kilnyard demo` makes such a yard.
+    Demo,
     /// Checking the whole release.
     Check,
     /// Publishing 2,000 packages after one changed.
@@ -119,12 +122,11 @@ pub fn measure(
     trial: &Trial<'_>,
     machine: &figures::Machine,
 ) -> error::Result<figures::Report> {
+    let sbuild = options.sbuild_chroot.as_deref().map(debian::sbuild::Sbuild);
+    let peer = sbuild.as_ref().map(|sbuild| sbuild as &dyn overhead::Peer);
     match options.name {
-        BenchName::Overhead => {
-            let sbuild = options.sbuild_chroot.as_deref().map(debian::sbuild::Sbuild);
-            let peer = sbuild.as_ref().map(|sbuild| sbuild as &dyn overhead::Peer);
-            overhead::measure(&yard()?, &options.package, trial, peer)
-        }
+        BenchName::Overhead => overhead::measure(&yard()?, &options.package, trial, peer),
+        BenchName::Demo => demo::measure(&yard()?, trial, peer),
         BenchName::Check => debian::check::measure(&yard()?, trial),
         BenchName::Publish => debian::publish::measure(trial),
         BenchName::Fakeroot => fakeroot::measure(trial, options.source.as_deref()),

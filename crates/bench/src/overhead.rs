@@ -16,7 +16,6 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::plan::{self, Forced};
 use crate::yard::{Yard, store_error};
 use crate::{interrupt, mirror, report};
-use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::order::{Account, BuildOrder, CommandOrder, Stage};
 use kilnyard_store::{RunState, Store};
 use kilnyard_worker::RootFolder;
@@ -38,7 +37,7 @@ pub trait Peer {
 }
 
 /// One build by a peer, as often as it is wanted.
-pub trait PeerBuild {
+pub trait PeerBuild: Send + Sync {
     /// The CPU time of a whole build.
     fn cpu_seconds(&self) -> Result<f64>;
 }
@@ -158,7 +157,7 @@ impl Bench<'_> {
     /// A whole build, from a yard in which nothing was built yet.
     fn whole(&self) -> Result<Whole> {
         super::go_on()?;
-        self.forget()?;
+        subject::forget(&self.yard)?;
         let started = all_cpu_seconds();
         let mut store = self.yard.store()?;
         let distfiles = Arc::new(mirror::open_distfiles(&self.yard)?);
@@ -188,27 +187,6 @@ impl Bench<'_> {
         };
         let (depends, stages) = (of(|stage| stage == Stage::Depends), of(|_| true));
         Ok(Whole { plan: before - started, all, depends, stages })
-    }
-
-    /// Removes what the last build left, so that the next one makes everything anew.
-    fn forget(&self) -> Result<()> {
-        let failed = "clean the benchmark's yard";
-        {
-            let store = self.yard.store()?;
-            let distfiles = mirror::open_distfiles(&self.yard)?;
-            for row in store.outputs().map_err(store_error)? {
-                let hash = Sha256Hex::parse(&row.output.sha256).or_internal(failed)?;
-                fs_err::remove_file(distfiles.path(&hash)).or_internal(failed)?;
-            }
-        }
-        for name in ["state/kilnyard.db", "state/kilnyard.db-wal", "state/kilnyard.db-shm"] {
-            let path = self.yard.path(name);
-            if path.exists() {
-                fs_err::remove_file(path).or_internal(failed)?;
-            }
-        }
-        fs_err::remove_dir_all(self.yard.path("repository")).or_internal(failed)?;
-        Yard::make_folders(&self.yard.folder)
     }
 
     /// A root with the inputs and the dependencies.

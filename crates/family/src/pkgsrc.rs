@@ -1,6 +1,7 @@
 //! pkgsrc: a tree asked in a root, its bootstrap kit, sets of its directories, a repository for `pkg_add`.
 
 pub mod asking;
+mod changed;
 mod bob_history;
 pub mod config;
 mod doctor;
@@ -207,6 +208,10 @@ impl Family for Pkgsrc {
 
     fn source_pattern(&self, package: &str) -> String {
         rules::source_pattern(package)
+    }
+
+    fn changed_packages(&self, yard: &Yard, commit: &str) -> Result<Vec<String>> {
+        changed::changed_packages(yard, self, commit)
     }
 
     fn inputs(&self, yard: &Yard, _names: Option<&[String]>) -> Result<String> {

@@ -1,8 +1,8 @@
 //! Pages: the report of a run.
 //!
 //! A report is one value, [`Report`], and two files made from it: `report.json`, which is the value itself and is
-//! meant for programs, and `index.html`, which is meant for people. [`write()`] puts both into a folder; [`page()`]
-//! makes the text of the second and does nothing else.
+//! meant for programs, and `index.html`, which is meant for people. [`write()`] puts both into a folder, with the timeline as a
+//! drawing of its own; [`page()`] makes the text of the second and does nothing else.
 //!
 //! The structure, from the bottom:
 //!
@@ -45,4 +45,5 @@ pub use report::{
     Counts, CycleCut, LeftOut, PackageState, PathStep, Report, ReportFailure, ReportOutput, ReportPackage,
     ReportStage, ReportStalls, RepositoryFacts, RunState, SCHEMA,
 };
-pub use write::{PAGE_FILE, REPORT_FILE, write};
+pub use timeline::drawing as timeline;
+pub use write::{PAGE_FILE, REPORT_FILE, TIMELINE_FILE, write};

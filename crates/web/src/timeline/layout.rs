@@ -39,7 +39,7 @@ pub(crate) const SHADES: usize = 8;
 /// The narrowest that the drawing gets, and the width at which longer labels appear, both in pixels. The style
 /// sheet knows the same numbers.
 const WIDTH_NARROW: f64 = 820.0;
-const WIDTH_WIDE: f64 = 1120.0;
+pub(super) const WIDTH_WIDE: f64 = 1120.0;
 
 /// The share of the drawing that the lanes have, beside their labels.
 pub(crate) const PLOT_SHARE: f64 = 0.92;

@@ -8,6 +8,7 @@
 //! Known downside: SIGKILL leaves the terminal without its echo, unless the shell sets its modes itself (bash and zsh do).
 
 mod columns;
+pub mod drawn;
 pub mod echo;
 mod estimate;
 mod lines;
